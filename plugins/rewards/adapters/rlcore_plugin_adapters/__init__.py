@@ -82,14 +82,17 @@ def trl(
 ) -> RewardOfRlcore:
     """A reward function for ``reward_funcs`` of TRL's trainers that judges by a reward of rlcore, in worker processes, with its deadline.
 
-    :param reward: its name ("boxed"), ``./my_reward.py:Mine``, a class, an instance or a function.
+    :param reward: its name ("boxed"), ``./my_reward.py:Mine``, a class, an instance or a function. Or a list of them, each a mapping
+        like a table of ``[[rewards]]`` (``name``, ``weight``, ``options``, ``deadline``): their weighted sum, and none where one of them
+        has no verdict. Of functions that stand side by side in ``reward_funcs`` TRL adds the others up, as if this one had said 0.
     :param options: its options, as in ``[[rewards]]``.
     :param columns: where TRL's data set calls a column otherwise: {"gt_answer": "solution"}.
-    :param deadline: seconds for one response; None: what the reward asks for.
+    :param deadline: seconds for one response; None: what the reward asks for. Both are for a single reward.
     :param workers: worker processes, of each process that trains.
     :param length_limit: ``max_completion_length`` of the trainer: a completion of so many tokens was cut.
     :raises PluginError, ConfigError: there is no such reward, or it refuses its options. At the first call: it cannot be built.
     """
-    from rlcore_plugin_adapters.for_trl import RewardOfRlcore, entry_of
+    from rlcore_plugin_adapters.for_trl import RewardOfRlcore, entries_of
 
-    return RewardOfRlcore(entry_of(reward, options or {}, deadline), columns or {}, workers, length_limit)
+    alone = {"name": reward, "options": dict(options or {})} | ({} if deadline is None else {"deadline": deadline})
+    return RewardOfRlcore(entries_of(reward if isinstance(reward, list) else [alone]), columns or {}, workers, length_limit)

@@ -7,25 +7,24 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlcore.api import DataError, Finish, Message, PluginKind, RewardInput, Score
 from rlcore.api.commands import Registry, plan_run
 from rlcore.api.judging import OpenCase, RewardBooks, RewardEntry, Task, reward_entries
 
-__all__ = ["RewardOfRlcore", "entry_of"]
+__all__ = ["RewardOfRlcore", "entries_of"]
 
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 1.0
 
 
-def entry_of(reward: Any, options: Mapping[str, Any], deadline: float | None) -> RewardEntry:
-    """The reward as the engine runs it, with its options checked; see ``rlcore_plugin_adapters.trl``."""
+def entries_of(rewards: Sequence[Mapping[str, Any]]) -> tuple[RewardEntry, ...]:
+    """The rewards as the engine runs them, with their options checked; see ``rlcore_plugin_adapters.trl``."""
     registry = Registry.discover()
-    name = registry.add(PluginKind.REWARD, reward)
-    chosen = {"name": name, "options": dict(options)} | ({} if deadline is None else {"deadline": deadline})
-    plan = plan_run([], {}, registry, overrides={"rewards": [chosen]}, require=False)
-    return reward_entries(plan)[0]
+    chosen = [{**reward, "name": registry.add(PluginKind.REWARD, reward["name"])} for reward in rewards]
+    return reward_entries(plan_run([], {}, registry, overrides={"rewards": chosen}, require=False))
 
 
 class RewardOfRlcore(RewardBooks[OpenCase]):
@@ -34,9 +33,9 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
 
     The workers start with the first call, and end with ``close`` or the process."""
 
-    def __init__(self, entry: RewardEntry, columns: Mapping[str, str], workers: int, length_limit: int | None) -> None:
-        self.__name__ = entry.name
-        self._entry, self._names, self._workers, self._length_limit = entry, dict(columns), workers, length_limit
+    def __init__(self, entries: Sequence[RewardEntry], columns: Mapping[str, str], workers: int, length_limit: int | None) -> None:
+        self.__name__ = "+".join(entry.name for entry in entries)
+        self._given, self._names, self._workers, self._length_limit = entries, dict(columns), workers, length_limit
         self._started = False
         self._checked: set[bytes] = set()
 
@@ -45,7 +44,7 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
     ) -> list[float | None]:
         """One number, or None, for each completion."""
         if not self._started:
-            super().__init__([self._entry], workers=self._workers)
+            super().__init__(self._given, workers=self._workers)
             self._started = True
         columns = {name: values for name, values in given.items() if isinstance(values, list | tuple) and len(values) == len(prompts)}
         items = [self._item(place, prompts, completions, completion_ids, columns) for place in range(len(prompts))]
@@ -73,7 +72,7 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
         cut = self._length_limit is not None and ids is not None and len(ids[place]) >= self._length_limit
         return RewardInput(
             messages=tuple(_messages(prompts[place], "user")),
-            columns=self.declared_columns(0, row),
+            columns=row,
             text=texts[-1] if texts else "",
             finish=Finish.LENGTH if cut else Finish.STOP,
             turns=turns,
@@ -81,9 +80,9 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
 
     def _judged(self, items: Sequence[RewardInput]) -> list[Score]:
         """Scores in order. Completions of one prompt stand together, so a reward of groups gets those of a prompt at once."""
-        case = OpenCase(rewards=(0,))
+        case = OpenCase(rewards=self.routes(None))
         checks: dict[int, bytes] = {}
-        tasks = [task for first, group in _groups(items) for task in self._tasks(case, checks, first, group)]
+        tasks = [task for first, group in _groups(items) for r in case.rewards for task in self._tasks(case, checks, r, first, group)]
         self.pool.submit(tasks)
         wanted = set(case.missing)
         while wanted:
@@ -93,28 +92,31 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
                 wanted.discard(result.task.task_id)
                 if result.task.task_id in checks and result.complaint is not None:
                     self.pool.cancel(wanted)
-                    raise DataError(f"reward {self._entry.name} cannot judge the row {_shown(result.task)}: {result.complaint}")
+                    raise DataError(
+                        f"reward {self.entries[result.task.reward].name} cannot judge the row {_shown(result.task)}: {result.complaint}"
+                    )
                 self._checked.update(checks[task] for task in (result.task.task_id,) if task in checks)
                 for place, score in zip(case.missing[result.task.task_id], result.scores, strict=False):
-                    case.scores[0, place] = score
-        return [case.scores[0, place] for place in range(len(items))]
+                    case.scores[result.task.reward, place] = score
+        return [self.mixed(case, place) for place in range(len(items))]
 
-    def _tasks(self, case: OpenCase, checks: dict[int, bytes], first: int, group: Sequence[RewardInput]) -> Iterator[Task]:
-        key = hashlib.sha256(json.dumps(dict(group[0].columns), sort_keys=True, default=repr).encode()).digest()
-        if self.pool.traits[0].checks and key not in self._checked:
-            check = self.check_task(0, group[0])
+    def _tasks(self, case: OpenCase, checks: dict[int, bytes], r: int, first: int, group: Sequence[RewardInput]) -> Iterator[Task]:
+        group = [replace(item, columns=self.declared_columns(r, item.columns)) for item in group]
+        key = hashlib.sha256(json.dumps([r, dict(group[0].columns)], sort_keys=True, default=repr).encode()).digest()
+        if self.pool.traits[r].checks and key not in self._checked:
+            check = self.check_task(r, group[0])
             case.missing[check.task_id], checks[check.task_id] = (), key
             yield check
-        yield from self.score_tasks(case, 0, {first + number: item for number, item in enumerate(group)})
+        yield from self.score_tasks(case, r, {first + number: item for number, item in enumerate(group)})
 
     def _tell(self, scores: Sequence[Score], log_metric: Callable[[str, float], None] | None) -> None:
         failed = [score for score in scores if not score.outcome.judged]
         if failed:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in Counter(score.outcome.value for score in failed).items())
             text = "reward %s: %d of %d responses have no verdict (%s), and train nothing by it; the first: %s"
-            _LOG.warning(text, self._entry.name, len(failed), len(scores), counts, failed[0].reason)
+            _LOG.warning(text, self.__name__, len(failed), len(scores), counts, failed[0].reason)
         if log_metric is not None and scores:
-            log_metric(f"{self._entry.name}/no_verdict", len(failed) / len(scores))
+            log_metric(f"{self.__name__}/no_verdict", len(failed) / len(scores))
 
 
 def _groups(items: Sequence[RewardInput]) -> Iterator[tuple[int, Sequence[RewardInput]]]:

@@ -81,6 +81,14 @@ def test_no_verdict_is_none_and_is_said(made: list[Any], caplog: pytest.LogCaptu
     assert "3 of 6 responses have no verdict (1 timeout, 1 infra, 1 error)" in caplog.text
 
 
+def test_several_are_added_up_and_one_without_a_verdict_leaves_no_reward(made: list[Any]) -> None:
+    boxed = {"name": "boxed", "options": {"correct_score": 1.0}, "weight": 10.0}
+    function = trl([boxed, {"name": measured, "deadline": 5.0}], workers=1)
+    made.append(function)
+    assert function.__name__ == "boxed+measured"
+    assert function(prompts=["?"] * 3, completions=["\\boxed{5}", "five", "raise"], gt_answer=["5"] * 3) == [19.0, 4.0, None]
+
+
 def test_a_reward_of_groups_gets_those_of_a_prompt(made: list[Any]) -> None:
     function = trl(Rank, workers=1)
     made.append(function)
