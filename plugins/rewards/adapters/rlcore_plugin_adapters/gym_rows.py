@@ -19,22 +19,17 @@ _DEFAULTS = {"size": 500, "seed": 0}
 
 
 class GymRows(RowSource):
-    """A row has the question as its message, the answer as ``gt_answer``, and under ``reasoning_gym`` where the entry is found again: its
-    metadata need not be plain data. The seed is 0 unless the path says another, so that a run can be repeated."""
+    """A row has the question as its message, the answer, if there is one alone, as ``gt_answer``, and under ``reasoning_gym`` where the
+    entry is found again: its metadata need not be plain data. The seed is 0 unless the path says another, so that a run can be repeated."""
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         name, settings = _parsed(path)
-        dataset = gym_dataset(name, settings)
+        dataset = gym_dataset(name, settings, path)
         for index in range(len(dataset)):
             entry = dataset[index]
-            yield (
-                index + 1,
-                {
-                    "messages": [{"role": "user", "content": str(entry["question"])}],
-                    "gt_answer": str(entry["answer"]),
-                    "reasoning_gym": {"dataset": name, "settings": settings, "index": index},
-                },
-            )
+            known = {} if entry["answer"] is None else {"gt_answer": str(entry["answer"])}
+            place = {"dataset": name, "settings": dict(settings), "index": index}
+            yield index + 1, {"messages": [{"role": "user", "content": str(entry["question"])}], "reasoning_gym": place} | known
 
 
 def _parsed(path: str) -> tuple[str, dict[str, Any]]:
@@ -61,10 +56,11 @@ def gym() -> ModuleType:
         raise DataError("the package reasoning-gym is not installed here; type: pip install reasoning-gym") from error
 
 
-def gym_dataset(name: str, settings: dict[str, Any]) -> Any:
-    """The data set, which makes its entries by index; DataError if reasoning-gym has no such one or refuses the settings."""
+def gym_dataset(name: str, settings: dict[str, Any], typed: str = "") -> Any:
+    """The data set, which makes its entries by index; DataError, with what was ``typed``, if reasoning-gym has no such one or refuses the
+    settings."""
     package = gym()
     try:
         return package.create_dataset(name, **settings)
     except (AssertionError, TypeError, ValueError) as error:
-        raise DataError(f"gym:{name}: reasoning-gym refuses it: {error}") from error
+        raise DataError(f"{typed or _PREFIX + name}: reasoning-gym refuses it: {error}") from error

@@ -13,7 +13,7 @@ from rlcore_plugin_adapters.gym_reward import GymReward
 from rlcore_plugin_adapters.gym_rows import GymRows
 
 from rlcore.api import DataError, Message, Outcome, Reward, RewardInput
-from rlcore.testing import RewardSuite
+from rlcore.testing import DataSourceSuite, RewardSuite
 
 SPECS = {spec.name: spec for spec in rlcore_register_rewards()}
 PATH = "gym:sums?size=3&seed=1&largest=50"
@@ -51,6 +51,22 @@ class TestReasoningGym(RewardSuite):
 
     def wrong(self) -> RewardInput:
         return item("<answer>0</answer>")
+
+
+class TestGymRows(DataSourceSuite):
+    columns = ("gt_answer", "reasoning_gym")
+
+    def make(self) -> GymRows:
+        return GymRows()
+
+    def path(self, folder: Path) -> str:
+        return PATH
+
+    def missing(self, folder: Path) -> str:
+        return "gym:absent"
+
+    def damaged(self, folder: Path) -> str:
+        return "gym:sums?size=0"
 
 
 def test_rows_can_be_made_again() -> None:
