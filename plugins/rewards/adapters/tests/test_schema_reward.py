@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +107,27 @@ def test_rows_that_cannot_be_judged(columns: dict[str, Any], says: str) -> None:
     assert says in str(SchemaReward().check(columns))
 
 
-def test_no_schema_is_fetched_from_elsewhere() -> None:
-    elsewhere = {"$ref": "http://127.0.0.1:9/schema.json"}
-    with pytest.raises(ValueError, match="which is not in it"):
-        SchemaReward().score(item("{}", elsewhere))
+def test_no_schema_is_fetched_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though there is one."""
+    monkeypatch.setenv("no_proxy", "*")
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            with pytest.raises(ValueError, match="which is not in it"):
+                SchemaReward().score(item("{}", {"$ref": f"http://127.0.0.1:{server.server_address[1]}/schema.json"}))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert asked == []

@@ -58,8 +58,8 @@ def test_the_file_of_the_documentation() -> None:
 
 
 def test_a_mapping_has_the_score_the_accuracy_and_parts() -> None:
-    score = reward("with_details", kwargs={"factor": 2.0}).score(item("it is 72"))
-    assert (score.value, score.accuracy, score.parsed, dict(score.parts)) == (2.0, 1.0, "72", {"length": 8.0})
+    score = reward("with_details", kwargs={"factor": 0.5}).score(item("it is 72"))
+    assert (score.value, score.accuracy, score.parsed, dict(score.parts)) == (0.5, 1.0, "72", {"length": 8.0})
     assert reward("with_details").score(item("it is 71")).value == -1.0
 
 
