@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -60,6 +60,13 @@ test-sglang: env  ## the tests that make SGLang's engine, or run in its environm
 test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "not nightly" $(ARGS)
 	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m pytest plugins/backends/colossalai/tests tests/integration/test_training_environment.py tests/integration/test_colossalai_runs.py -m "not nightly" $(ARGS)
+
+test-trl: env .peers/.rlcore  ## TRL's trainer drives rewards of rlcore, in an environment of its own (1 minute; the first time 0.5 GB are installed)
+	RLCORE_TEST_TRL="$(CURDIR)/.peers/bin/python" $(BIN)/python -m pytest plugins/rewards/adapters/tests/trainer $(ARGS)
+
+.peers/.rlcore: .peers/.installed
+	.peers/bin/pip install --quiet --constraint constraints.txt -e . -e plugins/rewards/math -e plugins/rewards/adapters
+	@touch $@
 
 test-slurm: env  ## `rlcore launch slurm` on a real Slurm of two nodes on this machine, which must be installed (apt-get install slurm-wlm); 25 minutes
 	@for name in sbatch slurmctld slurmd; do PATH="$$PATH:/usr/sbin" command -v $$name >/dev/null || { echo "make test-slurm needs $$name; on Debian and Ubuntu: apt-get install slurm-wlm (its daemons need not run)" >&2; exit 2; }; done

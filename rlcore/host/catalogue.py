@@ -24,6 +24,11 @@ class NotInstalledError(PluginError):
 _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-math": {PluginKind.REWARD: ("boxed", "think_answer_tags")},
     "rlcore-plugin-code": {PluginKind.REWARD: ("code",)},
+    "rlcore-plugin-adapters": {
+        PluginKind.REWARD: ("trl_function", "verl_function", "reasoning_gym", "json_schema"),
+        PluginKind.DATA: ("reasoning_gym",),
+    },
+    "rlcore-plugin-judge": {PluginKind.REWARD: ("llm_judge", "llm_pairwise")},
     "rlcore-plugin-sandbox": {PluginKind.SANDBOX: ("local",)},
     "rlcore-plugin-transformers": {PluginKind.INFERENCE: ("transformers",)},
     "rlcore-plugin-vllm": {PluginKind.INFERENCE: ("vllm",)},
@@ -84,7 +89,12 @@ def known_names(kind: PluginKind) -> tuple[str, ...]:
 
 def known_source(path: str, *, folder: bool) -> str:
     """The data source of rlcore's own plugins that reads data sets of this name, or folders; "" if none does."""
-    marks = {"hub": folder or path.startswith("hf:"), "csv": path.endswith((".csv", ".csv.gz")), "parquet": path.endswith(".parquet")}
+    marks = {
+        "hub": folder or path.startswith("hf:"),
+        "reasoning_gym": path.startswith("gym:"),
+        "csv": path.endswith((".csv", ".csv.gz")),
+        "parquet": path.endswith(".parquet"),
+    }
     return next((name for name, claimed in marks.items() if claimed), "")
 
 

@@ -18,9 +18,11 @@ _TOOLS = ("env", "eval", "health", "plan", "quickstart", "report", "runs", "scor
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
 _TRACKERS = ("tensorboard", "trackio", "wandb")
 _NAMES = (
+    "adapters",
     "code",
     "colossalai",
     "formats",
+    "judge",
     "math",
     "processes",
     "ray",

@@ -62,6 +62,9 @@ _BOXED_FORMATS = {
     "empty box": r"\boxed{}",
     "answer before another box": r"\boxed{5} no, \boxed{6}",
     "prompt echoed": r"Give your final answer within \boxed{}. 5",
+    "box in the reasoning": r"<think>\boxed{5}</think> I do not know",
+    "box before another reasoning": r"<think>a</think>\boxed{5}<think>no: 6</think>",
+    "reasoning without end": r"<think>\boxed{5}",
     "tags instead of a box": "<think>a</think><answer>5</answer>",
 }
 _TAG_FORMATS = {

@@ -6,6 +6,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rlcore.api.extraction import Extraction
+
 __all__ = ["BoxedOptions", "MathOptions", "ThinkAnswerOptions"]
 
 
@@ -55,6 +57,15 @@ class MathOptions(BaseModel):
 class BoxedOptions(MathOptions):
     """Options of ``boxed``."""
 
+    extract: Extraction = Field(
+        default=Extraction(by=("boxed",)),
+        description="how the answer is marked; another way than the box wants a system prompt that says so",
+    )
+
 
 class ThinkAnswerOptions(MathOptions):
     """Options of ``think_answer_tags``."""
+
+    extract: Extraction = Field(
+        default=Extraction(by=("text",)), description="what of the content of <answer> is the answer; by = 'text': all of it"
+    )

@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
+from rlcore.api.extraction import Found, last_answer
 from rlcore_plugin_math.compare import Equality, LimitExceeded, compare, gold_problem
-from rlcore_plugin_math.extract import last_answer, last_boxed, tags_in_order
+from rlcore_plugin_math.extract import tags_in_order
 from rlcore_plugin_math.options import BoxedOptions, MathOptions, ThinkAnswerOptions
 from rlcore_plugin_math.tolerance import Tolerance
 
@@ -29,8 +30,8 @@ class _MathReward(Reward):
         )
 
     @abstractmethod
-    def answer(self, text: str) -> str | None:
-        """The answer that the text marks, None where its format is not valid."""
+    def find(self, text: str) -> Found:
+        """The answer that the text marks, none where its format is not valid."""
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
         """Why the row's gold answer cannot be used, None where it can."""
@@ -41,16 +42,16 @@ class _MathReward(Reward):
 
     def score(self, item: RewardInput) -> Score:
         """A verdict: value ``correct_score``, half of it, ``format_score`` or ``malformed_score``."""
-        answer = self.answer(item.text)
-        return replace(self._judge(item, answer), parsed=answer)
+        found = self.find(item.text)
+        return replace(self._judge(item, found), parsed=found.answer)
 
-    def _judge(self, item: RewardInput, answer: str | None) -> Score:
-        options = self.options
+    def _judge(self, item: RewardInput, found: Found) -> Score:
+        options, answer = self.options, found.answer
         if item.finish is Finish.LENGTH and options.require_eos:
             valid = answer is not None
             return Score(value=options.malformed_score, accuracy=0.0, format_ok=valid, outcome=Outcome.WRONG, reason="truncated")
         if answer is None:
-            return Score(value=options.malformed_score, accuracy=0.0, format_ok=False, outcome=Outcome.MALFORMED, reason=self.rule)
+            return Score(value=options.malformed_score, accuracy=0.0, format_ok=False, outcome=Outcome.MALFORMED, reason=found.reason)
         if len(answer) > options.max_chars:
             return self._wrong(Outcome.WRONG, f"limit: the answer has {len(answer)} characters, more than {options.max_chars}")
         strict = options.strictness == "strict"
@@ -66,32 +67,32 @@ class _MathReward(Reward):
             return Score(value=options.correct_score / 2, accuracy=1.0, format_ok=True, reason="correct as text, not a formula")
         return Score(value=options.correct_score, accuracy=1.0, format_ok=True)
 
-    rule = ""
-    """The format, in words."""
-
     def _wrong(self, outcome: Outcome, reason: str) -> Score:
         return Score(value=self.options.format_score, accuracy=0.0, format_ok=True, outcome=outcome, reason=reason)
 
 
 class BoxedReward(_MathReward):
-    r"""The answer is the content of the last ``\boxed{…}``; the format is valid where one exists."""
-
-    rule = "no \\boxed{} with balanced braces"
+    r"""The answer is what ``extract`` finds, by default the content of the last ``\boxed{…}`` after the reasoning."""
 
     def __init__(self, options: BoxedOptions | None = None) -> None:
         super().__init__(options or BoxedOptions())
+        self._extract = (options or BoxedOptions()).extract
 
-    def answer(self, text: str) -> str | None:
-        return last_boxed(text)
+    def find(self, text: str) -> Found:
+        return self._extract.find(text)
 
 
 class ThinkAnswerReward(_MathReward):
-    """The answer is the content of the last ``<answer>…</answer>``; it counts only where the four tags are right."""
+    """The answer is in ``<answer>…</answer>``, found there by ``extract``; it counts only where the four tags are right."""
 
     rule = "<think>, </think>, <answer>, </answer> must each stand once, in this order, with nothing after"
 
     def __init__(self, options: ThinkAnswerOptions | None = None) -> None:
         super().__init__(options or ThinkAnswerOptions())
+        self._extract = (options or ThinkAnswerOptions()).extract
 
-    def answer(self, text: str) -> str | None:
-        return last_answer(text) if tags_in_order(text) else None
+    def find(self, text: str) -> Found:
+        content = last_answer(text) if tags_in_order(text) else None
+        if content is None:
+            return Found(None, self.rule)
+        return self._extract.find(content)

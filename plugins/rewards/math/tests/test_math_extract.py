@@ -1,64 +1,67 @@
-"""The span that is judged, and the format rules."""
+"""What the two rewards take for the answer: after the reasoning only, and by the options of ``extract``."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rlcore_plugin_math.extract import last_answer, last_boxed, tags_in_order
+from rlcore_plugin_math.extract import tags_in_order
+from rlcore_plugin_math.options import BoxedOptions, ThinkAnswerOptions
+from rlcore_plugin_math.rewards import BoxedReward, ThinkAnswerReward
+
+from rlcore.api import Outcome, RewardInput
+
+
+def judge(reward, gold, text):
+    return reward.score(RewardInput(messages=(), columns={"gt_answer": gold}, text=text))
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "outcome"),
     [
-        (r"\boxed{1 3 6 8}", "1 3 6 8"),
-        (r"\boxed{1} and \boxed{2}", "2"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed{5} and \boxed{6", "5"),
-        (r"\boxed{6 \boxed{5}}", r"6 \boxed{5}"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{}", ""),
-        (r"\boxed {7}", "7"),
-        (r"} \boxed{7} }", "7"),
-        (r"{ \boxed{7}", "7"),
-        ("boxed{7}", None),
-        (r"\boxed 7", None),
-        (r"\boxed{7", None),
-        ("", None),
+        (r"<think>\boxed{42}</think> other", Outcome.MALFORMED),
+        (r"<think>\boxed{42}</think> \boxed{41}", Outcome.WRONG),
+        (r"<think>\boxed{41}</think> \boxed{42}", Outcome.OK),
+        (r"\boxed{42}</think> other", Outcome.MALFORMED),
+        (r"so </think> \boxed{42}", Outcome.OK),
+        (r"<think> \boxed{42}", Outcome.MALFORMED),
+        (r"<think>a</think> b <think> \boxed{42}", Outcome.MALFORMED),
+        (r"so \boxed{42}", Outcome.OK),
     ],
 )
-def test_last_boxed(text, expected):
-    assert last_boxed(text) == expected
+def test_a_box_counts_only_after_the_reasoning(text, outcome):
+    score = judge(BoxedReward(), "42", text)
+    assert (score.outcome, score.accuracy) == (outcome, float(outcome is Outcome.OK))
 
 
-@given(st.text(alphabet="\\boxed{} 5", max_size=60))
-@settings(max_examples=200, deadline=None)
-def test_a_box_is_always_balanced(text):
-    found = last_boxed(text)
-    if found is not None:
-        bare = found.replace("\\\\", "").replace("\\{", "").replace("\\}", "")
-        assert bare.count("{") == bare.count("}")
+def test_the_box_in_the_reasoning_counts_if_the_user_says_so():
+    options = BoxedOptions(extract={"think": "ignore"})
+    assert judge(BoxedReward(options), "42", r"<think>\boxed{42}</think> other").outcome is Outcome.OK
 
 
-@pytest.mark.parametrize("unit", ["\\boxed{", "{", "}", "\\", "\\boxed", " ", "\\boxed{}", "\\boxed "])
-def test_extraction_is_linear(unit):
-    """Quadratic work on these would take minutes and run into the test's timeout."""
-    last_boxed(unit * 200_000)
-    last_answer(unit * 200_000)
+def test_another_way_of_marking_by_an_option():
+    reward = BoxedReward(BoxedOptions(extract={"by": ["hashes", "last_number"]}))
+    assert judge(reward, "1/2", "1 #### 0.5").outcome is Outcome.OK
+    assert judge(reward, "3", "I count 3 of them").outcome is Outcome.OK
+    none = judge(reward, "3", "none")
+    assert (none.outcome, none.reason) == (Outcome.MALFORMED, "no #### with an answer behind it; no number")
+
+
+def test_the_answer_in_the_tags_may_be_marked_once_more():
+    reward = ThinkAnswerReward(ThinkAnswerOptions(extract={"by": "boxed"}))
+    assert judge(reward, "5", r"<think>a</think><answer>it is \boxed{5}</answer>").outcome is Outcome.OK
+    assert judge(reward, "5", r"<think>\boxed{5}</think><answer>5</answer>").outcome is Outcome.MALFORMED
 
 
 @pytest.mark.parametrize(
-    ("text", "valid", "answer"),
+    ("text", "valid"),
     [
-        ("<think>a</think><answer>5</answer>", True, "5"),
-        ("well <think>a</think> so <answer> 5 </answer> \n", True, " 5 "),
-        ("<think>a</think><answer>5</answer>.", False, "5"),
-        ("<think>a</think><answer>4</answer><answer>5</answer>", False, "5"),
-        ("<answer>5</answer><think>a</think>", False, "5"),
-        ("<think>a<answer>5</answer></think>", False, "5"),
-        ("<answer>5</answer>", False, "5"),
-        ("<think>a</think><answer>5", False, None),
-        ("", False, None),
+        ("<think>a</think><answer>5</answer>", True),
+        ("well <think>a</think> so <answer> 5 </answer> \n", True),
+        ("<think>a</think><answer>5</answer>.", False),
+        ("<think>a</think><answer>4</answer><answer>5</answer>", False),
+        ("<answer>5</answer><think>a</think>", False),
+        ("<think>a<answer>5</answer></think>", False),
+        ("<answer>5</answer>", False),
+        ("<think>a</think><answer>5", False),
+        ("", False),
     ],
 )
-def test_tags(text, valid, answer):
+def test_tags(text, valid):
     assert tags_in_order(text) is valid
-    assert last_answer(text) == answer

@@ -1,0 +1,98 @@
+"""Rewards that were written for others, run by rlcore as they are; and rlcore's rewards for TRL (``trl``).
+
+This module only declares them; what judges is imported in the worker processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlcore.api import DataSourceSpec, RewardSpec, hookimpl
+
+if TYPE_CHECKING:
+    from rlcore_plugin_adapters.for_trl import RewardOfRlcore
+
+rlcore_api = "1.0"
+
+_GYM_PROMPT = (
+    "Think the problem through, then write the final answer, and nothing else, inside <answer> </answer>, in the form that the problem "
+    "asks for: <answer> your final answer </answer>"
+)
+
+
+@hookimpl
+def rlcore_register_rewards() -> list[RewardSpec]:
+    """One reward for each form that a function may have, and the check of JSON."""
+    return [
+        RewardSpec(
+            name="trl_function",
+            target="rlcore_plugin_adapters.trl_reward:TrlReward",
+            config="rlcore_plugin_adapters.adapter_options:TrlOptions",
+            summary="A reward function of TRL, fn(prompts, completions, **columns) -> list[float | None]",
+            reads_tokens=True,
+            full_value_option="right",
+        ),
+        RewardSpec(
+            name="verl_function",
+            target="rlcore_plugin_adapters.verl_reward:VerlReward",
+            config="rlcore_plugin_adapters.adapter_options:VerlOptions",
+            summary="A reward function of verl, compute_score(data_source, solution_str, ground_truth, extra_info)",
+            full_value_option="right",
+        ),
+        RewardSpec(
+            name="reasoning_gym",
+            target="rlcore_plugin_adapters.gym_reward:GymReward",
+            config="rlcore_plugin_adapters.adapter_options:GymOptions",
+            summary="score_answer of the reasoning-gym data set that the row is from; rows: data source gym:NAME",
+            system_prompt=_GYM_PROMPT,
+            full_value_option="correct_score",
+        ),
+        RewardSpec(
+            name="json_schema",
+            target="rlcore_plugin_adapters.schema_reward:SchemaReward",
+            config="rlcore_plugin_adapters.adapter_options:SchemaOptions",
+            summary="The response is JSON that fits a JSON Schema, of the row or of a file",
+            full_value_option="correct_score",
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_data_sources() -> list[DataSourceSpec]:
+    """Rows of reasoning-gym, made as they are read."""
+    return [
+        DataSourceSpec(
+            name="reasoning_gym",
+            target="rlcore_plugin_adapters.gym_rows:GymRows",
+            summary="gym:NAME?size=500&seed=0&OPTION=VALUE: a data set of reasoning-gym; needs the package reasoning-gym",
+            prefix="gym:",
+        )
+    ]
+
+
+def trl(
+    reward: Any,
+    *,
+    options: Mapping[str, Any] | None = None,
+    columns: Mapping[str, str] | None = None,
+    deadline: float | None = None,
+    workers: int = 2,
+    length_limit: int | None = None,
+) -> RewardOfRlcore:
+    """A reward function for ``reward_funcs`` of TRL's trainers that judges by a reward of rlcore, in worker processes, with its deadline.
+
+    :param reward: its name ("boxed"), ``./my_reward.py:Mine``, a class, an instance or a function. Or a list of them, each a mapping
+        like a table of ``[[rewards]]`` (``name``, ``weight``, ``options``, ``deadline``): their weighted sum, and none where one of them
+        has no verdict. Of functions that stand side by side in ``reward_funcs`` TRL adds the others up, as if this one had said 0.
+    :param options: its options, as in ``[[rewards]]``.
+    :param columns: where TRL's data set calls a column otherwise: {"gt_answer": "solution"}.
+    :param deadline: seconds for one response; None: what the reward asks for. Both are for a single reward.
+    :param workers: worker processes, of each process that trains.
+    :param length_limit: ``max_completion_length`` of the trainer: a completion of so many tokens was cut.
+    :raises PluginError, ConfigError: there is no such reward, or it refuses its options. At the first call: it cannot be built.
+    """
+    from rlcore_plugin_adapters.for_trl import RewardOfRlcore, entries_of
+
+    alone = {"name": reward, "options": dict(options or {})} | ({} if deadline is None else {"deadline": deadline})
+    return RewardOfRlcore(entries_of(reward if isinstance(reward, list) else [alone]), columns or {}, workers, length_limit)

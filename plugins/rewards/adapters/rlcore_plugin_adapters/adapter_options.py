@@ -1,0 +1,95 @@
+"""What users set. Read whenever a run is configured: imports nothing that judges."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rlcore.api.extraction import Extraction
+
+__all__ = ["CallOptions", "GymOptions", "SchemaOptions", "TrlOptions", "VerlOptions"]
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+class CallOptions(BaseModel):
+    """Common to rewards that call a function of the user's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    function: str = Field(description="./file.py:NAME, as seen from where the command is typed, or package.module:NAME")
+    right: float = Field(default=1.0, gt=0, description="a value from which on a response counts as right: accuracy 1, else 0")
+    columns: tuple[str, ...] = Field(default=(), description="columns of the row that it reads beside those that its signature names")
+
+    @field_validator("function")
+    @classmethod
+    def _where(cls, value: str) -> str:
+        place, _, name = value.rpartition(":")
+        if not place or not _NAME.fullmatch(name) or not (place.endswith(".py") or _NAME.fullmatch(place)):
+            raise ValueError(f"function {value!r} must read ./file.py:NAME or package.module:NAME")
+        if not place.endswith(".py"):
+            return value
+        path = Path(place).expanduser().resolve()
+        if not path.is_file():
+            raise ValueError(f"function {value!r}: there is no file {path}")
+        return f"{path}:{name}"
+
+
+class TrlOptions(CallOptions):
+    """Options of ``trl_function``."""
+
+    form: Literal["conversational", "text"] = Field(
+        default="conversational",
+        description="what the function is given: lists of messages, or text, as TRL has it for a data set of that form",
+    )
+    batch: Literal["single", "group"] = Field(
+        default="single",
+        description="single: a call for each response, so that one that hangs costs itself alone; group: one for all of a prompt",
+    )
+    not_applicable: Literal["mask", "nothing"] = Field(
+        default="mask", description="a value None (or NaN): mask, the response trains nothing; nothing: it adds 0 to other rewards"
+    )
+
+
+class VerlOptions(CallOptions):
+    """Options of ``verl_function``."""
+
+    ground_truth: str = Field(
+        default="", description='column of the ground truth, dots go into objects; "": reward_model.ground_truth, ground_truth or gt_answer'
+    )
+    data_source: str = Field(default="", description="data_source for rows that have no such column")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="further arguments of the function: verl's reward_kwargs")
+
+
+class GymOptions(BaseModel):
+    """Options of ``reasoning_gym``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    correct_score: float = Field(default=1.0, gt=0, description="value of a score of 1; others earn their share")
+    extract: Extraction = Field(default=Extraction(by=("answer_tags",)), description="how the answer is marked")
+    dataset: str = Field(default="", description='name of the data set, for rows that do not say; "": metadata.source_dataset')
+
+
+class SchemaOptions(BaseModel):
+    """Options of ``json_schema``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    correct_score: float = Field(default=1.0, gt=0, description="value of JSON that fits")
+    file: str = Field(default="", description='a file with the schema; "": the column of the row')
+    column: str = Field(default="json_schema", min_length=1, description="column that has the schema, an object or its text")
+    where: Literal["auto", "text", "fenced"] = Field(
+        default="auto", description="auto: the whole text if it is JSON, else the last ```json block; text, fenced: only the one"
+    )
+    think: Literal["auto", "required", "ignore"] = Field(default="auto", description="as in extract: only what follows </think>")
+    max_chars: int = Field(default=100_000, ge=1, description="longest text that is read; a longer one is wrong")
+
+    @model_validator(mode="after")
+    def _there(self) -> Self:
+        if self.file and not Path(self.file).expanduser().is_file():
+            raise ValueError(f"file {self.file!r}: there is no file {Path(self.file).expanduser().resolve()}")
+        return self

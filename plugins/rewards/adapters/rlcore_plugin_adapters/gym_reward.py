@@ -1,0 +1,75 @@
+"""``score_answer`` of a data set of reasoning-gym."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from rlcore.api import DataError, Outcome, Reward, RewardInput, Score
+from rlcore_plugin_adapters.adapter_options import GymOptions
+from rlcore_plugin_adapters.gym_rows import gym, gym_dataset
+from rlcore_plugin_adapters.named_function import column_at
+
+__all__ = ["GymReward"]
+
+
+class GymReward(Reward):
+    """Rows are those of the data source ``gym:``, or exported entries: ``question``, ``answer`` (or ``gt_answer``), ``metadata``."""
+
+    def __init__(self, options: GymOptions | None = None) -> None:
+        self.options = options or GymOptions()
+        self.requires = ("reasoning_gym", "question", "answer", "gt_answer", "metadata")  # those that there are: ``check`` says what lacks
+
+    def open(self) -> None:
+        """The package is imported; DataError, with what to type, if it is not here."""
+        gym()
+
+    def check(self, columns: Mapping[str, Any]) -> str | None:
+        """Whether the entry is found, and the data set it is from."""
+        try:
+            self._found(columns)
+        except (DataError, IndexError) as error:
+            return str(error)
+        return None
+
+    def score(self, item: RewardInput) -> Score:
+        """The score of ``score_answer``, times ``correct_score``; right if it is 1."""
+        dataset, entry = self._found(item.columns)
+        found = self.options.extract.find(item.text)
+        if found.answer is None:
+            return Score(value=0.0, accuracy=0.0, format_ok=False, outcome=Outcome.MALFORMED, reason=found.reason)
+        share = float(dataset.score_answer(found.answer, entry))
+        return Score(
+            value=share * self.options.correct_score,
+            accuracy=float(share >= 1.0),
+            format_ok=True,
+            outcome=Outcome.OK if share >= 1.0 else Outcome.WRONG,
+            parsed=found.answer,
+        )
+
+    def _found(self, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        place = columns.get("reasoning_gym")
+        if isinstance(place, Mapping):
+            dataset = _dataset(place["dataset"], json.dumps(place["settings"], sort_keys=True))
+            return dataset, _entry(dataset, int(place["index"]))
+        name = self.options.dataset or column_at(columns, "metadata.source_dataset")
+        answer = columns.get("answer", columns.get("gt_answer"))
+        if not name or answer is None:
+            raise DataError(
+                "it is no entry of reasoning-gym: it needs reasoning_gym, or answer and metadata.source_dataset (option dataset)"
+            )
+        entry = {"question": columns.get("question", ""), "answer": answer, "metadata": columns.get("metadata") or {}}
+        return _dataset(name, "{}"), entry
+
+
+@lru_cache(maxsize=64)
+def _dataset(name: str, settings: str) -> Any:
+    return gym_dataset(name, json.loads(settings))
+
+
+@lru_cache(maxsize=1024)
+def _entry(dataset: Any, index: int) -> dict[str, Any]:
+    entry: dict[str, Any] = dataset[index]
+    return entry

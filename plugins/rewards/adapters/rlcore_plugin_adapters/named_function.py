@@ -1,0 +1,123 @@
+"""Finds a function of the user's by its name, looks at what it takes, calls it, and puts what it returned into a ``Score``."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rlcore.api import Outcome, PluginError, Score
+
+__all__ = ["NamedFunction", "column_at", "number_or_none", "plain_score"]
+
+
+@dataclass(frozen=True)
+class NamedFunction:
+    """``call`` with keywords only. ``named``: those of its signature; ``required``: of these the ones without a default; ``open``: it takes
+    any other too."""
+
+    reference: str
+    function: Callable[..., Any]
+    named: frozenset[str]
+    required: frozenset[str]
+    open: bool
+
+    @classmethod
+    def load(cls, reference: str) -> NamedFunction:
+        """PluginError, in one sentence, if it cannot be imported or is no function."""
+        where, _, name = reference.rpartition(":")
+        found: Any = _module(where, reference)
+        for part in name.split("."):
+            if not hasattr(found, part):
+                raise PluginError(f"function {reference!r}: {where} has no {name!r}")
+            found = getattr(found, part)
+        if not callable(found):
+            raise PluginError(f"function {reference!r} is of type {type(found).__name__}, it must be a function")
+        parameters = inspect.signature(found).parameters.values()
+        plain = [one for one in parameters if one.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)]
+        return cls(
+            reference=reference,
+            function=found,
+            named=frozenset(one.name for one in plain),
+            required=frozenset(one.name for one in plain if one.default is inspect.Parameter.empty),
+            open=any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters),
+        )
+
+    def call(self, given: Mapping[str, Any], *, always: Collection[str] = ()) -> Any:
+        """What it returns, awaited if need be. It gets what it can take of ``given``, and those of ``always`` in any case."""
+        taken = {name: value for name, value in given.items() if self.open or name in self.named or name in always}
+        try:
+            result = self.function(**taken)
+            return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+        except KeyError as error:
+            if error.args and isinstance(error.args[0], str) and error.args[0] not in given and self.open:
+                raise KeyError(
+                    f'{error.args[0]!r}: if that is a column of the row, say columns = ["{error.args[0]}"] in the options, '
+                    f"for the signature of {self.reference} does not name it"
+                ) from error
+            raise
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def _module(where: str, reference: str) -> ModuleType:
+    try:
+        return _of_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"function {reference!r}: importing {where} raised {type(error).__name__}: {error}") from error
+
+
+def _of_file(path: Path) -> ModuleType:
+    """The file as a module of a name of its own; what lies beside it can be imported by it, as if it were run."""
+    name = f"rlcore_adapted_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be read as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it is being executed
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def column_at(columns: Mapping[str, Any], path: str) -> Any:
+    """The value of a column, dots go into objects; None if there is none."""
+    found: Any = columns
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def number_or_none(value: Any, what: str) -> float | None:
+    """A number of whatever kind (of numpy or torch too) as float; None for None and NaN; TypeError, naming ``what``, for all else."""
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} is a {type(value).__name__}, it must be a number") from error
+    return None if math.isnan(number) else number
+
+
+def plain_score(value: float, *, right: float, **more: Any) -> Score:
+    """A verdict: right, with accuracy 1, from that value on."""
+    outcome = Outcome.OK if value >= right else Outcome.WRONG
+    return Score(**{"value": value, "accuracy": float(value >= right), "outcome": outcome, **more})

@@ -1,0 +1,113 @@
+"""Rows of a data set of reasoning-gym, and its scores. On a stand-in for the package (``stand_in``)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rlcore_plugin_adapters import gym_reward, rlcore_register_rewards
+from rlcore_plugin_adapters.adapter_options import GymOptions
+from rlcore_plugin_adapters.gym_reward import GymReward
+from rlcore_plugin_adapters.gym_rows import GymRows
+
+from rlcore.api import DataError, Message, Outcome, Reward, RewardInput
+from rlcore.testing import DataSourceSuite, RewardSuite
+
+SPECS = {spec.name: spec for spec in rlcore_register_rewards()}
+PATH = "gym:sums?size=3&seed=1&largest=50"
+
+
+@pytest.fixture(autouse=True)
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(Path(__file__).with_name("stand_in"))
+    monkeypatch.delitem(sys.modules, "reasoning_gym", raising=False)
+    yield
+    sys.modules.pop("reasoning_gym", None)
+    gym_reward._dataset.cache_clear()
+    gym_reward._entry.cache_clear()
+
+
+def item(text: str) -> RewardInput:
+    empty = {"question": None, "answer": None, "metadata": None}
+    columns = {"reasoning_gym": {"dataset": "sums", "settings": {"size": 3, "seed": 1, "largest": 50}, "index": 2}, "gt_answer": "x"}
+    return RewardInput(messages=(Message(role="user", content="?"),), columns=empty | columns, text=text)
+
+
+def answer() -> str:
+    return str(list(GymRows().rows(PATH))[2][1]["gt_answer"])  # type: ignore[index]
+
+
+class TestReasoningGym(RewardSuite):
+    spec = SPECS["reasoning_gym"]
+    options = GymOptions()
+
+    def make(self) -> Reward:
+        return GymReward(self.options)
+
+    def honest(self) -> RewardInput:
+        return item(f"<think>a</think><answer>{answer()}</answer>")
+
+    def wrong(self) -> RewardInput:
+        return item("<answer>0</answer>")
+
+
+class TestGymRows(DataSourceSuite):
+    columns = ("gt_answer", "reasoning_gym")
+
+    def make(self) -> GymRows:
+        return GymRows()
+
+    def path(self, folder: Path) -> str:
+        return PATH
+
+    def missing(self, folder: Path) -> str:
+        return "gym:absent"
+
+    def damaged(self, folder: Path) -> str:
+        return "gym:sums?size=0"
+
+
+def test_rows_can_be_made_again() -> None:
+    rows = list(GymRows().rows(PATH))
+    assert [number for number, _ in rows] == [1, 2, 3]
+    assert rows == list(GymRows().rows(PATH))
+    assert rows != list(GymRows().rows(PATH.replace("seed=1", "seed=2")))
+    _, row = rows[0]
+    assert row["reasoning_gym"] == {"dataset": "sums", "settings": {"size": 3, "seed": 1, "largest": 50}, "index": 0}  # type: ignore[index]
+    assert len(list(GymRows().rows("gym:sums"))) == 500
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [("gym:", "name a data set"), ("gym:other", "not registered"), ("gym:sums?size=0", "must be positive"), ("gym:sums?big=1", "big")],
+)
+def test_paths_that_are_refused(path: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        list(GymRows().rows(path))
+
+
+def test_the_score_is_that_of_the_data_set() -> None:
+    reward = GymReward(GymOptions(correct_score=2.0))
+    part = reward.score(item(f"<answer>it is {answer()}</answer>"))
+    assert (part.value, part.accuracy, part.outcome) == (1.0, 0.0, Outcome.WRONG)
+    assert reward.score(item(answer())).outcome is Outcome.MALFORMED
+    assert reward.score(item(f"<think><answer>{answer()}</answer></think>")).outcome is Outcome.MALFORMED
+
+
+def test_entries_that_were_exported() -> None:
+    reward = GymReward()
+    columns = {"question": "1 + 1?", "answer": "2", "metadata": {"source_dataset": "sums"}}
+    exported = RewardInput(messages=(), columns=columns, text="<answer>2</answer>")
+    assert (reward.check(columns), reward.score(exported).value) == (None, 1.0)
+    assert "no entry of reasoning-gym" in str(reward.check({"answer": "2"}))
+    assert "not registered" in str(GymReward(GymOptions(dataset="other")).check({"answer": "2"}))
+
+
+def test_without_the_package_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not place.endswith("stand_in")])
+    if "reasoning_gym" in sys.modules:
+        monkeypatch.delitem(sys.modules, "reasoning_gym")
+    with pytest.raises(DataError, match="pip install reasoning-gym"):
+        GymReward().open()

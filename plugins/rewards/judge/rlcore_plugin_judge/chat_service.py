@@ -1,0 +1,72 @@
+"""One request to an OpenAI-compatible service. Blocks; called in threads."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.api import InfrastructureError
+
+__all__ = ["ChatReply", "JudgeRefusedError", "ask"]
+
+_BUSY = {408, 409, 425, 429, 500, 502, 503, 504}
+_MOST_BYTES = 10 << 20
+
+
+class JudgeRefusedError(RuntimeError):
+    """The service will not answer this, however often it is asked: a wrong key, no such model, a text that it refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """Tokens are None where the service does not count."""
+
+    content: str
+    prompt_tokens: int | None
+    reply_tokens: int | None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The key belongs to one address."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+def ask(url: str, body: Mapping[str, Any], key: str, seconds: float) -> ChatReply:
+    """InfrastructureError where another attempt may succeed, JudgeRefusedError where none will."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(f"{url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers)
+    try:
+        with _OPENER.open(request, timeout=seconds) as answer:
+            data = answer.read(_MOST_BYTES)
+    except urllib.error.HTTPError as error:
+        with error:
+            said = f"{url} answered {error.code}: {error.read(300).decode(errors='replace')}"
+        raise (InfrastructureError if error.code in _BUSY else JudgeRefusedError)(said) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise InfrastructureError(f"{url} does not answer: {error or type(error).__name__}") from error
+    return _read(url, data)
+
+
+def _read(url: str, data: bytes) -> ChatReply:
+    try:
+        whole = json.loads(data)
+        content = whole["choices"][0]["message"]["content"]
+        usage = whole.get("usage") or {}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InfrastructureError(f"{url} answered what is no chat completion: {data[:200]!r}") from error
+    return ChatReply(content if isinstance(content, str) else "", _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
+
+
+def _count(usage: Any, name: str) -> int | None:
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and count >= 0 else None
