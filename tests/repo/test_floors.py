@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 CONTRACTS = (
     "errors",
+    "pickling",
     "types",
     "outlines",
     "batches",
