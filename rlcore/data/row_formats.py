@@ -36,6 +36,8 @@ class RowForming:
 
     def row(self, raw: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """The row of rlcore; BadRow where it cannot be one, DataError where no row of the data set can."""
+        if self._asked and self._chosen is None and not self.data.columns:
+            return raw
         mapped, absent = _mapped(raw, self.data.columns)
         apart = {key: value for key, value in {**raw, **mapped}.items() if key in self.beside}
         whole = {key: value for key, value in {**raw, **mapped}.items() if key not in apart}

@@ -22,7 +22,8 @@ _TESTS = frozenset({"inputs", "outputs", "fn_name", "functional", "assert_case",
 class VerlRows(RowFormat):
     """``prompt`` (messages), ``data_source``, ``ability``, ``reward_model`` = {style, ground_truth}, ``extra_info``.
 
-    ``ground_truth`` becomes a column of its own, as it was; ``gt_answer`` is there if it is text, a number, or a list of one.
+    ``ground_truth`` becomes a column of its own, as it was; ``gt_answer`` is there if it is text, a number, or a list of one, and no
+    tests of a program.
     """
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
@@ -68,9 +69,14 @@ def _converted(row: Mapping[str, Any], *dropped: str) -> dict[str, Any]:
         raise BadRow('the row has no "ground_truth" in its "reward_model"')
     others = kept(row, "prompt", "reward_model", *dropped)
     messages = messages_of(row, "prompt")
-    if isinstance(truth, str | int | float | list | tuple) and not (isinstance(truth, list | tuple) and len(truth) != 1):
+    if _is_answer(truth) and not _is_code(row, truth):
         others["gt_answer"] = answer_of(truth, "reward_model.ground_truth")
     return {**others, "ground_truth": truth, "messages": messages}
+
+
+def _is_answer(truth: object) -> bool:
+    """Text, a number, or a list of one."""
+    return isinstance(truth, str | int | float) or (isinstance(truth, list | tuple) and len(truth) == 1)
 
 
 def _truth(row: Mapping[str, Any]) -> Any:

@@ -159,6 +159,9 @@ def test_a_ground_truth_of_verl_is_a_gold_answer_if_it_is_one_answer(truth: obje
 )
 def test_verl_leaves_programs_alone(row: Mapping[str, Any]) -> None:
     assert VerlRows().recognises({"prompt": PROMPT, **row}) is False
+    assert "gt_answer" not in VerlRows().convert({"prompt": PROMPT, **row}), (
+        "in a file of answers and programs, no reward takes tests for one"
+    )
     assert VerlRows().recognises({"prompt": PROMPT, "reward_model": {"ground_truth": "[1, 2)"}}) is True
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from datasets import Dataset
 from pyarrow import parquet
 
 from rlcore.testing import RunTester
@@ -47,13 +48,15 @@ def test_ten_rows_as_published_are_judged(name: str, tester: RunTester) -> None:
     assert said.count(f"rows.jsonl: read by the row format {name.split('_')[0]} of rlcore-plugin-formats") == 1
 
 
-def test_parquet_json_and_csv_are_read_too(tester: RunTester) -> None:
+def test_parquet_json_csv_and_saved_data_sets_are_read_too(tester: RunTester) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows("verl")[:9]), tester.folder / "verl.parquet")
     (tester.folder / "math.json").write_text(json.dumps(rows("math")), encoding="utf-8")
     with (tester.folder / "gsm8k.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ["question", "answer", "completion"])
         writer.writeheader()
         writer.writerows(rows("gsm8k"))
+    Dataset.from_list(rows("openr1")).save_to_disk(tester.folder / "saved")
+    assert scored(tester, "saved")[0] == {"ok": 8, "wrong": 2}
     assert scored(tester, "verl.parquet")[0] == {"ok": 7, "wrong": 2}
     assert scored(tester, "math.json")[0] == {"ok": 8, "wrong": 2}
     assert scored(tester, "gsm8k.csv")[0] == {"ok": 8, "wrong": 2}

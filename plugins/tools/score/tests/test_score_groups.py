@@ -58,7 +58,8 @@ def test_without_groups_there_are_no_figures() -> None:
     figures.add(verdict(1, 1.0))
     figures.add(verdict(2, 1.0, row_id="a"))
     figures.add(verdict(3, None, place=0))
-    figures.add(TextVerdict(line=3, source="", score=Score.failed(Outcome.TIMEOUT, "late"), place=1))
+    figures.add(verdict(3, None, place=1))
+    figures.add(TextVerdict(line=3, source="", score=Score.failed(Outcome.TIMEOUT, "late"), place=2))
     assert figures.as_json() is None
 
 
