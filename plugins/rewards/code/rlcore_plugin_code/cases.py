@@ -1,4 +1,5 @@
-"""From the column ``test_cases`` to runs: which shapes are accepted, the sentence where one is not, which tests run and in what order."""
+"""The column ``test_cases`` where it lists inputs and outputs: which shapes are accepted, the sentence where one is not, which tests run and
+in what order."""
 
 from __future__ import annotations
 
@@ -6,80 +7,109 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["BadCases", "Case", "chosen", "read_cases"]
+from rlcore_plugin_code.suite import BadCases
+
+__all__ = ["Case", "chosen", "column", "kind_name", "pairs", "read_cases", "table_of"]
 
 _SHAPE = '{"inputs": ["1 2\\n"], "outputs": ["3\\n"]}'
 _LARGEST_MIB = 256
 
 
-class BadCases(ValueError):
-    """The column cannot be used; the text is one sentence that says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test. ``number``: its place in the row, from 1."""
+    """One test of a program that reads standard input. ``number``: its place in the row, from 1; ``others``: outputs that are as good."""
 
     number: int
     stdin: bytes
     expected: bytes
+    others: tuple[bytes, ...] = ()
+
+    @property
+    def texts(self) -> tuple[bytes, ...]:
+        """All that it says, as bytes."""
+        return (self.stdin, self.expected, *self.others)
 
 
-def read_cases(column: Any) -> tuple[Case, ...]:
+class _Numbered(Protocol):
+    @property
+    def number(self) -> int: ...
+    @property
+    def texts(self) -> tuple[bytes, ...]: ...
+
+
+_C = TypeVar("_C", bound=_Numbered)
+
+
+def read_cases(table: Any, *, may_be_empty: bool = False) -> tuple[Case, ...]:
     """The tests of a row, in its order. The column is an object with two lists of equal length, or a JSON text of one; an input or output
-    is a text, or a list of lines.
+    is a text, or a list of lines. ``accepted`` in the place of ``outputs`` lists all valid outputs of each input. ``may_be_empty``: the
+    outputs may be missing or empty, for a checker judges.
 
     :raises BadCases: it is anything else, is empty, or expects no output.
     """
-    table = _table(column)
-    inputs, outputs = _column(table, "inputs"), _column(table, "outputs")
-    if len(inputs) != len(outputs):
-        raise BadCases(f"test_cases has {len(inputs)} inputs and {len(outputs)} outputs; each input needs its output")
-    if not inputs:
-        raise BadCases("test_cases has no test; a row needs at least one, or every program would be right")
-    cases = tuple(
-        Case(number, _text(stdin, "input", number), _text(expected, "output", number))
-        for number, (stdin, expected) in enumerate(zip(inputs, outputs, strict=True), start=1)
-    )
-    size = sum(len(case.stdin) + len(case.expected) for case in cases) / (1 << 20)
+    table = table_of(table)
+    if may_be_empty and "outputs" not in table and "accepted" not in table:
+        table = {**table, "outputs": [""] * len(column(table, "inputs"))}
+    cases = tuple(_case(number, stdin, valid) for number, (stdin, valid) in enumerate(pairs(table), start=1))
+    size = sum(len(text) for case in cases for text in case.texts) / (1 << 20)
     if size > _LARGEST_MIB:
         raise BadCases(f"test_cases holds {size:.1f} MiB; a row may hold {_LARGEST_MIB} MiB")
-    if empty := [case.number for case in cases if not case.expected.split()]:
+    if not may_be_empty and (empty := [case.number for case in cases if not all(text.split() for text in (case.expected, *case.others))]):
         raise BadCases(f"output {empty[0]} of test_cases is empty, and so a program that does nothing would pass; remove that test")
     return cases
 
 
-def chosen(cases: Sequence[Case], most: int) -> list[Case]:
+def pairs(table: Mapping[str, Any]) -> list[tuple[Any, list[Any]]]:
+    """(input, valid outputs) of each test; BadCases where the lists do not fit each other."""
+    several = "accepted" in table
+    if several and table.get("outputs") is not None:
+        raise BadCases("test_cases has both outputs and accepted; keep the one that holds every valid output")
+    inputs, outputs = column(table, "inputs"), column(table, "accepted" if several else "outputs")
+    if len(inputs) != len(outputs):
+        raise BadCases(f"test_cases has {len(inputs)} inputs and {len(outputs)} outputs; each input needs its output")
+    if not inputs:
+        raise BadCases("test_cases has no test; a row needs at least one, or every program would be right")
+    if several and (bad := [number for number, valid in enumerate(outputs, start=1) if not isinstance(valid, list | tuple) or not valid]):
+        raise BadCases(f"accepted {bad[0]} of test_cases must be a list of the valid outputs, at least one")
+    return [(stdin, list(valid) if several else [valid]) for stdin, valid in zip(inputs, outputs, strict=True)]
+
+
+def _case(number: int, stdin: Any, valid: Sequence[Any]) -> Case:
+    first, *others = (_text(output, "output", number) for output in valid)
+    return Case(number, _text(stdin, "input", number), first, tuple(others))
+
+
+def chosen(cases: Sequence[_C], most: int) -> list[_C]:
     """At most ``most`` of the tests, in an order that follows from their content alone: the same for every response and on every machine,
     and not the row's order, on which no program should rely."""
     digest = hashlib.sha256()
     for case in cases:
-        for text in (case.stdin, case.expected):
+        for text in case.texts:
             digest.update(b"%d " % len(text) + text)
     key = digest.digest()
     return sorted(cases, key=lambda case: hashlib.sha256(key + b"%d" % case.number).digest())[:most]
 
 
-def _table(column: Any) -> Mapping[str, Any]:
-    table = column
-    if isinstance(column, str):
+def table_of(value: Any) -> Mapping[str, Any]:
+    """The column as an object; it may be a JSON text of one. BadCases where it is neither."""
+    table = value
+    if isinstance(value, str):
         try:
-            table = json.loads(column)
+            table = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise BadCases(f"test_cases is a text that is not JSON ({str(error)[:80]}); it must read {_SHAPE}") from None
     if not isinstance(table, Mapping):
-        raise BadCases(f"test_cases must read {_SHAPE}, and not be {_kind(table)}")
-    if table.get("fn_name"):
-        raise BadCases("test_cases names a function (fn_name); only programs from standard input to standard output can be judged")
+        raise BadCases(f"test_cases must read {_SHAPE}, and not be {kind_name(table)}")
     return table
 
 
-def _column(table: Mapping[str, Any], name: str) -> Sequence[Any]:
+def column(table: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """A list of the table; BadCases where there is none."""
     values = table.get(name)
     if not isinstance(values, list | tuple):
-        found = f"{name} is {_kind(values)}" if name in table else f"there is no {name!r}"
+        found = f"{name} is {kind_name(values)}" if name in table else f"there is no {name!r}"
         raise BadCases(f"test_cases must read {_SHAPE}, but {found}")
     return values
 
@@ -88,12 +118,13 @@ def _text(value: Any, name: str, number: int) -> bytes:
     if isinstance(value, list | tuple) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
     if not isinstance(value, str):
-        raise BadCases(f"{name} {number} of test_cases is {_kind(value)}; it must be a text, or a list of lines")
+        raise BadCases(f"{name} {number} of test_cases is {kind_name(value)}; it must be a text, or a list of lines")
     try:
         return value.encode("utf-8")
     except UnicodeEncodeError:
         raise BadCases(f"{name} {number} of test_cases holds half a surrogate pair, which is no Unicode text") from None
 
 
-def _kind(value: Any) -> str:
+def kind_name(value: Any) -> str:
+    """How a sentence names the kind of a value."""
     return "null" if value is None else "a list of other things" if isinstance(value, list | tuple) else f"of type {type(value).__name__}"

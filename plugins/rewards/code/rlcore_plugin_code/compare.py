@@ -3,29 +3,46 @@ r"""Is this the expected output? Pure, on bytes, in the host.
 Both outputs are cut into tokens at ASCII white space (space, tab, line feed, carriage return, form feed, vertical tab; a no-break space is
 part of a token), and the two sequences must be equal. How tokens are spread over lines does not count: problem sets were checked that way,
 and a program gains nothing by it. Two tokens are equal where their bytes are; only where the expected one is a decimal fraction (``0.5``,
-``1e-3``) any number within the tolerance will do. So integers are exact at any size, ``3.0``, ``+3`` and ``03`` are not ``3``, ``nan`` and
-``inf`` equal only themselves, and text is text.
+``1e-3``) any number within the tolerance will do, and only in rows whose outputs are ``numeric``. So integers are exact at any size,
+``3.0``, ``+3`` and ``03`` are not ``3``, ``nan`` and ``inf`` equal only themselves, and text is text.
 
 >>> same_output(b"1 0.333333\n", b"1\n0.33333333333\n", tolerance=1e-6)
 True
 >>> same_output(b"3\n", b"3.0\n", tolerance=1e-6)
 False
+>>> numeric([b"Case #1: 0.5\n", b"-1\n"]), numeric([b"1.10\n", b"1.10.2\n"])
+(True, False)
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
-__all__ = ["same_output"]
+__all__ = ["near", "numeric", "same_output"]
 
-_FRACTION = re.compile(rb"[+-]?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?+[0-9]++)?+")
+# An exponent without a point is a number as Python writes one (1e-05, 2e+16): a longer mantissa, or none, is a word such as 12e4 or 0e1.
+_FRACTION = re.compile(rb"[+-]?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[1-9](?=[eE]))(?:[eE][+-]?+[0-9]++)?+")
 _NUMBER = re.compile(rb"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+")
+_DIGIT = re.compile(rb"[0-9]")
+_LABEL = re.compile(rb"#?[0-9]+:")
 _LONGEST = 400  # characters of a number that is compared as one; a double never needs more
 
 
-def same_output(expected: bytes, actual: bytes, *, tolerance: float) -> bool:
-    """True where the outputs have equal tokens; see the module. An expected output without tokens equals nothing."""
+def numeric(outputs: Iterable[bytes]) -> bool:
+    """Whether fractions in these outputs, all that a row expects, are numbers: every token that holds a digit is one, or a label (``#1:``).
+    Else what looks like a fraction may be a version, a code or a piece of text, and is compared as text."""
+    for output in outputs:
+        for token in output.split():
+            if _DIGIT.search(token) and not (_NUMBER.fullmatch(token) or _LABEL.fullmatch(token)):
+                return False
+    return True
+
+
+def same_output(expected: bytes, actual: bytes, *, tolerance: float, relative: float | None = None, numbers: bool = True) -> bool:
+    """True where the outputs have equal tokens; see the module. ``tolerance``: absolute, and relative unless ``relative`` is given.
+    An expected output without tokens equals nothing."""
     wanted = expected.split()
     if not wanted:
         return False
@@ -34,13 +51,20 @@ def same_output(expected: bytes, actual: bytes, *, tolerance: float) -> bool:
     found = actual.split(None, len(wanted))  # one token too many decides it: a flood is not cut to the end
     if len(found) != len(wanted):
         return False
-    return wanted == found or all(w == f or _near(w, f, tolerance) for w, f in zip(wanted, found, strict=True))
+    if wanted == found:
+        return True
+    ratio = tolerance if relative is None else relative
+    return numbers and all(w == f or _near(w, f, tolerance, ratio) for w, f in zip(wanted, found, strict=True))
 
 
-def _near(wanted: bytes, found: bytes, tolerance: float) -> bool:
+def _near(wanted: bytes, found: bytes, absolute: float, relative: float) -> bool:
     if max(len(wanted), len(found)) > _LONGEST or not _FRACTION.fullmatch(wanted) or not _NUMBER.fullmatch(found):
         return False
-    left, right = float(wanted), float(found)
-    if not (math.isfinite(left) and math.isfinite(right)):
+    return near(float(wanted), float(found), absolute, relative)
+
+
+def near(wanted: float, found: float, absolute: float, relative: float) -> bool:
+    """Whether two finite numbers are within the larger of the two errors; the relative one is of what was expected."""
+    if not (math.isfinite(wanted) and math.isfinite(found)):
         return False
-    return abs(left - right) <= tolerance * max(1.0, abs(left))
+    return abs(wanted - found) <= max(absolute, relative * abs(wanted))

@@ -7,22 +7,27 @@ r"""Finds the program in a response, reading fences as Markdown does (CommonMark
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = ["fenced", "last_program"]
+from rlcore_plugin_code.languages import LANGUAGES
+from rlcore_plugin_code.suite import Program
 
-_LABEL = re.compile(r"[{.]*+(?:python|pypy|py)[0-9.]*+(?:[}:,{].*)?", re.DOTALL)  # python3.11, {python}, {.python}, python:main.py
+__all__ = ["fenced", "found_program", "last_program"]
+
 _THOUGHT = "</think>"
 _FENCE = re.compile(r"(?:\A|(?<=[\r\n]))([ \t]*+)(`{3,}+|~{3,}+)([^\r\n]*+)(?:\r\n|\r|\n|\Z)")
+_AT_END = re.compile(r"(?:\A|(?<=[\r\n]))([^\r\n`~'\"#]*[^\r\n`~'\"# \t])(`{3,}+|~{3,}+)[ \t]*(?:\r\n|\r|\n|\Z)")
+_READS = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0|\bfileinput\b|\bread\s*\(\s*0\s*,|\bcin\b|\bscanf\b|\bgetline\b|\bgetchar\b|\breadline\b|readFileSync")
 _TICKS = re.compile(r"`+")
 _TAB = 4
 _SLACK = 3  # a fence that closes may stand this much deeper than the one that opened
 
 
 class _Block(NamedTuple):
-    """Where the content of a block lies; ``indent``: characters before its fence."""
+    """Where the content of a block lies; ``indent``: characters before its fence; ``language``: None if that of its label is not wanted."""
 
+    language: str | None
     label: str
     start: int
     end: int
@@ -30,26 +35,51 @@ class _Block(NamedTuple):
 
 
 def last_program(text: str) -> str | None:
-    """Content of the last closed block labelled as Python, in any case of letters; where there is none, of the last closed block without
-    a label; else None. Labels come first because a sample of the output, in a bare block, often follows the program. Where reasoning
-    ends with ``</think>``, what follows is read by itself first: a fence left open in the reasoning does not swallow the answer."""
-    blocks = list(_blocks(text))
+    """The Python program of a response as text; see ``found_program``."""
+    program = found_program(text, ("python",))
+    return program and program.text.decode("utf-8", "surrogatepass")
+
+
+def found_program(
+    text: str, languages: Sequence[str], *, defines: Sequence[str] = (), reads_input: bool = False
+) -> Program | None:
+    """The program of a response, None if there is none. It is the content of a closed block: of those labelled as one of the languages, in
+    any case of letters, or if there is none, and Python is wanted, of those without a label. Labels come first because a sample of the
+    output, in a bare block, often follows the program.
+
+    Of several the last counts that can do what is asked: that defines one of ``defines``, or, if the tests give input, that reads it;
+    an example of use after the program does neither. Where none can, the last one. This is seen in the text; nothing is parsed.
+
+    Where reasoning ends with ``</think>``, what follows is read by itself first: a fence left open in the reasoning does not swallow the
+    answer."""
+    blocks = _read(text, languages)
     reasoning, thought, answer = text.rpartition(_THOUGHT)
     if thought:
-        after = list(_blocks(answer))
+        after = _read(answer, languages)
         if any(block.start <= len(reasoning) < block.end for block in blocks):
             # Either a fence was left open in the reasoning, or a program holds the tag. Then its closing fence opens a block here, but
             # that one has no label.
-            after = [block for block in after if _LABEL.fullmatch(block.label)]
-        if (found := _last(after)) is not None:
-            return _dedented(answer, found)
-    return _dedented(text, found) if (found := _last(blocks)) is not None else None
+            after = [block for block in after if block.language]
+        if (found := _chosen(answer, after, languages, defines, reads_input)) is not None:
+            return found
+    return _chosen(text, blocks, languages, defines, reads_input)
 
 
-def _last(blocks: list[_Block]) -> _Block | None:
-    labelled = [block for block in blocks if _LABEL.fullmatch(block.label)]
-    chosen = labelled or [block for block in blocks if not block.label]
-    return chosen[-1] if chosen else None
+def _chosen(text: str, blocks: list[_Block], languages: Sequence[str], defines: Sequence[str], reads_input: bool) -> Program | None:
+    labelled = [block for block in blocks if block.language]
+    bare = [block._replace(language="python") for block in blocks if not block.label] if "python" in languages else []
+    programs = [(block.language or "python", _dedented(text, block)) for block in labelled or bare]
+    if not programs:
+        return None
+    able = [program for program in programs if _can(program[1], defines, reads_input)]
+    language, content = (able or programs)[-1]
+    return Program(language, content.encode("utf-8", "surrogatepass"))
+
+
+def _can(content: str, defines: Sequence[str], reads_input: bool) -> bool:
+    if defines:
+        return any(re.search(rf"(?m)^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{name}\b|^{name}[ \t]*=", content) for name in defines)
+    return not reads_input or _READS.search(content) is not None
 
 
 def fenced(program: str) -> str:
@@ -59,17 +89,47 @@ def fenced(program: str) -> str:
     return f"{fence}python\n{program}\n{fence}\n"
 
 
-def _blocks(text: str) -> Iterator[_Block]:
-    """Each closed block, in order; a block that is never closed is none."""
+def _read(text: str, languages: Sequence[str]) -> list[_Block]:
+    """The closed blocks. Where reading fences as Markdown does leaves one open at the end, the text is read again, and there a fence also
+    closes that stands deeper than it may, or that ends a line of code; models write both."""
+    for lines in (_FENCE.finditer, _all_fences):
+        blocks, left_open = [], False
+        for block in _blocks(lines(text), languages, strict=lines is not _all_fences):
+            if block is None:
+                left_open = True
+            else:
+                blocks.append(block)
+        if not left_open:
+            break
+    return blocks
+
+
+def _all_fences(text: str) -> Iterator[re.Match[str]]:
+    """Fences on lines of their own and at ends of lines, in the order of the text."""
+    return iter(sorted([*_FENCE.finditer(text), *_AT_END.finditer(text)], key=lambda line: line.start()))
+
+
+def _blocks(lines: Iterator[re.Match[str]], languages: Sequence[str], *, strict: bool) -> Iterator[_Block | None]:
+    """Each closed block, in order, and None at the end if one is left open. A block that is never closed holds no program."""
     fence, label, indent, start = "", "", "", 0
-    for line in _FENCE.finditer(text):
-        margin, mark, rest = line.groups()
+    for line in lines:
+        margin, mark, rest = line.group(1), line.group(2), line.group(3) if line.re is _FENCE else ""
+        own = line.re is _FENCE
         if not fence:
-            if mark[0] == "~" or "`" not in rest:
+            if own and (mark[0] == "~" or "`" not in rest):
                 fence, label, indent, start = mark, _label(rest), margin, line.end()
-        elif mark[0] == fence[0] and len(mark) >= len(fence) and not rest.strip(" \t") and _width(margin) <= _width(indent) + _SLACK:
-            yield _Block(label, start, line.start(), len(indent))
+        elif mark[0] == fence[0] and len(mark) >= len(fence) and not rest.strip(" \t"):
+            deeper = own and _width(margin) > _width(indent) + _SLACK
+            if strict and deeper:
+                continue
+            yield _Block(_language(label, languages), label, start, line.start() if own else line.end(1), len(indent))
             fence = ""
+    if fence:
+        yield None
+
+
+def _language(label: str, languages: Sequence[str]) -> str | None:
+    return next((name for name in languages if re.fullmatch(LANGUAGES[name].labels, label, re.DOTALL)), None)
 
 
 def _label(rest: str) -> str:

@@ -42,7 +42,6 @@ BAD = [
     ({"inputs": ["1", "2"], "outputs": ["1", " \n"]}, "output 2 of test_cases is empty"),
     ({"inputs": ["1"], "outputs": [[]]}, "output 1 of test_cases is empty"),
     ({"inputs": ["\ud800"], "outputs": ["1"]}, "surrogate"),
-    ({"inputs": ["1"], "outputs": ["1"], "fn_name": "add"}, "fn_name"),
     ("{", "not JSON"),
     ("[" * 100_000, "not JSON"),
     (json.dumps(json.dumps(ADD)), "type str"),

@@ -33,7 +33,7 @@ TEXTS = {
     "indented": ("  1. x\n     ```python\n     if A:\n         B\n     ```\n", "if A:\n    B\n"),
     "indented by tabs": ("\t```python\n\tif A:\n\t\tB\n\t```\n", "if A:\n\tB\n"),
     "a tab is four columns": ("\t```python\n\tA\n       ```\n\tB\n", "A\n"),
-    "and no more": ("\t```python\n\tA\n        ```\n\tB\n", None),
+    "deeper, where nothing else closes": ("\t```python\n\tA\n        ```\n\tB\n", "A\n"),
     "less indented content": ("  ```python\nA\n   B\n  ```", "A\n B\n"),
     "a fence in a string, indented": ('```python\nx = """\n    ```\n    """\n```', 'x = """\n    ```\n    """\n'),
     "indented less than four": ("```python\nA\n   ```\nB", "A\n"),

@@ -24,7 +24,7 @@ from rlcore.testing import RunTester
         ({"memory_mb": 1}, "memory_mb"),
         ({"total_seconds": float("inf")}, "total_seconds"),
         ({"correct_score": float("inf")}, "correct_score"),
-        ({"float_tolerance": 1}, "float_tolerance"),
+        ({"relative_tolerance": 1}, "relative_tolerance"),
         ({"max_tests": 0}, "max_tests"),
         ({"sandbox": {"level": "firejail"}}, "sandbox.level"),
         ({"sandbox": {"colour": 1}}, "sandbox.colour"),

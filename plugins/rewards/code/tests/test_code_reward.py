@@ -126,7 +126,7 @@ def test_the_first_failure_is_named_where_the_time_runs_out_later(scripted):
 
 def test_the_tolerance_is_that_of_the_options(scripted):
     halves = {"inputs": ["a"], "outputs": ["0.5"]}
-    assert judge(scripted(lambda job: ran(b"0.6"), float_tolerance=0.2)[0], tests=halves).outcome is Outcome.OK
+    assert judge(scripted(lambda job: ran(b"0.6"), absolute_tolerance=0.2)[0], tests=halves).outcome is Outcome.OK
     assert judge(scripted(lambda job: ran(b"0.6"))[0], tests=halves).outcome is Outcome.WRONG
 
 

@@ -1,0 +1,133 @@
+"""Tests that are Python code themselves: ``assert`` statements, a function ``check(candidate)``, a file for pytest or unittest.
+
+Program and tests never meet in one process. The tests run in a sandbox of their own, where every use of the program is written down
+(``inside.stand_ins``); the program runs in another, which gets these calls and no more; its answers, plain values, go to the tests in the
+next round. The last round, in which every call has its answer, decides. So the program's process never holds what is expected.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore_plugin_code import texts
+from rlcore_plugin_code.cases import kind_name
+from rlcore_plugin_code.inside.wire import settled
+from rlcore_plugin_code.listed_suite import answers_of
+from rlcore_plugin_code.runs import OutOfTime, Runs, ending
+from rlcore_plugin_code.suite import BadCases, Program, Suite, Unjudgeable, Verdict
+
+__all__ = ["AssertSuite", "CheckSuite", "FileSuite"]
+
+_MOST_ROUNDS = 200
+_REPORT_BYTES = 64 << 20
+
+
+class _Coded(Suite):
+    """``tests``: what the tests' side reads (``inside.test_side``); ``before``: code that stands before the program."""
+
+    def __init__(self, tests: Mapping[str, Any], before: str = "") -> None:
+        text = json.dumps(tests)
+        self._tests = json.dumps({**tests, "random": "random" in text}).encode()
+        self._before = before.encode("utf-8", "surrogatepass")
+
+    def judge(self, program: Program, runs: Runs) -> Verdict:
+        asked: list[Any] = []
+        deadly, died = None, ""
+        report: dict[str, Any] = {"units": [], "calls": []}
+        try:
+            for _ in range(_MOST_ROUNDS):
+                report = self._tests_run(asked, runs)
+                calls = report["calls"]
+                if report["complete"]:
+                    return _verdict(report, "")
+                if died and len(calls) > len(asked) and settled(calls[len(asked)], [answer for _, answer in asked]) == deadly:
+                    return _verdict(report, died)
+                answers, died = self._program_run(program, calls, runs)
+                asked = [[call, answer] for call, answer in zip(calls, answers, strict=False)]
+                deadly = settled(calls[len(asked)], answers) if len(asked) < len(calls) else None
+        except OutOfTime:
+            return _verdict(report, f"limit: total, {runs.options.total_seconds:g} s were over")
+        return _verdict(report, f"limit: the tests still had new calls after {_MOST_ROUNDS} rounds")
+
+    def _tests_run(self, asked: list[Any], runs: Runs) -> dict[str, Any]:
+        files = {"tests.json": self._tests, "asked.json": json.dumps(asked).encode()}
+        ran = runs.run(source=texts.test_side(), files=files, output_bytes=_REPORT_BYTES)
+        try:
+            report = json.loads(ran.stdout)
+        except (ValueError, RecursionError):
+            report = None
+        if not isinstance(report, dict):
+            problem = ending(ran, "the tests") or "the tests: ended without a verdict"
+            if not asked:
+                raise Unjudgeable(f"the tests of the row cannot be run: {problem}")
+            return {"complete": True, "calls": [], "units": [{"name": problem, "why": "", "known": False}]}
+        if report["unusable"]:
+            raise Unjudgeable(report["unusable"])
+        if report["complete"] and not report["units"]:
+            raise Unjudgeable("the tests of the row never call the program, so that any program would pass")
+        return report
+
+    def _program_run(self, program: Program, calls: list[Any], runs: Runs) -> tuple[list[dict[str, Any]], str]:
+        """(answers, how the program ended if there are fewer of them than calls)."""
+        files = {"solution.py": program.text, "before.py": self._before, "calls.json": json.dumps(calls).encode()}
+        ran = runs.run(source=texts.program_side(), files=files, output_bytes=_REPORT_BYTES)
+        answers = answers_of(ran)[: len(calls)]
+        if len(answers) == len(calls):
+            return answers, ""
+        return answers, ending(ran, "the program") or "the program: ended before it had answered"
+
+
+def _verdict(report: Mapping[str, Any], ended: str) -> Verdict:
+    """``ended``: what ended the program before all calls were answered."""
+    units = report["units"]
+    passed = sum(unit["known"] and not unit["why"] for unit in units)
+    first = next((unit for unit in units if unit["why"] or not unit["known"]), None)
+    if first is None:
+        return Verdict(passed, len(units), ended)
+    if first["known"]:
+        return Verdict(passed, len(units), f"{first['name']}: {first['why']}")
+    return Verdict(passed, max(len(units), 1), ended or first["name"])
+
+
+class AssertSuite(_Coded):
+    """MBPP: a list of statements, each a test; ``setup`` runs before them, ``names`` are the program's even if Python has them."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        asserts = table["asserts"]
+        if not isinstance(asserts, list | tuple) or not asserts or not all(isinstance(one, str) and one.strip() for one in asserts):
+            raise BadCases("asserts of test_cases must be a list of Python statements, at least one")
+        names = table.get("names") or []
+        super().__init__({"asserts": list(asserts), "setup": _code(table, "setup"), "names": list(names)})
+        self.defines = tuple(names)
+
+
+class CheckSuite(_Coded):
+    """HumanEval: code that defines ``check(candidate)``, which takes the program's ``entry_point``; ``before``: the stub of the prompt."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        entry = _code(table, "entry_point")
+        if not entry.isidentifier():
+            raise BadCases("test_cases has a check, but entry_point is no name of a function")
+        super().__init__({"file": _code(table, "check"), "check": "check", "entry": entry, "names": [entry]}, _code(table, "before"))
+        self.defines = (entry,)
+
+
+class FileSuite(_Coded):
+    """A test file; ``module`` is the name that it imports the program by."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        names = table.get("names") or []
+        module = _code(table, "module") or "solution"
+        super().__init__({"file": _code(table, "test_file"), "module": module, "names": list(names)}, _code(table, "before"))
+        self.defines = tuple(names)
+
+
+def _code(table: Mapping[str, Any], name: str) -> str:
+    value = table.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadCases(f"{name} of test_cases is {kind_name(value)}; it must be text")
+    return value

@@ -1,0 +1,186 @@
+"""What tests use of pytest, which is not in the sandbox: ``raises``, ``approx``, ``mark.parametrize``, ``skip``, plain ``fixture``, ``fail``.
+Test functions are run one after another, in the order of the file. Whatever else is asked for makes the tests unusable, in one sentence.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from rlcore_plugin_code.inside.stand_ins import Unknown, Unusable
+
+__all__ = ["Skipped", "install", "units_of"]
+
+_Unit = tuple[str, Callable[[], None]]
+
+
+class Skipped(Exception):
+    """The test says that it is none here."""
+
+
+class _Raises:
+    """``with pytest.raises(ValueError, match="…") as caught:``"""
+
+    def __init__(self, expected: Any, match: str | None = None) -> None:
+        self._expected, self._match = expected, match
+        self.value: Any = None
+
+    def __enter__(self) -> "_Raises":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if error is None:
+            raise AssertionError("did not raise")
+        kinds = self._expected if isinstance(self._expected, tuple) else (self._expected,)
+        if not any(_is_kind(error, kind) for kind in kinds) or (self._match is not None and not re.search(self._match, str(error))):
+            return False
+        self.value, self.type = error, type(error)
+        return True
+
+
+def _is_kind(error: BaseException, kind: Any) -> bool:
+    if isinstance(kind, type):
+        return isinstance(error, kind)
+    return any(base.__name__ == getattr(kind, "__name__", None) for base in type(error).__mro__)  # an exception of the program
+
+
+class _Approx:
+    def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None, nan_ok: bool = False) -> None:
+        self._expected, self._rel, self._abs, self._nan_ok = expected, rel, abs, nan_ok
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unknown) or self._near(self._expected, other)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def _near(self, wanted: Any, found: Any) -> bool:
+        if isinstance(wanted, dict):
+            return isinstance(found, dict) and wanted.keys() == found.keys() and all(self._near(wanted[key], found[key]) for key in wanted)
+        if isinstance(wanted, list | tuple):
+            return isinstance(found, list | tuple) and len(wanted) == len(found) and all(map(self._near, wanted, found))
+        if not isinstance(wanted, int | float | complex) or not isinstance(found, int | float | complex):
+            return bool(wanted == found)
+        if wanted != wanted:
+            return self._nan_ok and found != found
+        relative = (1e-6 if self._rel is None and self._abs is None else self._rel or 0.0) * abs(wanted)
+        return wanted == found or abs(wanted - found) <= max(relative, 1e-12 if self._abs is None else self._abs) < float("inf")
+
+
+class _Marks:
+    def parametrize(self, names: Any, values: Any, **_: Any) -> Callable[[Any], Any]:
+        listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+
+        def mark(function: Any) -> Any:
+            rows = [getattr(row, "values", row if len(listed) > 1 else (row,)) for row in values]
+            before = getattr(function, "cases", [{}])
+            function.cases = [{**case, **dict(zip(listed, row, strict=True))} for case in before for row in rows]
+            return function
+
+        return mark
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("skip", "skipif", "xfail"):
+            raise Unusable(f"the tests use pytest.mark.{name}, which is not known here")
+        return lambda *arguments, **_: arguments[0] if arguments and callable(arguments[0]) else lambda function: function
+
+
+def _fixture(function: Any = None, **_: Any) -> Any:
+    if function is None:
+        return _fixture
+    function.is_fixture = True
+    return function
+
+
+def _stop(kind: type[Exception]) -> Callable[..., None]:
+    def stop(reason: str = "", **_: Any) -> None:
+        raise kind(reason)
+
+    return stop
+
+
+def _unknown(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise Unusable(f"the tests use pytest.{name}, which is not known here")
+
+
+def install() -> None:
+    """``import pytest`` finds the stand-in from here on."""
+    module = ModuleType("pytest")
+    module.__dict__.update(
+        raises=_Raises,
+        approx=_Approx,
+        mark=_Marks(),
+        fixture=_fixture,
+        fail=_stop(AssertionError),
+        skip=_stop(Skipped),
+        param=lambda *values, **_: SimpleNamespace(values=values),
+        main=lambda *_: 0,
+        __getattr__=_unknown,
+    )
+    sys.modules["pytest"] = module
+
+
+def units_of(names: dict[str, Any]) -> Iterator[_Unit]:
+    """(name, function without arguments) of each test in a module: functions ``test…``, methods ``test…`` of classes ``Test…`` and of
+    ``unittest.TestCase``."""
+    for name, value in list(names.items()):
+        if name.startswith("test") and callable(value) and hasattr(value, "__code__"):
+            yield from _expanded(name, value, names, ())
+        elif isinstance(value, type) and value.__module__ == names["__name__"] and (name.startswith("Test") or _is_case(value)):
+            for method in [entry for entry in dir(value) if entry.startswith("test")]:
+                yield f"{name}.{method}", lambda value=value, method=method: _method(value, method)  # type: ignore[misc]
+
+
+def _is_case(value: type) -> bool:
+    unittest = sys.modules.get("unittest")
+    return unittest is not None and issubclass(value, unittest.TestCase)
+
+
+def _method(kind: type, name: str) -> None:
+    one = kind(name) if _is_case(kind) else kind()
+    before, after = ("setUp", "tearDown") if _is_case(kind) else ("setup_method", "teardown_method")
+    for whole in ("setUpClass", "setup_class"):
+        getattr(kind, whole, lambda: None)()
+    getattr(one, before, lambda *_: None)()
+    function = getattr(one, name)
+    for case in getattr(function, "cases", [{}]):
+        function(**case)
+    getattr(one, after, lambda *_: None)()
+
+
+def _expanded(name: str, function: Any, names: dict[str, Any], first: tuple[Any, ...]) -> Iterator[_Unit]:
+    for number, case in enumerate(getattr(function, "cases", [{}])):
+        label = f"{name}[{number}]" if hasattr(function, "cases") else name
+        yield label, lambda case=case: _with_fixtures(function, case, names)  # type: ignore[misc]
+
+
+def _with_fixtures(function: Any, case: dict[str, Any], names: dict[str, Any]) -> None:
+    open_ones: list[Iterator[Any]] = []
+    values = _filled(function, case, names, open_ones)
+    try:
+        function(**values)
+    finally:
+        for one in reversed(open_ones):
+            with suppress(StopIteration):
+                next(one)
+
+
+def _filled(function: Any, given: dict[str, Any], names: dict[str, Any], open_ones: list[Iterator[Any]]) -> dict[str, Any]:
+    values = dict(given)
+    count = function.__code__.co_argcount - len(function.__defaults__ or ())
+    for name in function.__code__.co_varnames[:count]:
+        if name in values:
+            continue
+        fixture = names.get(name)
+        if not getattr(fixture, "is_fixture", False):
+            raise Unusable(f"the tests use pytest's fixture {name}, which is not known here")
+        made = fixture(**_filled(fixture, {}, names, open_ones))
+        if hasattr(made, "__next__") and hasattr(made, "gi_frame"):
+            open_ones.append(made)
+            made = next(made)
+        values[name] = made
+    return values

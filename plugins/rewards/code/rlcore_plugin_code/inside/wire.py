@@ -1,0 +1,114 @@
+"""Plain values as JSON, with their types: what passes between a program, the tests of a row, and the host.
+
+Exact: ``decode(encode(value)) == value``, of the same type, for None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set,
+frozenset, dict, range, and the plain types themselves. Of a subclass its plain part travels, so no method of a program reaches the other
+side. NumPy's arrays and numbers travel as lists and numbers. Anything else is for ``other`` to say.
+"""
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["CannotTravel", "decode", "encode", "settled"]
+
+_EXACT = 1 << 53  # what any reader of JSON keeps of a whole number
+_DEEPEST = 200
+_TYPES = {
+    name: value
+    for name, value in vars(builtins).items()
+    if isinstance(value, type)
+    and (issubclass(value, BaseException) or name in ("bool bytearray bytes complex dict float frozenset int list object set str tuple").split())
+} | {"NoneType": type(None)}
+_NAMES = {value: name for name, value in _TYPES.items()}
+
+
+class CannotTravel(Exception):
+    """The value is none that can be written down; the text says of what type it is."""
+
+
+def _refuse(value: Any) -> Any:
+    raise CannotTravel(f"a value of type {type(value).__name__}")
+
+
+def encode(value: Any, other: Callable[[Any], Any] = _refuse, depth: int = 0) -> Any:
+    """The value as what ``json`` writes. ``other`` answers for what is not plain, with an object that has a key of its own."""
+    if depth > _DEEPEST:
+        raise CannotTravel("a value nested too deep, or in itself")
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if (simple := _simple(value, kind)) is not None:
+        return simple
+    below = depth + 1
+    if issubclass(kind, list):
+        return [encode(item, other, below) for item in list.__iter__(value)]
+    if issubclass(kind, dict):
+        return {"d": [[encode(key, other, below), encode(item, other, below)] for key, item in dict.items(value)]}
+    for tag, plain in (("t", tuple), ("s", set), ("z", frozenset)):
+        if issubclass(kind, plain):
+            return {tag: [encode(item, other, below) for item in plain.__iter__(value)]}
+    if getattr(kind, "__module__", "") == "numpy" and hasattr(value, "tolist"):
+        return encode(value.tolist(), other, below)
+    if kind is type and value in _NAMES:
+        return {"n": _NAMES[value]}
+    return other(value)
+
+
+def _simple(value: Any, kind: type) -> Any:
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if issubclass(kind, int):
+        number = int.__index__(value)
+        return number if -_EXACT < number < _EXACT else {"i": hex(number)}
+    if issubclass(kind, float):
+        number = float.__float__(value)
+        return number if number - number == 0 else {"f": float.__repr__(number)}
+    if issubclass(kind, complex):
+        return {"c": [_simple(value.real, float), _simple(value.imag, float)]}
+    if issubclass(kind, bytes):
+        return {"b": bytes.hex(value)}
+    if kind is bytearray:
+        return {"a": bytes(value).hex()}
+    if kind is range:
+        return {"r": [value.start, value.stop, value.step]}
+    return None
+
+
+def decode(tree: Any, other: Callable[[dict[str, Any]], Any] = _refuse) -> Any:
+    """The value that was written; ValueError, TypeError, KeyError or OverflowError where nobody wrote it with ``encode``."""
+    if isinstance(tree, list):
+        return [decode(item, other) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if len(tree) != 1:
+        return other(tree)
+    ((tag, content),) = tree.items()
+    if tag in _MANY:
+        return _MANY[tag](decode(item, other) for item in content)
+    if tag == "d":
+        return {decode(key, other): decode(item, other) for key, item in content}
+    if tag == "c":
+        return complex(decode(content[0]), decode(content[1]))
+    return _ONE[tag](content) if tag in _ONE else other(tree)
+
+
+_MANY: dict[str, Callable[[Any], Any]] = {"t": tuple, "s": set, "z": frozenset}
+_ONE: dict[str, Callable[[Any], Any]] = {
+    "i": lambda text: int(text, 16),
+    "f": lambda text: {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[text],
+    "b": bytes.fromhex,
+    "a": bytearray.fromhex,
+    "r": lambda ends: range(*ends),
+    "n": _TYPES.__getitem__,
+}
+
+
+def settled(tree: Any, answers: list[Any]) -> Any:
+    """A call with the results that it refers to (``{"k": 0}``: that of the first call) put in, as far as they are known."""
+    if isinstance(tree, list):
+        return [settled(item, answers) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if set(tree) == {"k"} and tree["k"] < len(answers) and "value" in answers[tree["k"]]:
+        return answers[tree["k"]]["value"]
+    return {key: settled(item, answers) for key, item in tree.items()}

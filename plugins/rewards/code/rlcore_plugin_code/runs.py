@@ -1,0 +1,88 @@
+"""The runs of one response: limits of each, the time that all together may take, and what a run that ended badly is called."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rlcore.api.sandbox import Job, Limit, Limits, Ran, Sandbox
+from rlcore_plugin_code.options import CodeOptions
+
+__all__ = ["OutOfTime", "Runs", "ending"]
+
+_MIB = 1 << 20
+_EXCERPT = 120
+
+
+class OutOfTime(Exception):
+    """The time of all tests of a response is over."""
+
+
+@dataclass
+class Runs:
+    """Runs programs for one response. The time of all is the programs' own, as the sandbox measured it, so that a slow machine around them
+    costs no verdict."""
+
+    sandbox: Sandbox
+    options: CodeOptions
+    spent: float = field(default=0.0, init=False)
+
+    def run(
+        self,
+        *,
+        source: bytes | None = None,
+        argv: tuple[str, ...] = (),
+        stdin: bytes = b"",
+        files: Mapping[str, bytes] | None = None,
+        output_bytes: int = 0,
+        memory_bytes: int = 0,
+        cpu_seconds: float = 0.0,
+    ) -> Ran:
+        """One run within the limits of the options; ``output_bytes``, ``memory_bytes`` and ``cpu_seconds`` raise theirs.
+
+        :raises OutOfTime: before it, or because of it, the time of all is over.
+        :raises SandboxError: the sandbox failed.
+        """
+        options = self.options
+        left = options.total_seconds - self.spent
+        if left <= 0:
+            raise OutOfTime
+        wall = max(options.wall_seconds, cpu_seconds)
+        limits = Limits(
+            cpu_seconds=max(options.cpu_seconds, cpu_seconds),
+            wall_seconds=min(wall, left),
+            memory_bytes=max(options.memory_mb * _MIB, memory_bytes),
+            output_bytes=max(int(options.output_mb * _MIB), output_bytes),
+            processes=options.processes,
+        )
+        ran = self.sandbox.run(Job(source=source, argv=argv, stdin=stdin, files=files or {}, limits=limits))
+        self.spent += ran.wall_seconds
+        if ran.limit is Limit.WALL and left < wall:
+            raise OutOfTime
+        return ran
+
+
+def ending(ran: Ran, where: str) -> str:
+    """What a run that ended badly is called, "" of one that ended well."""
+    if ran.limit is not None:
+        return f"limit: {ran.limit}, {where}"
+    if ran.ok:
+        return ""
+    return f"{where}: {_ending(ran)}{_last_line(ran.stderr)}"
+
+
+def _ending(ran: Ran) -> str:
+    if ran.signal is None:
+        return f"exit code {ran.exit_code}"
+    try:
+        return f"signal {signal.Signals(ran.signal).name}"
+    except ValueError:
+        return f"signal {ran.signal}"
+
+
+def _last_line(stderr: bytes) -> str:
+    lines = stderr.decode("utf-8", "replace").split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    plain = "".join(sign if sign.isprintable() else " " for sign in last[:_EXCERPT]).strip()
+    return f": {plain}" if plain else ""

@@ -1,0 +1,54 @@
+"""What the tests of a row are to the reward, whatever their style: what they want of a program, and their verdict on one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rlcore_plugin_code.runs import Runs
+
+__all__ = ["BadCases", "Program", "Suite", "Unjudgeable", "Verdict"]
+
+
+class BadCases(ValueError):
+    """The column cannot be used; the text is one sentence that says why."""
+
+
+class Unjudgeable(Exception):
+    """The tests of the row turned out to judge nothing; the text says why. The program is not at fault."""
+
+
+class Program(NamedTuple):
+    """A program of a response, and the language of its fence, a key of ``languages.LANGUAGES``."""
+
+    language: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How many tests passed of how many, and how the first one that did not failed ("" where all passed)."""
+
+    passed: int
+    count: int
+    failure: str
+
+
+class Suite(ABC):
+    """The tests of one row."""
+
+    defines: tuple[str, ...] = ()
+    """Names one of which a program must define; none: it is run as a whole."""
+    reads_input = False
+    """Whether a program must read standard input."""
+    any_language = False
+    """Whether a program may be in another language than Python."""
+
+    @abstractmethod
+    def judge(self, program: Program, runs: Runs) -> Verdict:
+        """Run the tests; stop at the first that fails, unless the option ``partial`` is set.
+
+        :raises SandboxError: the sandbox failed.
+        :raises Unjudgeable: the tests can judge no program.
+        """

@@ -1,0 +1,84 @@
+"""Is this the expected result of a call? Pure, in the host, on what the program's side wrote (``inside.wire``), which may be anything.
+
+As Python's ``==`` compares plain values, which the data sets were checked with: ``True`` is ``1``, ``3.0`` is ``3``. Beyond it a tuple equals
+the list of its items, since expected results come as JSON, and any number within the tolerance equals an expected fraction. A text equals
+only itself: ``"0.5"`` is no number. Nothing that a program wrote is put into a table, where its keys could be chosen to collide.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcore_plugin_code.compare import near
+
+__all__ = ["same_value"]
+
+
+def same_value(expected: Any, found: Any, *, absolute: float, relative: float) -> bool:
+    """``expected``: plain JSON; ``found``: as it was written down. RecursionError where either is nested very deep."""
+    if isinstance(expected, bool | int | float):
+        return _same_number(expected, found, absolute, relative)
+    if isinstance(expected, list | tuple):
+        items = found["t"] if isinstance(found, dict) and set(found) == {"t"} else found
+        if not isinstance(items, list) or len(items) != len(expected):
+            return False
+        return all(same_value(one, two, absolute=absolute, relative=relative) for one, two in zip(expected, items, strict=True))
+    if isinstance(expected, dict):
+        return _same_table(expected, found, absolute, relative)
+    return type(expected) is type(found) and bool(expected == found)  # text and None
+
+
+def _number(tree: Any) -> int | float | None:
+    if isinstance(tree, int | float):
+        return tree
+    if isinstance(tree, dict) and set(tree) == {"i"} and isinstance(tree["i"], str):
+        try:
+            return int(tree["i"], 16)
+        except ValueError:
+            return None
+    if isinstance(tree, dict) and set(tree) == {"f"} and tree["f"] in ("inf", "-inf", "nan"):
+        return float(tree["f"])
+    return None
+
+
+def _same_number(expected: int | float, found: Any, absolute: float, relative: float) -> bool:
+    number = _number(found)
+    if number is None:
+        return False
+    if expected == number:
+        return True
+    if not isinstance(expected, float):
+        return False
+    try:
+        return near(expected, float(number), absolute, relative)
+    except OverflowError:
+        return False
+
+
+def _same_table(expected: dict[Any, Any], found: Any, absolute: float, relative: float) -> bool:
+    pairs = found.get("d") if isinstance(found, dict) and len(found) == 1 else None
+    if not isinstance(pairs, list) or len(pairs) != len(expected):
+        return False
+    seen = set()
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            return False
+        key = _key(expected, pair[0])
+        if key is None or not same_value(expected[key], pair[1], absolute=absolute, relative=relative):
+            return False
+        seen.add(key)
+    return len(seen) == len(expected)
+
+
+def _key(expected: dict[Any, Any], tree: Any) -> Any:
+    """The expected key that a found one is; JSON writes whole numbers as text."""
+    if isinstance(tree, str):
+        return tree if tree in expected else None
+    number = _number(tree)
+    if number is None or isinstance(number, bool | float):
+        return None
+    try:
+        written = str(number)
+    except ValueError:  # thousands of digits
+        return None
+    return written if written in expected else None
