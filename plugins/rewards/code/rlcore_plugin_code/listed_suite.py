@@ -128,12 +128,12 @@ class CallSuite(_Listed):
             self.tests = tuple(_Call(test.number, test.arguments, (*test.valid, *(one[0] for one in test.valid))) for test in self.tests)
 
     def _prepared(self, program: Program, runs: Runs) -> Callable[[_Call], str]:
-        before = _names_for(program.text)
+        names = _names_for(program.text)
         absolute, relative = runs.options.closeness
 
         def judged(test: _Call) -> str:
             call = {"do": "call", "of": {"g": self._name}, "args": test.arguments, "keywords": {}}
-            files = {"solution.py": program.text, "before.py": before, "calls.json": json.dumps([call]).encode()}
+            files = {"solution.py": program.text, "names.py": names, "calls.json": json.dumps([call]).encode()}
             longest = max(len(json.dumps(one)) for one in test.valid)
             ran = runs.run(source=texts.program_side(), files=files, output_bytes=8 * longest)
             answer = answers_of(ran)[:1]

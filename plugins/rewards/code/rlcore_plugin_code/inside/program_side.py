@@ -1,8 +1,8 @@
 """Runs in the sandbox beside a program: calls what the calls name, and writes what came of each. Holds inputs only; nothing that is
 expected is here, so a program that takes this file over can write nothing but answers of its own.
 
-Files of the working folder: ``solution.py``; ``before.py``, run first in the same module; ``calls.json``, a list of calls (``test_side``
-says how they read). Standard output is taken for the answers, one line of JSON a call; what the program prints goes to standard error.
+Files of the working folder: ``names.py``, run first in the same module, whose names are none of the program's; ``before.py``, a beginning
+of the program; ``solution.py``; ``calls.json``, a list of calls (``stand_ins`` says how they read). Standard output is taken for the answers, one line of JSON a call; what the program prints goes to standard error.
 """
 
 import json
@@ -26,6 +26,7 @@ class _Program:
         self.module = ModuleType(_NAME)
         self.module.__dict__.update(__builtins__=__builtins__, __file__="solution.py")
         sys.modules[_NAME] = self.module
+        self.given: dict[str, Any] = {}
         self.results: list[Any] = []
         self.held: list[Any] = []
         self.numbers: dict[int, int] = {}
@@ -42,8 +43,9 @@ class _Program:
         return self.results[content] if tag == "k" else self.held[content]
 
     def named(self, name: str) -> Any:
-        if hasattr(self.module, name):
-            return getattr(self.module, name)
+        names = self.module.__dict__
+        if name in names and not (name in self.given and names[name] is self.given[name]):
+            return names[name]
         solution = getattr(self.module, "Solution", None)
         if hasattr(solution, name):
             return getattr(solution(), name)
@@ -110,9 +112,11 @@ def serve() -> None:
     with os.fdopen(os.dup(1), "w", encoding="ascii") as channel:
         os.dup2(2, 1)
         program = _Program()
-        for path in ("before.py", "solution.py"):
+        for path in ("names.py", "before.py", "solution.py"):
             if os.path.exists(path):  # noqa: PTH110
                 program.load(path)
+            if path == "names.py":
+                program.given = dict(program.module.__dict__)
         with open("calls.json", encoding="ascii") as file:  # noqa: PTH123
             calls = json.load(file)
         for number, call in enumerate(calls):

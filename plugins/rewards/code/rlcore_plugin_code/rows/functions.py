@@ -1,0 +1,53 @@
+"""HumanEval, HumanEval+, MBPP, MBPP+: functions with tests in Python.
+
+https://huggingface.co/datasets/openai/openai_humaneval, https://huggingface.co/datasets/evalplus/humanevalplus,
+https://huggingface.co/datasets/google-research-datasets/mbpp, https://huggingface.co/datasets/evalplus/mbppplus
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore.api.data import BadRow
+from rlcore_plugin_code.rows.reading import function_prompt, has, text_in, whole
+
+__all__ = ["humaneval_row", "is_humaneval", "is_mbpp", "mbpp_row"]
+
+_DEFINED = re.compile(r"^(?:def|class)[ \t]+(\w+)", re.MULTILINE)
+
+
+def is_humaneval(row: Mapping[Any, Any]) -> bool:
+    """Either of them: both have the same columns."""
+    return has(row, "task_id", "prompt", "test", "entry_point") and isinstance(row["prompt"], str)
+
+
+def humaneval_row(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The prompt is the beginning of the program, with its helpers; the test defines ``check(candidate)``."""
+    stub, name = text_in(row, "prompt"), text_in(row, "entry_point")
+    tests = {"check": text_in(row, "test"), "entry_point": name, "before": stub}
+    return whole(row, function_prompt(f"Complete the function `{name}`.", stub), tests, row.get("task_id"))
+
+
+def is_mbpp(row: Mapping[Any, Any]) -> bool:
+    """MBPP, its sanitized version, and MBPP+."""
+    return has(row, "task_id", "code", "test_list") and ("text" in row or "prompt" in row)
+
+
+def mbpp_row(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """Each of ``test_list`` is a test; of MBPP+ the code in ``test`` is one test, with many inputs."""
+    asserts = row.get("test_list")
+    if not isinstance(asserts, list | tuple) or not asserts:
+        raise BadRow('"test_list" must be a list of assert statements')
+    problem = text_in(row, "text" if row.get("text") else "prompt")
+    names = _DEFINED.findall(str(row.get("code") or ""))
+    called = [name for name in names if any(re.search(rf"\b{name}\s*\(", str(text)) for text in asserts)]
+    setup = "\n".join([*(row.get("test_imports") or ()), row.get("test_setup_code") or ""]).strip()
+    tests: dict[str, Any] = {"names": called or names[-1:]}
+    if row.get("test"):
+        tests["test_file"] = f"{setup}\n{text_in(row, 'test')}"
+    else:
+        tests |= {"asserts": list(asserts), "setup": setup}
+    example = f"Your code should pass this test:\n\n```\n{asserts[0]}\n```"
+    return whole(row, function_prompt(f"{problem.strip()}\n\n{example}"), tests, row.get("task_id"))

@@ -1,0 +1,74 @@
+"""What all converters need: columns that hold JSON as text, and the words that are put around a problem."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore.api.data import BadRow
+
+__all__ = ["function_prompt", "has", "joined_tests", "stdin_prompt", "table_in", "text_in", "whole"]
+
+_STDIN = "Write a complete program that reads standard input and writes standard output. Put it in a ```python block."
+_FUNCTION = "Define it in a ```python block, under the name that is asked for."
+
+
+def has(row: Mapping[Any, Any], *names: str) -> bool:
+    """Whether the row has all of these columns, with something in them or not."""
+    return all(name in row for name in names)
+
+
+def text_in(row: Mapping[Any, Any], name: str) -> str:
+    """The column, which must be text that says something; BadRow otherwise."""
+    value = row.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f'"{name}" must be text that is not empty')
+    return value
+
+
+def table_in(row: Mapping[Any, Any], name: str) -> Any:
+    """The column, which may be a JSON text; BadRow where it is none, or empty."""
+    value = row.get(name)
+    if isinstance(value, str):
+        if not value.strip():
+            raise BadRow(f'"{name}" is empty: this row has no tests')
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise BadRow(f'"{name}" is a text that is not JSON ({str(error)[:80]})') from None
+    if value is None:
+        raise BadRow(f'"{name}" is missing: this row has no tests')
+    return value
+
+
+def stdin_prompt(problem: str) -> list[dict[str, str]]:
+    """A problem whose program reads standard input, as messages."""
+    return [{"role": "user", "content": f"{problem.strip()}\n\n{_STDIN}"}]
+
+
+def function_prompt(problem: str, start: str = "") -> list[dict[str, str]]:
+    """A problem that asks for a function; ``start``: code to begin with."""
+    stub = f"\n\n```python\n{start.strip()}\n```" if start.strip() else ""
+    return [{"role": "user", "content": f"{problem.strip()}{stub}\n\n{_FUNCTION}"}]
+
+
+def whole(row: Mapping[Any, Any], messages: list[dict[str, str]], tests: Mapping[str, Any], name: Any = None) -> dict[str, Any]:
+    """The row of rlcore; ``name`` becomes its id."""
+    known = {} if name is None or name == "" else {"id": str(name)}
+    return {**known, "messages": messages, "test_cases": dict(tests)}
+
+
+def joined_tests(*tables: Any) -> tuple[list[Any], list[Any]]:
+    """(inputs, outputs) of several tables ``{"input": [...], "output": [...]}``, or lists of ``{"input": ..., "output": ...}``."""
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for table in tables:
+        if isinstance(table, Mapping):
+            inputs += list(table.get("input") or ())
+            outputs += list(table.get("output") or ())
+        elif table is not None:
+            for test in table:
+                inputs.append(test["input"])
+                outputs.append(test["output"])
+    return inputs, outputs
