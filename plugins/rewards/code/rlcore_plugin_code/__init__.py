@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rlcore.api import RewardSpec, hookimpl
+from rlcore.api.data import RowFormatSpec
 
 rlcore_api = "1.0"
 
 _DEADLINE = 60.0
 _PROMPT = (
     "You are a helpful assistant who solves programming problems. Think the problem through, then answer with one complete Python program "
-    "in a ```python block. The program reads its input from standard input and writes its output, and nothing else, to standard output."
+    "in a ```python block. Unless a function or class is asked for, the program reads its input from standard input and writes its output, "
+    "and nothing else, to standard output."
 )
 
 
@@ -23,13 +25,33 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             name="code",
             target="rlcore_plugin_code.reward:CodeReward",
             config="rlcore_plugin_code.options:CodeOptions",
-            summary="The last fenced Python program passes every test case of the row, each run in a sandbox of its own",
+            summary="The last fenced program passes every test of the row, run in a sandbox: by its output, by calls, or by test code",
             requires=("test_cases",),
             full_value_option="correct_score",
             system_prompt=_PROMPT,
             deadline=_DEADLINE,
             audit="rlcore_plugin_code.audit:cases",
         )
+    ]
+
+
+_ROW_FORMATS = (
+    ("apps", "Apps", "APPS: question, starter_code, tests as JSON in input_output"),
+    ("taco", "Taco", "TACO: question, starter_code, tests as JSON in input_output"),
+    ("code_contests", "CodeContests", "CodeContests: description, public_tests, private_tests, generated_tests"),
+    ("livecodebench", "LiveCodeBench", "LiveCodeBench: public and private test cases, packed or not"),
+    ("humaneval", "HumanEval", "HumanEval and HumanEval+: prompt, entry_point, test"),
+    ("mbpp", "Mbpp", "MBPP, sanitized MBPP and MBPP+: code, test_list"),
+    ("prime_code", "Eurus", "PRIME's Eurus-2-RL-Data, rows of code: prompt, reward_model.ground_truth"),
+    ("prime_intellect", "PrimeIntellect", "Prime Intellect's coding problems: prompt, verification_info"),
+)
+
+
+@hookimpl
+def rlcore_register_row_formats() -> list[RowFormatSpec]:
+    """Data sets of programming problems, as they were published."""
+    return [
+        RowFormatSpec(name=name, target=f"rlcore_plugin_code.rows.formats:{kind}", summary=summary) for name, kind, summary in _ROW_FORMATS
     ]
 
 
