@@ -65,7 +65,7 @@ class _Coded(Suite):
             return {"complete": True, "calls": [], "units": [{"name": problem, "why": "", "known": False}]}
         if report["unusable"]:
             raise Unjudgeable(report["unusable"])
-        if report["complete"] and not report["units"]:
+        if not report["calls"]:
             raise Unjudgeable("the tests of the row never call the program, so that any program would pass")
         return report
 
@@ -85,7 +85,7 @@ def _verdict(report: Mapping[str, Any], ended: str) -> Verdict:
     passed = sum(unit["known"] and not unit["why"] for unit in units)
     first = next((unit for unit in units if unit["why"] or not unit["known"]), None)
     if first is None:
-        return Verdict(passed, len(units), ended)
+        return Verdict(passed, max(len(units), 1), ended or ("" if units else "no test was run to its end"))
     if first["known"]:
         return Verdict(passed, len(units), f"{first['name']}: {first['why']}")
     return Verdict(passed, max(len(units), 1), ended or first["name"])

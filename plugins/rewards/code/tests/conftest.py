@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from rlcore_plugin_code.options import CodeOptions
 from rlcore_plugin_code.reward import CodeReward
 
 from rlcore.testing import FakeSandbox
+
+sys.path.insert(0, str(Path(__file__).parent))  # for kit_styles, whatever pytest's import mode
 
 
 @pytest.fixture

@@ -29,8 +29,6 @@ class Questions:
         self.calls: list[Any] = []
         self.unknown = 0
         self.uses = 0
-        self.lacks = False
-        """The program lacked a name."""
 
     def ask(self, do: str, of: dict[str, Any], arguments: tuple[Any, ...] = (), **more: Any) -> Any:
         """What the call gives: its value, an ``Unknown``, or the exception that it raised."""
@@ -48,7 +46,6 @@ class Questions:
             return Unknown(self, number)
         answer = self._answers[number]
         if "raised" in answer:
-            self.lacks = self.lacks or do == "name"
             raise _raised(*answer["raised"])
         for place, item in answer.get("changed", ()):
             _change(arguments[place], decode(item, self._object))

@@ -105,8 +105,7 @@ class _Run:
             self.unusable = str(problem)
 
     def _one(self, function: Callable[[], Any]) -> str:
-        """How it failed, "" where it did not. What fails before it has called the program cannot judge it."""
-        before = self.questions.uses
+        """How it failed, "" where it did not. What fails before anything came from the program cannot judge it."""
         try:
             function()
         except (Unusable, Skipped) as stop:
@@ -114,7 +113,7 @@ class _Run:
                 raise
         except BaseException as error:
             name = type(error).__name__
-            if not self.questions.unknown and self.questions.uses == before and not self.questions.lacks:
+            if not self.questions.calls:
                 raise Unusable(f"the tests fail before they call the program ({name}: {error})"[:300]) from None
             return name
         return ""
