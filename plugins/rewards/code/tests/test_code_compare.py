@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from rlcore_plugin_code.compare import same_output
+from rlcore_plugin_code.compare import numeric, same_output
 
 
 def same(expected, actual, tolerance=1e-6):
@@ -160,3 +160,39 @@ def test_a_flood_is_not_cut_to_tokens():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * len(flood)
+
+
+NUMERIC = [
+    (["0.5\n", "3\n"], True),
+    (["Case #1: 0.5\n", "Case #2: -1e-05\n"], True),
+    (["1: 0.5 yes\n"], True),
+    (["YES\n0.5 0.25\n", "NO\n"], True),
+    (["1.10\n", "1.10.2\n"], False),
+    (["v1.10 0.5\n"], False),
+    (["0.5\n", "a1\n"], False),
+    (["0.5%\n"], False),
+    (["no digits\n"], True),
+]
+
+
+@pytest.mark.parametrize(("outputs", "said"), NUMERIC)
+def test_rows_whose_fractions_are_numbers(outputs, said):
+    assert numeric(output.encode() for output in outputs) is said
+
+
+@pytest.mark.parametrize(("expected", "actual"), [("0e830400451993494058024219903391", "0e462097431906509019562988736854"), ("12e4", "120000"), ("1.10", "1.1")])
+def test_text_that_looks_like_a_number_is_text(expected, actual):
+    assert not same_output(expected.encode(), actual.encode(), tolerance=1e-6, numbers=False)
+    assert same(expected, actual) == (expected == "1.10")
+
+
+def test_both_tolerances_are_options():
+    def close(expected, actual, **bounds):
+        return same_output(expected.encode(), actual.encode(), **bounds)
+
+    assert close("1000.0", "1000.5", tolerance=1e-9, relative=1e-3)
+    assert not close("1000.0", "1000.5", tolerance=1e-9, relative=1e-4)
+    assert close("0.0001", "0.0005", tolerance=1e-3, relative=1e-9)
+    assert not close("0.0001", "0.0005", tolerance=1e-4, relative=1e-9)
+    assert close("0.5", "0.50", tolerance=0, relative=0)
+    assert not close("0.5", "0.5000001", tolerance=0, relative=0)

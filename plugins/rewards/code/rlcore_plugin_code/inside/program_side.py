@@ -27,6 +27,7 @@ class _Program:
         self.module.__dict__.update(__builtins__=__builtins__, __file__="solution.py")
         sys.modules[_NAME] = self.module
         self.given: dict[str, Any] = {}
+        self.stub: dict[str, Any] = {}
         self.results: list[Any] = []
         self.held: list[Any] = []
         self.numbers: dict[int, int] = {}
@@ -44,11 +45,12 @@ class _Program:
 
     def named(self, name: str) -> Any:
         names = self.module.__dict__
-        if name in names and not (name in self.given and names[name] is self.given[name]):
-            return names[name]
-        solution = getattr(self.module, "Solution", None)
-        if hasattr(solution, name):
+        own = name in names and not (name in self.given and names[name] is self.given[name])
+        solution = names.get("Solution")
+        if hasattr(solution, name) and not (own and names[name] is not self.stub.get(name)):
             return getattr(solution(), name)
+        if own:
+            return names[name]
         raise NameError(f"the program defines no {name}")
 
     def hold(self, value: Any) -> dict[str, int]:
@@ -117,6 +119,8 @@ def serve() -> None:
                 program.load(path)
             if path == "names.py":
                 program.given = dict(program.module.__dict__)
+            elif path == "before.py":
+                program.stub = dict(program.module.__dict__)
         with open("calls.json", encoding="ascii") as file:  # noqa: PTH123
             calls = json.load(file)
         for number, call in enumerate(calls):

@@ -1,0 +1,259 @@
+"""Verdicts of every style of tests, in the sandbox of this machine: what honest programs may do, and what is no verdict at all."""
+
+import pytest
+from kit_styles import ASSERTS, CALLS, CHECK, FILE, RIGHT, STYLES, WRONG, Bench
+from rlcore_plugin_code.reward import CodeReward
+from rlcore_plugin_code.styles import STYLES as KNOWN
+
+from rlcore.api import Outcome
+
+
+@pytest.fixture(scope="module")
+def bench():
+    made = Bench("auto")
+    yield made
+    made.close()
+
+
+def calls(inputs, outputs, name="f", **more):
+    return {"fn_name": name, "inputs": inputs, "outputs": outputs, **more}
+
+
+RIGHT_CALLS = {
+    "a method of Solution": (CALLS, "class Solution:\n    def tripled(self, n: int) -> int:\n        return 3 * n"),
+    "a function made by assignment": (CALLS, "tripled = lambda n: 3 * n"),
+    "what it prints does not count": (CALLS, "print('[1]')\ndef tripled(n):\n    print(n)\n    return 3 * n"),
+    "names without imports": (calls([[[3, 1]]], [[1, 3]]), "def f(xs: List[int]) -> Optional[int]:\n    return list(accumulate([0] * 0)) or sorted(xs)"),
+    "modules without imports": (calls([[9]], [3]), "def f(n):\n    return math.isqrt(n) + 0 * len(re.findall('x', ''))"),
+    "an example under main": (CALLS, f"{RIGHT}\nif __name__ == '__main__':\n    print(tripled(int(input())))"),
+    "an example after it": (CALLS, f"{RIGHT}\nprint(tripled(2))"),
+    "a tuple for a list": (calls([[1]], [[1, [2]]]), "def f(n):\n    return (1, (2,))"),
+    "each result in a list": (calls([[1], [2]], [[3], [4]]), "def f(n):\n    return n + 2"),
+    "a list of one": (calls([[1], [2]], [[3], [4]]), "def f(n):\n    return [n + 2]"),
+    "a truth for a number": (calls([[1]], [True]), "def f(n):\n    return 1"),
+    "a fraction nearby": (calls([[1]], [0.333333]), "def f(n):\n    return 1 / 3"),
+    "a whole number for a fraction": (calls([[1]], [2.0]), "def f(n):\n    return 2"),
+    "a table": (calls([["ab"]], [{"a": 1, "b": [2.5]}]), "def f(s):\n    return {'b': (2.5,), 'a': 1}"),
+    "a table with numbers for keys": (calls([[{"1": 2, "-3": 4}]], [{"2": 1}]), "def f(d):\n    return {d[1]: 1} if d[-3] == 4 else {}"),
+    "a value a line": (calls(['[1, 2]\n"x"'], ['"x12"']), "def f(xs, s):\n    return s + ''.join(map(str, xs))"),
+    "nothing": (calls([[1]], [None]), "def f(n):\n    pass"),
+    "several valid results": ({"fn_name": "f", "inputs": [[6]], "accepted": [[[2, 3], [3, 2], [6]]]}, "def f(n):\n    return [3, 2]"),
+    "a large number": (calls([[100]], [2**100]), "def f(n):\n    return 2 ** n"),
+    "a number of thousands of digits": (calls([[20000]], [True]), "def f(n):\n    return (10 ** n) % 7 >= 0"),
+    "its own text": (calls([["\ud800é"]], ["\ud800é!"]), "def f(s):\n    return s + '!'"),
+    "a dataclass inside": (calls([[1]], [2]), "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(n):\n    return P(n).x + 1"),
+}
+WRONG_CALLS = {
+    "a name of the library": (calls([[1, 2]], [3], "add"), "x = 1"),
+    "a text that looks like the number": (calls([[1]], [0.5]), "def f(n):\n    return '0.5'"),
+    "a number that looks like the text": (calls([[1]], ["0.5"]), "def f(n):\n    return 0.5"),
+    "another spelling of the text": (calls([[1]], ["0.5"]), "def f(n):\n    return '0.50'"),
+    "a fraction for a whole number nearby": (calls([[1]], [3]), "def f(n):\n    return 3.0000001"),
+    "a set for a list": (calls([[1]], [[1]]), "def f(n):\n    return {1}"),
+    "a list too long": (calls([[1]], [[1, 2]]), "def f(n):\n    return [1, 2, 2]"),
+    "a table with more": (calls([[1]], [{"a": 1}]), "def f(n):\n    return {'a': 1, 'b': 2}"),
+    "a table with one key twice": (calls([[1]], [{"1": 1, "2": 1}]), "class K(str):\n    def __hash__(s): return id(s)\n    def __eq__(s, o): return s is o\ndef f(n):\n    return {K('1'): 1, K('1'): 1}"),
+    "not a number": (calls([[1]], [0.5]), "def f(n):\n    return float('nan')"),
+    "some of the valid results": ({"fn_name": "f", "inputs": [[6]], "accepted": [[[2, 3], [3, 2]]]}, "def f(n):\n    return [2]"),
+    "state of another test": (calls([[1], [1]], [1, 2]), "n = 0\ndef f(_):\n    global n\n    n += 1\n    return n"),
+    "no function": (CALLS, "tripled = 3"),
+    "other arguments": (CALLS, "def tripled():\n    return 42"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_CALLS)
+def test_calls_that_are_right(bench, name):
+    tests, program = RIGHT_CALLS[name]
+    score = bench.judge(tests, program)
+    assert score.outcome is Outcome.OK, score.reason
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS)
+def test_calls_that_are_wrong(bench, name):
+    score = bench.judge(*WRONG_CALLS[name])
+    assert score.outcome is Outcome.WRONG, score.reason
+
+
+def coded(*lines, **more):
+    return {"asserts": list(lines), **more}
+
+
+RIGHT_CODE = {
+    "one result is the argument of the next": (coded("assert undone(done('abc')) == 'abc'"), "def done(s):\n    return s[::-1]\nundone = done"),
+    "an argument that is changed": ({"test_file": "xs = [3, 1]\nd = {}\nput(xs, d)\nassert xs == [1, 3] and d == {'n': 2}"}, "def put(xs, d):\n    xs.sort()\n    d['n'] = 2"),
+    "words of an assertion": (coded("assert f(1) == 2, 'f(1)'"), "def f(n):\n    return n + 1"),
+    "Python's own name": (coded("assert sum(1, 2) == 3", names=["sum"]), "def sum(a, b):\n    return a + b"),
+    "setup": (coded("assert math.isclose(f(1), 1 / 3, rel_tol=1e-3)", setup="import math"), "def f(n):\n    return n / 3"),
+    "tuples, sets, bytes, complex": (coded("assert f() == ((1,), {2}, b'x', 1j, frozenset({3}))"), "def f():\n    return ((1,), {2}, b'x', 1j, frozenset({3}))"),
+    "objects": (coded("assert str(P(1) + P(2)) == 'P3' and P(1) == P(1) and P(1) < P(2) and not P(0)"), "class P:\n    def __init__(s, n): s.n = n\n    def __add__(s, o): return P(s.n + o.n)\n    def __eq__(s, o): return s.n == o.n\n    def __lt__(s, o): return s.n < o.n\n    def __bool__(s): return s.n != 0\n    def __str__(s): return f'P{s.n}'"),
+    "attributes and items": (coded("p = P([4, 5])\nassert p.xs == [4, 5] and p[1] == 5 and len(p) == 2 and list(p) == [4, 5] and 5 in p"), "class P(object):\n    def __init__(s, xs): s.xs = xs\n    def __getitem__(s, i): return s.xs[i]\n    def __len__(s): return len(s.xs)"),
+    "generators": (coded("assert list(f(3)) == [0, 1, 2]", "g = f(2)\nassert next(g) == 0 and next(g) == 1"), "def f(n):\n    yield from range(n)"),
+    "an error that is wanted": ({"test_file": "try:\n    f(0)\n    assert False\nexcept ZeroDivisionError as error:\n    assert 'zero' in str(error)\nassert f(1) == 1"}, "def f(n):\n    return 1 / n"),
+    "branches on a result": ({"test_file": "for n in range(20):\n    if even(n):\n        assert half(n) * 2 == n\n    else:\n        assert half(n) is None"}, "def even(n):\n    return n % 2 == 0\ndef half(n):\n    return n // 2 if n % 2 == 0 else None"),
+    "numbers at random": ({"test_file": "import random\nfor _ in range(10):\n    n = random.randint(0, 99)\n    assert f(n) == n + 1"}, "def f(n):\n    return n + 1"),
+    "words by keyword": (coded("assert f(n=1, m=2) == 3"), "def f(n, m):\n    return n + m"),
+    "a type as an argument": (coded("assert f([1, 'a'], int) == [1]"), "def f(xs, t):\n    return [x for x in xs if isinstance(x, t)]"),
+    "helpers of the stub": ({"check": "def check(candidate):\n    assert candidate(2) == 5", "entry_point": "f", "before": "def helper(n):\n    return n + 3\ndef f(n):\n    '''doc'''\n"}, "def f(n):\n    return helper(n)"),
+    "an entry in a class": (CHECK, "class Solution:\n    def tripled(self, n):\n        return 3 * n"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_CODE)
+def test_code_that_is_right(bench, name):
+    score = bench.judge(*RIGHT_CODE[name])
+    assert score.outcome is Outcome.OK, score.reason
+
+
+@pytest.mark.parametrize("name", RIGHT_CODE)
+def test_code_judges_another_program_wrong(bench, name):
+    score = bench.judge(RIGHT_CODE[name][0], "def f(*_, **__):\n    return 7\ndone = undone = put = even = half = sum = tripled = P = f")
+    assert score.outcome is Outcome.WRONG, score.reason
+
+
+USELESS = {
+    "never calls": (coded("assert True", "assert 1 + 1 == 2"), "never call the program"),
+    "no Python": (coded("assert f(1) ==", names=["f"]), "cannot be read as Python"),
+    "what is not installed": ({"test_file": "import surely_not_installed\nassert f(1) == 1"}, "surely_not_installed"),
+    "fails by itself": (coded("assert 1 == 2"), "before they call the program"),
+    "a fixture of pytest": ({"test_file": "def test_it(capsys):\n    assert f(1) == 1"}, "capsys"),
+    "more of pytest": ({"test_file": "import pytest\n@pytest.mark.skipif(True)\ndef test_it():\n    assert f(1) == 1"}, "skipif"),
+    "a function as an argument": (coded("assert f(lambda n: n) == 1"), "cannot be carried"),
+    "exits": ({"test_file": "import os\nos._exit(0)"}, "without a verdict"),
+}
+
+
+@pytest.mark.parametrize("name", USELESS)
+def test_tests_that_can_judge_nothing_are_no_verdict(bench, name):
+    tests, words = USELESS[name]
+    score = bench.judge(tests, "def f(n):\n    return 1")
+    assert score.outcome is Outcome.INVALID
+    assert words in score.reason
+    assert "\n" not in score.reason
+
+
+PYTEST = """
+import pytest
+from solution import Stack, Empty
+
+
+@pytest.fixture
+def stack():
+    made = Stack()
+    made.push(1)
+    yield made
+    made.push(2)
+
+
+@pytest.mark.parametrize("n", [1, pytest.param(2)])
+@pytest.mark.slow
+def test_push(stack, n):
+    stack.push(n)
+    assert stack.pop() == n and len(stack) == 1
+
+
+def test_empty():
+    with pytest.raises(Empty, match="empty"):
+        Stack().pop()
+    with pytest.raises((KeyError, ValueError)):
+        Stack().pop()
+
+
+def test_mean(stack):
+    assert stack.mean() == pytest.approx(1.0)
+    assert [stack.mean()] == pytest.approx([1.00000001])
+
+
+class TestClass:
+    def setup_method(self):
+        self.stack = Stack()
+
+    def test_it(self):
+        self.stack.push("x")
+        assert self.stack.pop() == "x"
+
+
+def test_skipped():
+    pytest.skip("not here")
+"""
+STACK = """
+class Empty(ValueError):
+    pass
+
+
+class Stack:
+    def __init__(self): self.items = []
+    def push(self, item): self.items.append(item)
+    def pop(self):
+        if not self.items: raise Empty("empty")
+        return self.items.pop()
+    def __len__(self): return len(self.items)
+    def mean(self): return sum(self.items) / len(self.items)
+"""
+
+
+def test_a_file_for_pytest(bench):
+    assert bench.judge({"test_file": PYTEST}, STACK).outcome is Outcome.OK
+    changes = {"Empty(\"empty\")": "KeyError('empty')", "sum(self.items)": "1.1", "return self.items.pop()": "return self.items.pop(0)"}
+    for old, new in changes.items():
+        assert bench.judge({"test_file": PYTEST}, STACK.replace(old, new)).outcome is Outcome.WRONG, old
+
+
+def test_the_file_names_its_module(bench):
+    tests = {"test_file": "import mine\ndef test_it():\n    assert mine.f(1) == 1", "module": "mine"}
+    assert bench.judge(tests, "def f(n):\n    return 1").outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_share_of_the_tests(bench, style):
+    score = bench.judge(STYLES[style], WRONG, partial=True)
+    share = {"calls": 0.5, "asserts": 0.5, "check": 0.0, "file": 0.25}[style]
+    assert (score.value, score.accuracy, score.outcome) == (10 * share, 0.0, Outcome.WRONG), score.reason
+    assert "tests passed)" in score.reason
+    assert bench.judge(STYLES[style], RIGHT, partial=True).value == 10.0
+
+
+def test_a_program_that_ends_after_some_tests_earned_their_share(bench):
+    program = "import os\ndef tripled(n):\n    if n == 5: os._exit(0)\n    return 3 * n"
+    assert bench.judge(ASSERTS, program, partial=True).value == 5.0
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_hanging_is_wrong_and_names_the_limit(bench, style):
+    score = bench.judge(STYLES[style], "def tripled(n):\n    while True: pass", cpu_seconds=0.5, wall_seconds=5)
+    assert score.outcome is Outcome.WRONG
+    assert "limit: " in score.reason
+
+
+def test_the_time_of_all_runs_is_limited(bench):
+    score = bench.judge(ASSERTS, "import time\ndef tripled(n):\n    time.sleep(0.4)\n    return 3 * n", total_seconds=0.5, wall_seconds=0.5)
+    assert score.outcome is Outcome.WRONG
+    assert score.reason.startswith("limit: total, 0.5 s")
+
+
+BAD = [
+    ({**CALLS, **ASSERTS}, "both fn_name and asserts"),
+    ({**CALLS, "fn_name": "a.b"}, "name of a function"),
+    ({**CALLS, "inputs": [3, 4]}, "list of arguments"),
+    ({**CALLS, "inputs": ["x", "1"], "outputs": ["1", "1"]}, "not one JSON value a line"),
+    ({**CALLS, "inputs": ["1", "1"], "outputs": ["x", "1"]}, "not JSON"),
+    ({**CALLS, "outputs": [1]}, "2 inputs and 1 outputs"),
+    ({**ASSERTS, "asserts": [3]}, "Python statements"),
+    ({**ASSERTS, "setup": 3}, "setup of test_cases is of type int"),
+    ({**CHECK, "entry_point": ""}, "entry_point"),
+    ({"inputs": ["1"], "accepted": [[]]}, "accepted 1"),
+    ({"inputs": ["1"], "accepted": [["1"]], "outputs": ["1"]}, "both outputs and accepted"),
+    ({"inputs": ["1"], "outputs": ["1"], "checker": " "}, "checker"),
+    ({"inputs": ["1"], "outputs": ["1"], "numeric": 1}, "numeric"),
+]
+
+
+@pytest.mark.parametrize(("tests", "words"), BAD, ids=[words for _, words in BAD])
+def test_tests_that_cannot_be_used_are_one_sentence(tests, words):
+    problem = CodeReward().check({"test_cases": tests})
+    assert words in problem
+    assert "\n" not in problem
+
+
+def test_each_style_has_a_key_of_its_own():
+    assert [style.key for style in KNOWN] == ["fn_name", "asserts", "check", "test_file"]
+    assert all(CodeReward().check({"test_cases": tests}) is None for tests in (CALLS, ASSERTS, CHECK, FILE))
