@@ -69,9 +69,9 @@ def prepared(program: Program, runs: Runs) -> Callable[[bytes, int], Ran]:
         return _compiled(program, runs)
     if program.language == "javascript":
         heap = f"--max-old-space-size={runs.options.memory_mb}"
-        argv = (_tool("javascript") or "/usr/bin/node", heap, "solution.js")
+        argv = (_tool("javascript") or "/usr/bin/node", heap, "--openssl-config=/dev/null", "solution.js")
         files = {"solution.js": program.text}
-        return lambda stdin, output: runs.run(argv=argv, files=files, stdin=stdin, output_bytes=output, memory_bytes=_NODE_RESERVES)
+        return lambda stdin, output: runs.run(argv=argv, files=files, stdin=stdin, output_bytes=output, address_bytes=_NODE_RESERVES)
     return lambda stdin, output: runs.run(source=program.text, stdin=stdin, output_bytes=output)
 
 

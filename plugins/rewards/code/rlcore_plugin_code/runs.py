@@ -37,9 +37,11 @@ class Runs:
         files: Mapping[str, bytes] | None = None,
         output_bytes: int = 0,
         memory_bytes: int = 0,
+        address_bytes: int = 0,
         cpu_seconds: float = 0.0,
     ) -> Ran:
-        """One run within the limits of the options; ``output_bytes``, ``memory_bytes`` and ``cpu_seconds`` raise theirs.
+        """One run within the limits of the options; ``output_bytes``, ``memory_bytes`` and ``cpu_seconds`` raise theirs, ``address_bytes`` is
+        what may be reserved.
 
         :raises OutOfTime: before it, or because of it, the time of all is over.
         :raises SandboxError: the sandbox failed.
@@ -55,6 +57,7 @@ class Runs:
             memory_bytes=max(options.memory_mb * _MIB, memory_bytes),
             output_bytes=max(int(options.output_mb * _MIB), output_bytes),
             processes=options.processes,
+            address_bytes=address_bytes,
         )
         ran = self.sandbox.run(Job(source=source, argv=argv, stdin=stdin, files=files or {}, limits=limits))
         self.spent += ran.wall_seconds

@@ -104,6 +104,7 @@ class ZygoteProcess:
                 "cpu": limits.cpu_seconds,
                 "wall": limits.wall_seconds,
                 "memory": limits.memory_bytes,
+                "addresses": max(limits.memory_bytes, limits.address_bytes),
                 "disk": limits.disk_bytes,
                 "files": limits.files,
                 "processes": limits.processes,

@@ -36,7 +36,7 @@ def confine(limits: Mapping[str, Any], *, processes: int) -> None:
     seconds = int(limits["cpu"]) + 1
     bounds = {
         resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_AS: limits["memory"],
+        resource.RLIMIT_AS: limits["addresses"],
         resource.RLIMIT_FSIZE: limits["disk"],
         resource.RLIMIT_NOFILE: 256,
         resource.RLIMIT_NPROC: processes,
