@@ -6,6 +6,7 @@ r"""Finds the program in a response, reading fences as Markdown does (CommonMark
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -68,17 +69,16 @@ def found_program(
 def _chosen(text: str, blocks: list[_Block], languages: Sequence[str], defines: Sequence[str], reads_input: bool) -> Program | None:
     labelled = [block for block in blocks if block.language]
     bare = [block._replace(language="python") for block in blocks if not block.label] if "python" in languages else []
-    programs = [(block.language or "python", _dedented(text, block)) for block in labelled or bare]
-    if not programs:
+    blocks = labelled or bare
+    if not blocks:
         return None
-    able = [program for program in programs if _can(program[1], defines, reads_input)]
-    language, content = (able or programs)[-1]
-    return Program(language, content.encode("utf-8", "surrogatepass"))
+    found = next((block for block in reversed(blocks) if _can(text[block.start : block.end], defines, reads_input)), blocks[-1])
+    return Program(found.language or "python", _dedented(text, found).encode("utf-8", "surrogatepass"))
 
 
 def _can(content: str, defines: Sequence[str], reads_input: bool) -> bool:
     if defines:
-        return any(re.search(rf"(?m)^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{name}\b|^{name}[ \t]*=", content) for name in defines)
+        return any(re.search(rf"(?m)^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{name}\b|^[ \t]*{name}[ \t]*(?::[^=\n]*)?=(?!=)", content) for name in defines)
     return not reads_input or _READS.search(content) is not None
 
 
@@ -111,7 +111,7 @@ def _all_fences(text: str) -> Iterator[re.Match[str]]:
 
 def _blocks(lines: Iterator[re.Match[str]], languages: Sequence[str], *, strict: bool) -> Iterator[_Block | None]:
     """Each closed block, in order, and None at the end if one is left open. A block that is never closed holds no program."""
-    fence, label, indent, start = "", "", "", 0
+    fence, label, indent, start, wanted = "", "", "", 0, tuple(languages)
     for line in lines:
         margin, mark, rest = line.group(1), line.group(2), line.group(3) if line.re is _FENCE else ""
         own = line.re is _FENCE
@@ -122,13 +122,14 @@ def _blocks(lines: Iterator[re.Match[str]], languages: Sequence[str], *, strict:
             deeper = own and _width(margin) > _width(indent) + _SLACK
             if strict and deeper:
                 continue
-            yield _Block(_language(label, languages), label, start, line.start() if own else line.end(1), len(indent))
+            yield _Block(_language(label, wanted), label, start, line.start() if own else line.end(1), len(indent))
             fence = ""
     if fence:
         yield None
 
 
-def _language(label: str, languages: Sequence[str]) -> str | None:
+@functools.lru_cache(maxsize=256)
+def _language(label: str, languages: tuple[str, ...]) -> str | None:
     return next((name for name in languages if re.fullmatch(LANGUAGES[name].labels, label, re.DOTALL)), None)
 
 

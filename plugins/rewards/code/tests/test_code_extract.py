@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore_plugin_code.extract import fenced, last_program
+from rlcore_plugin_code.extract import fenced, found_program, last_program
 
 TEXTS = {
     "plain": ("```python\nA\n```", "A\n"),
@@ -130,3 +130,82 @@ def test_the_last_program_counts_after_one_that_says_where_reasoning_ends(betwee
 
 def test_a_draft_in_the_reasoning_gives_way_to_an_answer_without_a_label():
     assert last_program("<think>\n```python\ndraft\n```\n</think>\n```\nprint(2)\n```\n") == "print(2)\n"
+
+
+READS = "n = int(input())\nprint(n + 1)\n"
+USE = "```python\nprint(f(3))  # 4\n```\n"
+DEFINES = "def f(n):\n    return n + 1\n"
+
+ENDED_ODDLY = {
+    "at the end of a line": ("```python\nprint(1)```", "print(1)"),
+    "at the end of a line, text after": ("```python\nprint(1)```\nThat is it.\n", "print(1)"),
+    "at the end of a line, output after": ("```python\nprint(1)```\nprints\n```\n1\n```\n", "print(1)"),
+    "at the end of a line, blanks after": ("```python\nprint(1)``` \nx\n", "print(1)"),
+    "deeper than it may": ("```python\nprint(1)\n        ```\nThat is it.\n", "print(1)\n"),
+    "deeper, output after": ("1. So:\n```python\nprint(1)\n     ```\n   prints\n```\n1\n```\n", "print(1)\n"),
+    "two at ends of lines": ("```python\nprint(1)```\nor\n```python\nprint(2)```\n", "print(2)"),
+    "in a text of the program": ('```python\nx = "```"\nprint(x)\n```\n', 'x = "```"\nprint(x)\n'),
+    "in a remark of the program": ("```python\nx = 1  # ends with ```\nprint(x)\n```\n", "x = 1  # ends with ```\nprint(x)\n"),
+    "in a remark, never closed": ("```python\nx = 1  # ends with ```\nprint(x)\n", None),
+    "shorter than what opened": ("````python\nprint(1)```\n", None),
+    "never": ("```python\nprint(1)\n", None),
+}
+
+
+@pytest.mark.parametrize("name", ENDED_ODDLY)
+def test_fences_that_models_close_oddly(name):
+    text, program = ENDED_ODDLY[name]
+    assert last_program(text) == program
+
+
+def found(text, languages=("python",), **wanted):
+    program = found_program(text, languages, **wanted)
+    return program and (program.language, program.text.decode())
+
+
+def test_an_example_of_use_after_the_program_is_not_the_program():
+    program = f"```python\n{DEFINES}```\n"
+    assert found(f"{program}For example:\n{USE}", defines=("f",)) == ("python", DEFINES)
+    assert found(f"{program}For example:\n{USE}") == ("python", "print(f(3))  # 4\n")
+    reads = f"```python\n{READS}```\n"
+    assert found(f"{reads}Run it:\n```python\nprint('3')\n```\n", reads_input=True) == ("python", READS)
+
+
+@pytest.mark.parametrize("head", ["def f(", "class f(object", "async def f(", "    def f(self", "f = lambda n", "f: Callable = (lambda n", "def  f (", "class Solution:\n    def f(self"])
+def test_what_defines_a_name(head):
+    assert found(f"```python\n{head}): pass\n```\n{USE}", defines=("g", "f")) == ("python", f"{head}): pass\n")
+
+
+@pytest.mark.parametrize("line", ["x = f(3)", "print(f)", "def ff(): pass", "g(f = 3)", "f == 3"])
+def test_what_does_not(line):
+    assert found(f"```python\n{DEFINES}```\n```python\n{line}\n```\n", defines=("f",)) == ("python", DEFINES)
+
+
+@pytest.mark.parametrize("read", ["input()", "sys.stdin.read()", "open(0).read()", "open( 0 )", "fileinput.input()", "os.read(0, 99)", "sys.stdin.buffer"])
+def test_what_reads_input(read):
+    assert found(f"```python\nx = {read}\n```\n```python\nprint(3)\n```\n", reads_input=True) == ("python", f"x = {read}\n")
+
+
+def test_where_none_can_the_last_counts():
+    assert found("```python\nA\n```\n```python\nB\n```\n", defines=("f",)) == ("python", "B\n")
+    assert found("```python\nA\n```\n```python\nB\n```\n", reads_input=True) == ("python", "B\n")
+
+
+def test_of_two_that_can_the_last_counts():
+    assert found(f"```python\n{DEFINES}```\n```python\ndef f(n):\n    return 0\n```\n", defines=("f",)) == ("python", "def f(n):\n    return 0\n")
+
+
+def test_languages_that_are_asked_for():
+    text = "```cpp\nC\n```\n```js\nJ\n```\n```python\nP\n```\n```\nB\n```\n```rust\nR\n```\n"
+    assert found(text) == ("python", "P\n")
+    assert found(text, ("cpp",)) == ("cpp", "C\n")
+    assert found(text, ("cpp", "javascript")) == ("javascript", "J\n")
+    assert found(text, ("javascript", "cpp", "python")) == ("python", "P\n")
+    assert found("```\nB\n```\n", ("cpp",)) is None
+    assert found("```\nB\n```\n", ("cpp", "python")) == ("python", "B\n")
+
+
+@pytest.mark.parametrize("piece", ["x```\n", "x ```", "a`b``` ", "```python\nx```\n", "input(" , "\n  x"])
+def test_a_megabyte_ends_where_fences_are_read_twice(piece):
+    text = "```python\n" + piece * ((1 << 20) // len(piece))
+    found_program(text, ("python", "cpp", "javascript"), defines=("f",), reads_input=True)
