@@ -22,6 +22,7 @@ __all__ = ["AssertSuite", "CheckSuite", "FileSuite"]
 
 _MOST_ROUNDS = 200
 _REPORT_BYTES = 64 << 20
+_ANSWER_BYTES = 4 << 20  # of all answers of a program; more only if output_mb is more. They are read in this process, and take its memory
 
 
 class _Coded(Suite):
@@ -47,13 +48,15 @@ class _Coded(Suite):
                 answers, died = self._program_run(program, calls, runs)
                 asked = [[call, answer] for call, answer in zip(calls, answers, strict=False)]
                 deadly = settled(calls[len(asked)], answers) if len(asked) < len(calls) else None
+        except RecursionError:
+            return _verdict(report, "the program: answers nested too deep")
         except OutOfTime:
             return _verdict(report, f"limit: total, {runs.options.total_seconds:g} s were over")
         return _verdict(report, f"limit: the tests still had new calls after {_MOST_ROUNDS} rounds")
 
     def _tests_run(self, asked: list[Any], runs: Runs) -> dict[str, Any]:
-        files = {"tests.json": self._tests, "asked.json": json.dumps(asked).encode()}
-        ran = runs.run(source=texts.test_side(), files=files, output_bytes=_REPORT_BYTES)
+        files = {"tests.json": self._tests, "asked.json": json.dumps(asked).encode(), **texts.test_side()}
+        ran = runs.run(source=texts.LOADER, files=files, output_bytes=_REPORT_BYTES)
         try:
             report = json.loads(ran.stdout)
         except (ValueError, RecursionError):
@@ -71,8 +74,9 @@ class _Coded(Suite):
 
     def _program_run(self, program: Program, calls: list[Any], runs: Runs) -> tuple[list[dict[str, Any]], str]:
         """(answers, how the program ended if there are fewer of them than calls)."""
-        files = {"solution.py": program.text, "before.py": self._before, "calls.json": json.dumps(calls).encode()}
-        ran = runs.run(source=texts.program_side(), files=files, output_bytes=_REPORT_BYTES)
+        asked = json.dumps(calls).encode()
+        files = {"solution.py": program.text, "before.py": self._before, "calls.json": asked, **texts.program_side()}
+        ran = runs.run(source=texts.LOADER, files=files, output_bytes=max(4 * len(asked), _ANSWER_BYTES))
         answers = answers_of(ran)[: len(calls)]
         if len(answers) == len(calls):
             return answers, ""

@@ -133,12 +133,14 @@ class CallSuite(_Listed):
 
         def judged(test: _Call) -> str:
             call = {"do": "call", "of": {"g": self._name}, "args": test.arguments, "keywords": {}}
-            files = {"solution.py": program.text, "names.py": names, "calls.json": json.dumps([call]).encode()}
+            files = {"solution.py": program.text, "names.py": names, "calls.json": json.dumps([call]).encode(), **texts.program_side()}
             longest = max(len(json.dumps(one)) for one in test.valid)
-            ran = runs.run(source=texts.program_side(), files=files, output_bytes=8 * longest)
+            ran = runs.run(source=texts.LOADER, files=files, output_bytes=8 * longest)
+            if problem := ending(ran, f"test {test.number}"):
+                return problem
             answer = answers_of(ran)[:1]
             if not answer:
-                return ending(ran, f"test {test.number}") or f"test {test.number}: ended without a result"
+                return f"test {test.number}: ended without a result"
             if problem := raised(answer[0]):
                 return f"test {test.number}: {problem}"
             try:

@@ -50,16 +50,19 @@ class Runs:
         left = options.total_seconds - self.spent
         if left <= 0:
             raise OutOfTime
+        files = files or {}
+        size = sum(map(len, files.values())) + len(source or b"")
         wall = max(options.wall_seconds, cpu_seconds)
         limits = Limits(
             cpu_seconds=max(options.cpu_seconds, cpu_seconds),
             wall_seconds=min(wall, left),
-            memory_bytes=max(options.memory_mb * _MIB, memory_bytes),
+            memory_bytes=max(options.memory_mb * _MIB, memory_bytes, 8 * size),  # a sandbox refuses files that do not fit
+            disk_bytes=max(64 * _MIB, 4 * size),
             output_bytes=max(int(options.output_mb * _MIB), output_bytes),
             processes=options.processes,
             address_bytes=address_bytes,
         )
-        ran = self.sandbox.run(Job(source=source, argv=argv, stdin=stdin, files=files or {}, limits=limits))
+        ran = self.sandbox.run(Job(source=source, argv=argv, stdin=stdin, files=files, limits=limits))
         self.spent += ran.wall_seconds
         if ran.limit is Limit.WALL and left < wall:
             raise OutOfTime

@@ -1,27 +1,44 @@
-"""The Python texts that travel into the sandbox: modules of ``inside``, joined to one."""
+"""The Python texts that travel into the sandbox: modules of ``inside``, joined to one, and compiled, since each run would compile them."""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
+import marshal
+from collections.abc import Mapping
 from importlib.resources import files
 
-__all__ = ["program_side", "test_side"]
+__all__ = ["LOADER", "program_side", "test_side"]
+
+LOADER = b"""import marshal
+from _frozen_importlib_external import MAGIC_NUMBER
+with open("side.bin", "rb") as file:
+    side = file.read()
+if side.startswith(MAGIC_NUMBER):
+    side = marshal.loads(side[len(MAGIC_NUMBER):])
+else:
+    with open("side.py", "rb") as file:
+        side = compile(file.read(), "side.py", "exec")
+exec(side)
+"""
+"""What runs first: it takes the compiled text if this Python compiled it, the text itself in a sandbox with another one."""
 
 _OURS = "from rlcore_plugin_code."
 
 
 @functools.cache
-def program_side() -> bytes:
-    """The program's process."""
-    return _joined("wire", "program_side") + b"\nserve()\n"
+def program_side() -> Mapping[str, bytes]:
+    """Files of the program's process."""
+    return _joined("serve()", "wire", "program_side")
 
 
 @functools.cache
-def test_side() -> bytes:
-    """The process of the tests."""
-    return _joined("wire", "stand_ins", "stand_in_pytest", "test_side") + b"\njudge()\n"
+def test_side() -> Mapping[str, bytes]:
+    """Files of the process of the tests."""
+    return _joined("judge()", "wire", "stand_ins", "stand_in_pytest", "test_side")
 
 
-def _joined(*names: str) -> bytes:
+def _joined(start: str, *names: str) -> Mapping[str, bytes]:
     texts = [(files("rlcore_plugin_code") / "inside" / f"{name}.py").read_text(encoding="utf-8") for name in names]
-    return "\n".join(line for text in texts for line in text.split("\n") if not line.startswith(_OURS)).encode()
+    text = "\n".join([*(line for text in texts for line in text.split("\n") if not line.startswith(_OURS)), start, ""])
+    return {"side.py": text.encode(), "side.bin": importlib.util.MAGIC_NUMBER + marshal.dumps(compile(text, "side.py", "exec"))}

@@ -257,3 +257,43 @@ def test_tests_that_cannot_be_used_are_one_sentence(tests, words):
 def test_each_style_has_a_key_of_its_own():
     assert [style.key for style in KNOWN] == ["fn_name", "asserts", "check", "test_file"]
     assert all(CodeReward().check({"test_cases": tests}) is None for tests in (CALLS, ASSERTS, CHECK, FILE))
+
+
+LOOPS = {
+    "a loop on what is unknown": ({"test_file": "it = Down(5)\nn = 0\nwhile it.more():\n    it.step()\n    n += 1\nassert n == 5"}, "class Down:\n    def __init__(s, n): s.n = n\n    def more(s): return s.n > 0\n    def step(s): s.n -= 1"),
+    "a loop on a part of what is unknown": ({"test_file": "it = Down(3)\nn = 0\nwhile it.n:\n    it.step()\n    n += 1\nassert n == 3"}, "class Down:\n    def __init__(s, n): s.n = n\n    def step(s): s.n -= 1"),
+    "thousands of calls": ({"test_file": "for n in range(7000):\n    assert f(n) == n + 1"}, "def f(n):\n    return n + 1"),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_of_the_tests_end(bench, name):
+    score = bench.judge(*LOOPS[name])
+    assert score.outcome is Outcome.OK, score.reason
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_answers_nested_very_deep_are_wrong(bench, style):
+    forged = "import os\nfor fd in range(3, 20):\n    for depth in (150, 300, 700, 900, 5000):\n        try: os.write(fd, b'{\"value\": ' + b'[' * depth + b']' * depth + b'}\\n')\n        except OSError: pass\n"
+    for program in (forged + "os._exit(0)", forged + "def tripled(n): return 3"):
+        assert bench.judge(STYLES[style], program).outcome is Outcome.WRONG
+
+
+def test_a_program_that_fills_its_answers_is_wrong(bench):
+    assert bench.judge(CHECK, "def tripled(n):\n    return [[]] * (1 << 21)").reason.startswith("limit: output")
+    assert bench.judge(CALLS, "def tripled(n):\n    return [[]] * (1 << 21)").reason.startswith("limit: output")
+
+
+def test_arguments_that_are_larger_than_a_folder_usually_is(bench):
+    large = "x" * (20 << 20)
+    assert bench.judge({"fn_name": "f", "inputs": [[large]], "outputs": [len(large)]}, "def f(s):\n    return len(s)").outcome is Outcome.OK
+
+
+def test_a_sandbox_with_another_python_gets_the_text(bench, monkeypatch):
+    from rlcore_plugin_code import texts  # noqa: PLC0415
+
+    for side in (texts.program_side, texts.test_side):
+        monkeypatch.setitem(side(), "side.bin", b"of another Python")
+    for tests in STYLES.values():
+        assert bench.judge(tests, RIGHT).outcome is Outcome.OK
+        assert bench.judge(tests, WRONG).outcome is Outcome.WRONG

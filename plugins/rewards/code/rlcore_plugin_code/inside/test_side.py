@@ -15,7 +15,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from rlcore_plugin_code.inside.stand_in_pytest import Skipped, install, units_of
-from rlcore_plugin_code.inside.stand_ins import Questions, Unusable
+from rlcore_plugin_code.inside.stand_ins import Enough, Questions, Unusable
 
 __all__ = ["judge"]
 
@@ -101,6 +101,8 @@ class _Run:
                 why = self._one(function)
                 if why or self.questions.uses > before:  # else it says nothing about the program
                     self.units.append({"name": name, "why": why, "known": not self.questions.unknown})
+        except Enough:
+            pass
         except Unusable as problem:
             self.unusable = str(problem)
 
@@ -108,9 +110,10 @@ class _Run:
         """How it failed, "" where it did not. What fails before anything came from the program cannot judge it."""
         try:
             function()
-        except (Unusable, Skipped) as stop:
-            if isinstance(stop, Unusable):
-                raise
+        except (Enough, Unusable):
+            raise
+        except Skipped:
+            return ""
         except BaseException as error:
             name = type(error).__name__
             if not self.questions.calls:

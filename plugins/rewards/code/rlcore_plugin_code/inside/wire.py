@@ -31,9 +31,10 @@ def _refuse(value: Any) -> Any:
 
 
 def encode(value: Any, other: Callable[[Any], Any] = _refuse, depth: int = 0) -> Any:
-    """The value as what ``json`` writes. ``other`` answers for what is not plain, with an object that has a key of its own."""
+    """The value as what ``json`` writes. ``other`` answers for what is not plain, with an object that has a key of its own. RecursionError
+    where it is nested very deep, or in itself."""
     if depth > _DEEPEST:
-        raise CannotTravel("a value nested too deep, or in itself")
+        raise RecursionError("a value nested too deep, or in itself")
     kind = type(value)
     if value is None or kind is bool:
         return value
