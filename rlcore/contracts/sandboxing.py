@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = ["Job", "Level", "Limit", "Limits", "Ran", "Sandbox", "SandboxOptions"]
 
 _MIB = 1 << 20
-_LEAST = {"memory_bytes": 64 * _MIB, "disk_bytes": 4096, "files": 16, "output_bytes": 0, "address_bytes": 0}  # a jail itself needs this much
+_LEAST = {"memory_bytes": 64 * _MIB, "disk_bytes": 4096, "files": 16, "output_bytes": 0, "address_bytes": 0}  # what a jail itself needs
 _MOST_SECONDS, _MOST = 86400.0, 1 << 50
 _LONGEST_NAME, _LONGEST_PATH = 255, 3000  # bytes; file systems have the first one, the kernel takes little more than the second
 
@@ -46,8 +46,8 @@ class Limit(StrEnum):
 class Limits:
     """What one run may use. ``cpu_seconds`` and ``memory_bytes`` hold for a process (memory for the whole tree, too, as far as resident);
     ``output_bytes`` for standard output, standard error being cut, never a reason to stop; ``disk_bytes`` and ``files`` for the private
-    folder; ``processes`` counts threads too (level landlock: threads only). ``address_bytes``, where it is above ``memory_bytes``, is what a
-    process may reserve without using it, as Node and Java do: then only resident memory is held to ``memory_bytes``."""
+    folder; ``processes`` counts threads too (level landlock: threads only). ``address_bytes``, where it is above ``memory_bytes``: what a
+    process may reserve without using it, as Node and Java do; then only resident memory is held to ``memory_bytes``."""
 
     cpu_seconds: float = 5.0
     wall_seconds: float = 10.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcore.api import RewardSpec, hookimpl
-from rlcore.api.data import RowFormatSpec
+from rlcore.api import RewardSpec, RowFormatSpec, hookimpl
 
 rlcore_api = "1.0"
 

@@ -1,4 +1,4 @@
-"""The column ``test_cases`` where it lists inputs and outputs: which shapes are accepted, the sentence where one is not, which tests run and
+"""The column ``test_cases`` where it lists inputs and outputs: which shapes are accepted, the sentence where one is not, which tests run,
 in what order."""
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from rlcore_plugin_code.cases import kind_name
 from rlcore_plugin_code.inside.wire import settled
 from rlcore_plugin_code.listed_suite import answers_of
 from rlcore_plugin_code.runs import OutOfTime, Runs, ending
-from rlcore_plugin_code.suite import BadCases, Program, Suite, Unjudgeable, Verdict
+from rlcore_plugin_code.suite import BadCases, Program, Suite, Unjudgeable, CodeVerdict
 
 __all__ = ["AssertSuite", "CheckSuite", "FileSuite"]
 
@@ -33,7 +33,7 @@ class _Coded(Suite):
         self._tests = json.dumps({**tests, "random": "random" in text}).encode()
         self._before = before.encode("utf-8", "surrogatepass")
 
-    def judge(self, program: Program, runs: Runs) -> Verdict:
+    def judge(self, program: Program, runs: Runs) -> CodeVerdict:
         asked: list[Any] = []
         deadly, died = None, ""
         report: dict[str, Any] = {"units": [], "calls": []}
@@ -83,16 +83,16 @@ class _Coded(Suite):
         return answers, ending(ran, "the program") or "the program: ended before it had answered"
 
 
-def _verdict(report: Mapping[str, Any], ended: str) -> Verdict:
+def _verdict(report: Mapping[str, Any], ended: str) -> CodeVerdict:
     """``ended``: what ended the program before all calls were answered."""
     units = report["units"]
     passed = sum(unit["known"] and not unit["why"] for unit in units)
     first = next((unit for unit in units if unit["why"] or not unit["known"]), None)
     if first is None:
-        return Verdict(passed, max(len(units), 1), ended or ("" if units else "no test was run to its end"))
+        return CodeVerdict(passed, max(len(units), 1), ended or ("" if units else "no test was run to its end"))
     if first["known"]:
-        return Verdict(passed, len(units), f"{first['name']}: {first['why']}")
-    return Verdict(passed, max(len(units), 1), ended or first["name"])
+        return CodeVerdict(passed, len(units), f"{first['name']}: {first['why']}")
+    return CodeVerdict(passed, max(len(units), 1), ended or first["name"])
 
 
 class AssertSuite(_Coded):

@@ -10,7 +10,7 @@ and a program gains nothing by it. Two tokens are equal where their bytes are; o
 True
 >>> same_output(b"3\n", b"3.0\n", tolerance=1e-6)
 False
->>> numeric([b"Case #1: 0.5\n", b"-1\n"]), numeric([b"1.10\n", b"1.10.2\n"])
+>>> numeric([b"Case 1: 0.5\n", b"-1\n"]), numeric([b"1.10\n", b"1.10.2\n"])
 (True, False)
 """
 
@@ -31,7 +31,7 @@ _LONGEST = 400  # characters of a number that is compared as one; a double never
 
 
 def numeric(outputs: Iterable[bytes]) -> bool:
-    """Whether fractions in these outputs, all that a row expects, are numbers: every token that holds a digit is one, or a label (``#1:``).
+    """Whether fractions in these outputs, all that a row expects, are numbers: every token that holds a digit is one, or a label (``1:``).
     Else what looks like a fraction may be a version, a code or a piece of text, and is compared as text."""
     for output in outputs:
         for token in output.split():

@@ -19,7 +19,9 @@ __all__ = ["fenced", "found_program", "last_program"]
 _THOUGHT = "</think>"
 _FENCE = re.compile(r"(?:\A|(?<=[\r\n]))([ \t]*+)(`{3,}+|~{3,}+)([^\r\n]*+)(?:\r\n|\r|\n|\Z)")
 _AT_END = re.compile(r"(?:\A|(?<=[\r\n]))([^\r\n`~'\"#]*[^\r\n`~'\"# \t])(`{3,}+|~{3,}+)[ \t]*(?:\r\n|\r|\n|\Z)")
-_READS = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0|\bfileinput\b|\bread\s*\(\s*0\s*,|\bcin\b|\bscanf\b|\bgetline\b|\bgetchar\b|\breadline\b|readFileSync")
+_READS = re.compile(
+    r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0|\bfileinput\b|\bread\s*\(\s*0\s*,|\bcin\b|\bscanf\b|\bgetline\b|\bgetchar\b|\breadline\b|readFileSync"
+)
 _TICKS = re.compile(r"`+")
 _TAB = 4
 _SLACK = 3  # a fence that closes may stand this much deeper than the one that opened
@@ -41,9 +43,7 @@ def last_program(text: str) -> str | None:
     return program and program.text.decode("utf-8", "surrogatepass")
 
 
-def found_program(
-    text: str, languages: Sequence[str], *, defines: Sequence[str] = (), reads_input: bool = False
-) -> Program | None:
+def found_program(text: str, languages: Sequence[str], *, defines: Sequence[str] = (), reads_input: bool = False) -> Program | None:
     """The program of a response, None if there is none. It is the content of a closed block: of those labelled as one of the languages, in
     any case of letters, or if there is none, and Python is wanted, of those without a label. Labels come first because a sample of the
     output, in a bare block, often follows the program.
@@ -78,7 +78,10 @@ def _chosen(text: str, blocks: list[_Block], languages: Sequence[str], defines: 
 
 def _can(content: str, defines: Sequence[str], reads_input: bool) -> bool:
     if defines:
-        return any(re.search(rf"(?m)^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{name}\b|^[ \t]*{name}[ \t]*(?::[^=\n]*)?=(?!=)", content) for name in defines)
+        return any(
+            re.search(rf"(?m)^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{name}\b|^[ \t]*{name}[ \t]*(?::[^=\n]*)?=(?!=)", content)
+            for name in defines
+        )
     return not reads_input or _READS.search(content) is not None
 
 

@@ -48,11 +48,13 @@ LANGUAGES: dict[str, Language] = {
 def need(names: Sequence[str], level: Level) -> None:
     """ConfigError, in one sentence, where a language cannot be judged on this machine."""
     for name in names:
-        language = LANGUAGES[name]
+        language, out = LANGUAGES[name], f"leave {name} out"
         if language.tools and _tool(name) is None:
-            raise ConfigError(f"reward code: languages names {name}, but there is no {' or '.join(language.tools)} in /usr/bin; install it, or leave {name} out")
+            lacking = " or ".join(language.tools)
+            raise ConfigError(f"reward code: languages names {name}, but there is no {lacking} in /usr/bin; install it, or {out}")
         if language.processes and level is Level.LANDLOCK:
-            raise ConfigError(f"reward code: languages names {name}, whose compiler starts processes, which the sandbox level landlock refuses; use level namespaces, or leave {name} out")
+            reason = "whose compiler starts processes, which the sandbox level landlock refuses"
+            raise ConfigError(f"reward code: languages names {name}, {reason}; use level namespaces, or {out}")
 
 
 def _tool(name: str) -> str | None:

@@ -14,7 +14,7 @@ from rlcore_plugin_code.cases import Case, chosen, kind_name, pairs, read_cases
 from rlcore_plugin_code.compare import numeric, same_output
 from rlcore_plugin_code.inside.wire import encode
 from rlcore_plugin_code.runs import OutOfTime, Runs, ending
-from rlcore_plugin_code.suite import BadCases, Program, Suite, Verdict
+from rlcore_plugin_code.suite import BadCases, Program, Suite, CodeVerdict
 from rlcore_plugin_code.values import same_value
 
 __all__ = ["CallSuite", "StdinSuite", "answers_of", "raised"]
@@ -25,7 +25,7 @@ class _Listed(Suite):
 
     tests: Sequence[Any]
 
-    def judge(self, program: Program, runs: Runs) -> Verdict:
+    def judge(self, program: Program, runs: Runs) -> CodeVerdict:
         passed, failure, number = 0, "", 0
         tests = chosen(self.tests, runs.options.max_tests)
         try:
@@ -42,7 +42,7 @@ class _Listed(Suite):
             failure = failure or f"limit: total, {runs.options.total_seconds:g} s were over {at}"
         except languages.NotCompiled as problem:
             failure = str(problem)
-        return Verdict(passed, len(tests), failure)
+        return CodeVerdict(passed, len(tests), failure)
 
     @abstractmethod
     def _prepared(self, program: Program, runs: Runs) -> Callable[[Any], str]:
@@ -87,7 +87,10 @@ class StdinSuite(_Listed):
         )
 
 
-_CHECK = b"import runpy, sys\nsys.argv = ['checker.py', 'input.txt', 'output.txt', 'expected.txt']\nrunpy.run_path('checker.py', run_name='__main__')\n"
+_CHECK = b"""import runpy, sys
+sys.argv = ["checker.py", "input.txt", "output.txt", "expected.txt"]
+runpy.run_path("checker.py", run_name="__main__")
+"""
 
 
 def _checked(checker: str, case: Case, output: bytes, runs: Runs) -> bool:
@@ -181,7 +184,9 @@ def _call(number: int, given: Any, valid: Sequence[Any]) -> _Call:
     elif isinstance(given, list | tuple):
         arguments, results = list(given), tuple(valid)
     else:
-        raise BadCases(f"input {number} of test_cases is {kind_name(given)}; of a function it must be a list of arguments, or a JSON value a line")
+        raise BadCases(
+            f"input {number} of test_cases is {kind_name(given)}; of a function it must be a list of arguments, or a JSON value a line"
+        )
     try:
         json.dumps(results, allow_nan=True)
         return _Call(number, [encode(_with_numbers(argument)) for argument in arguments], results)
@@ -221,8 +226,7 @@ _MODULES = (*_STARS, "copy", "datetime", "json", "os", "random", "re", "statisti
 
 
 def _names_for(program: bytes) -> bytes:
-    """Code that runs before a program: names of the standard library that sites of such problems, LeetCode first, give without an import."""
+    "Code that runs before a program: names of the standard library that sites of such problems, LeetCode first, give without an import."
     used = [name for name in _MODULES if name.encode() + b"." in program]
     lines = [f"from {name} import *" for name in _STARS] + ["from builtins import *"] + [f"import {name}" for name in used]
     return "\n".join(lines).encode()
-

@@ -18,7 +18,9 @@ class CodeOptions(BaseModel):
 
     correct_score: float = Field(default=10.0, gt=0, description="value of a program that passes every test")
     format_score: float = Field(default=0.0, ge=0, description="value of a program that passes none")
-    partial: bool = Field(default=False, description="run all tests; a program that passes some earns its share of correct_score, for guesses too")
+    partial: bool = Field(
+        default=False, description="run all tests; a program that passes some earns its share of correct_score, for guesses too"
+    )
     cpu_seconds: float = Field(default=5.0, gt=0, le=3600, description="CPU time of one test; a program that needs more is wrong")
     wall_seconds: float = Field(default=10.0, gt=0, le=3600, description="time on the clock of one test")
     total_seconds: float = Field(

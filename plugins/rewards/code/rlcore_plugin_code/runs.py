@@ -40,8 +40,8 @@ class Runs:
         address_bytes: int = 0,
         cpu_seconds: float = 0.0,
     ) -> Ran:
-        """One run within the limits of the options; ``output_bytes``, ``memory_bytes`` and ``cpu_seconds`` raise theirs, ``address_bytes`` is
-        what may be reserved.
+        """One run within the limits of the options; ``output_bytes``, ``memory_bytes`` and ``cpu_seconds`` raise theirs;
+        ``address_bytes`` may be reserved.
 
         :raises OutOfTime: before it, or because of it, the time of all is over.
         :raises SandboxError: the sandbox failed.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rlcore_plugin_code.runs import Runs
 
-__all__ = ["BadCases", "Program", "Suite", "Unjudgeable", "Verdict"]
+__all__ = ["BadCases", "Program", "Suite", "Unjudgeable", "CodeVerdict"]
 
 
 class BadCases(ValueError):
@@ -27,7 +27,7 @@ class Program(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CodeVerdict:
     """How many tests passed of how many, and how the first one that did not failed ("" where all passed)."""
 
     passed: int
@@ -46,7 +46,7 @@ class Suite(ABC):
     """Whether a program may be in another language than Python."""
 
     @abstractmethod
-    def judge(self, program: Program, runs: Runs) -> Verdict:
+    def judge(self, program: Program, runs: Runs) -> CodeVerdict:
         """Run the tests; stop at the first that fails, unless the option ``partial`` is set.
 
         :raises SandboxError: the sandbox failed.

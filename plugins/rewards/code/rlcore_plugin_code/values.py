@@ -1,6 +1,6 @@
 """Is this the expected result of a call? Pure, in the host, on what the program's side wrote (``inside.wire``), which may be anything.
 
-As Python's ``==`` compares plain values, which the data sets were checked with: ``True`` is ``1``, ``3.0`` is ``3``. Beyond it a tuple equals
+As Python's ``==`` compares plain values, which the data sets were checked with: ``True`` is ``1``, ``3.0`` is ``3``. A tuple also equals
 the list of its items, since expected results come as JSON, and any number within the tolerance equals an expected fraction. A text equals
 only itself: ``"0.5"`` is no number. Nothing that a program wrote is put into a table, where its keys could be chosen to collide.
 """

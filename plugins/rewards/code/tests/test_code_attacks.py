@@ -30,26 +30,91 @@ ATTACKS = {
     "a class equal to everything": f"{ALWAYS.replace('(int)', '(type)')}\nclass Made(metaclass=Always): pass\ndef tripled(n): return Made",
     "a list equal to everything": f"{ALWAYS.replace('(int)', '(list)')}\ndef tripled(n): return Always()",
     "no number": "def tripled(n): return float('nan')",
-    "frames": "import sys\ndef tripled(n):\n    frame, found = sys._getframe(), []\n    while frame:\n        found += [frame.f_locals, frame.f_globals]\n        frame = frame.f_back\n    text = repr(found)\n    return 42 if '42' in text else 15 if '15' in text else None",
-    "the heap": "import gc\ndef tripled(n):\n    found = [o for o in gc.get_objects() if isinstance(o, (list, dict, tuple)) and 42 in (o.values() if isinstance(o, dict) else o) and len(o) < 50]\n    return 42 if found else None",
-    "files": "import os\ndef tripled(n):\n    text = ''\n    for top, _, names in os.walk('.'):\n        for name in names:\n            text += open(os.path.join(top, name), errors='replace').read() if name != 'solution.py' else ''\n    return 42 if '42' in text else 15 if '15' in text else None",
+    "frames": (
+        "import sys\n"
+        "def tripled(n):\n"
+        "    frame, found = sys._getframe(), []\n"
+        "    while frame:\n"
+        "        found += [frame.f_locals, frame.f_globals]\n"
+        "        frame = frame.f_back\n"
+        "    text = repr(found)\n"
+        "    return 42 if '42' in text else 15 if '15' in text else None"
+    ),
+    "the heap": (
+        "import gc\n"
+        "def tripled(n):\n"
+        "    found = [o for o in gc.get_objects() if isinstance(o, (list, tuple)) and len(o) < 50 and 42 in o]\n"
+        "    return 42 if found else None"
+    ),
+    "files": (
+        "import os\n"
+        "def tripled(n):\n"
+        "    text = ''\n"
+        "    for top, _, names in os.walk('.'):\n"
+        "        for name in names:\n"
+        "            text += open(os.path.join(top, name), errors='replace').read() if name != 'solution.py' else ''\n"
+        "    return 42 if '42' in text else 15 if '15' in text else None"
+    ),
     "standard input": "import sys\ndef tripled(n):\n    text = sys.stdin.read()\n    return 42 if '42' in text else None",
     "assertions off": "import builtins\nbuiltins.AssertionError = type('E', (BaseException,), {})\ndef tripled(n): raise AssertionError",
-    "no failures": "import sys\nclass Quiet(Exception): pass\nimport builtins\nbuiltins.Exception = builtins.BaseException = Quiet\ndef tripled(n): raise ValueError",
+    "no failures": (
+        "import sys\n"
+        "class Quiet(Exception): pass\n"
+        "import builtins\n"
+        "builtins.Exception = builtins.BaseException = Quiet\n"
+        "def tripled(n): raise ValueError"
+    ),
     "json that lies": "import json\njson.dumps = lambda *a, **k: '{\"value\": true}'\ndef tripled(n): return 0",
-    "the harness": "import __main__\nfor name in list(vars(__main__)):\n    if callable(vars(__main__)[name]) and name.startswith('_') is False:\n        setattr(__main__, name, lambda *a, **k: True)\ndef tripled(n): return 0",
-    "modules of the tests": "import sys\nfor name in ('pytest', 'unittest', 'tests'):\n    sys.modules[name] = sys\ndef tripled(n): return 0",
-    "a verdict on every descriptor": "import os, json\nfor fd in range(3, 20):\n    for text in ('{\"complete\": true, \"units\": [{\"name\": \"1\", \"why\": \"\", \"known\": true}], \"calls\": [], \"unusable\": \"\"}', '{\"value\": true}', 'OK', 'PASSED'):\n        try: os.write(fd, text.encode() + b'\\n')\n        except OSError: pass\ndef tripled(n): return 0",
-    "a verdict on standard output": "print('{\"value\": 42}\\n{\"value\": 42}\\n1 passed\\nOK')\ndef tripled(n): return 0",
-    "answers of no shape": "import os\nfor fd in range(3, 20):\n    try: os.write(fd, b'{\"value\": {\"o\": 99}}\\n{\"raised\": 3}\\n{\"value\": {\"n\": \"eval\"}}\\n' * 5)\n    except OSError: pass\nos._exit(0)",
-    "a type for a value": "import os\nfor fd in range(3, 20):\n    try: os.write(fd, b'{\"value\": {\"n\": \"bool\"}}\\n' * 9)\n    except OSError: pass\nos._exit(0)",
+    "the harness": (
+        "import __main__\n"
+        "for name in list(vars(__main__)):\n"
+        "    if callable(vars(__main__)[name]) and name.startswith('_') is False:\n"
+        "        setattr(__main__, name, lambda *a, **k: True)\n"
+        "def tripled(n): return 0"
+    ),
+    "modules of the tests": (
+        "import sys\nfor name in ('pytest', 'unittest', 'tests'):\n    sys.modules[name] = sys\ndef tripled(n): return 0"
+    ),
+    "a verdict on every descriptor": (
+        "import os, json\n"
+        "for fd in range(3, 20):\n"
+        """    whole = '{"complete": true, "units": [{"name": "1", "why": "", "known": true}], "calls": [], "unusable": ""}'\n"""
+        """    for text in (whole, '{"value": true}', 'OK', 'PASSED'):\n"""
+        "        try: os.write(fd, text.encode() + b'\\n')\n"
+        "        except OSError: pass\n"
+        "def tripled(n): return 0"
+    ),
+    "a verdict on standard output": 'print(\'{"value": 42}\\n{"value": 42}\\n1 passed\\nOK\')\ndef tripled(n): return 0',
+    "answers of no shape": (
+        "import os\n"
+        "for fd in range(3, 20):\n"
+        '    try: os.write(fd, b\'{"value": {"o": 99}}\\n{"raised": 3}\\n{"value": {"n": "eval"}}\\n\' * 5)\n'
+        "    except OSError: pass\n"
+        "os._exit(0)"
+    ),
+    "a type for a value": (
+        "import os\n"
+        "for fd in range(3, 20):\n"
+        '    try: os.write(fd, b\'{"value": {"n": "bool"}}\\n\' * 9)\n'
+        "    except OSError: pass\n"
+        "os._exit(0)"
+    ),
     "exceptions of the tests": "def tripled(n):\n    class Skipped(Exception): pass\n    raise Skipped",
     "an exception that ends the tests": "def tripled(n): raise KeyboardInterrupt",
     "generator": "def tripled(n):\n    yield 42",
     "itself": "def tripled(n): return tripled",
     "nested without end": "def tripled(n):\n    a = []\n    a.append(a)\n    return a",
     "deep": "def tripled(n):\n    a = 42\n    for _ in range(100000): a = [a]\n    return a",
-    "threads that answer": "import threading, os\ndef late():\n    for fd in range(3, 20):\n        try: os.write(fd, b'{\"value\": true}\\n')\n        except OSError: pass\ndef tripled(n):\n    threading.Thread(target=late).start()\n    return 0",
+    "threads that answer": (
+        "import threading, os\n"
+        "def late():\n"
+        "    for fd in range(3, 20):\n"
+        "        try: os.write(fd, b'{\"value\": true}\\n')\n"
+        "        except OSError: pass\n"
+        "def tripled(n):\n"
+        "    threading.Thread(target=late).start()\n"
+        "    return 0"
+    ),
 }
 
 

@@ -180,7 +180,9 @@ def test_rows_whose_fractions_are_numbers(outputs, said):
     assert numeric(output.encode() for output in outputs) is said
 
 
-@pytest.mark.parametrize(("expected", "actual"), [("0e830400451993494058024219903391", "0e462097431906509019562988736854"), ("12e4", "120000"), ("1.10", "1.1")])
+@pytest.mark.parametrize(
+    ("expected", "actual"), [("0e830400451993494058024219903391", "0e462097431906509019562988736854"), ("12e4", "120000"), ("1.10", "1.1")]
+)
 def test_text_that_looks_like_a_number_is_text(expected, actual):
     assert not same_output(expected.encode(), actual.encode(), tolerance=1e-6, numbers=False)
     assert same(expected, actual) == (expected == "1.10")

@@ -171,7 +171,19 @@ def test_an_example_of_use_after_the_program_is_not_the_program():
     assert found(f"{reads}Run it:\n```python\nprint('3')\n```\n", reads_input=True) == ("python", READS)
 
 
-@pytest.mark.parametrize("head", ["def f(", "class f(object", "async def f(", "    def f(self", "f = lambda n", "f: Callable = (lambda n", "def  f (", "class Solution:\n    def f(self"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "def f(",
+        "class f(object",
+        "async def f(",
+        "    def f(self",
+        "f = lambda n",
+        "f: Callable = (lambda n",
+        "def  f (",
+        "class Solution:\n    def f(self",
+    ],
+)
 def test_what_defines_a_name(head):
     assert found(f"```python\n{head}): pass\n```\n{USE}", defines=("g", "f")) == ("python", f"{head}): pass\n")
 
@@ -181,7 +193,9 @@ def test_what_does_not(line):
     assert found(f"```python\n{DEFINES}```\n```python\n{line}\n```\n", defines=("f",)) == ("python", DEFINES)
 
 
-@pytest.mark.parametrize("read", ["input()", "sys.stdin.read()", "open(0).read()", "open( 0 )", "fileinput.input()", "os.read(0, 99)", "sys.stdin.buffer"])
+@pytest.mark.parametrize(
+    "read", ["input()", "sys.stdin.read()", "open(0).read()", "open( 0 )", "fileinput.input()", "os.read(0, 99)", "sys.stdin.buffer"]
+)
 def test_what_reads_input(read):
     assert found(f"```python\nx = {read}\n```\n```python\nprint(3)\n```\n", reads_input=True) == ("python", f"x = {read}\n")
 
@@ -192,7 +206,10 @@ def test_where_none_can_the_last_counts():
 
 
 def test_of_two_that_can_the_last_counts():
-    assert found(f"```python\n{DEFINES}```\n```python\ndef f(n):\n    return 0\n```\n", defines=("f",)) == ("python", "def f(n):\n    return 0\n")
+    assert found(f"```python\n{DEFINES}```\n```python\ndef f(n):\n    return 0\n```\n", defines=("f",)) == (
+        "python",
+        "def f(n):\n    return 0\n",
+    )
 
 
 def test_languages_that_are_asked_for():
@@ -205,7 +222,7 @@ def test_languages_that_are_asked_for():
     assert found("```\nB\n```\n", ("cpp", "python")) == ("python", "B\n")
 
 
-@pytest.mark.parametrize("piece", ["x```\n", "x ```", "a`b``` ", "```python\nx```\n", "input(" , "\n  x"])
+@pytest.mark.parametrize("piece", ["x```\n", "x ```", "a`b``` ", "```python\nx```\n", "input(", "\n  x"])
 def test_a_megabyte_ends_where_fences_are_read_twice(piece):
     text = "```python\n" + piece * ((1 << 20) // len(piece))
     found_program(text, ("python", "cpp", "javascript"), defines=("f",), reads_input=True)

@@ -55,7 +55,9 @@ def test_a_checker_judges_the_output(bench):
 
 HOSTILE_TO_CHECKERS = {
     "a checker of its own": "open('checker.py', 'w').write('pass')",
-    "no input": "import os\nos.remove('input.txt') if os.path.exists('input.txt') else None\nopen('input.txt', 'w').write('4')\nprint(2, 2)",
+    "no input": (
+        "import os\nos.remove('input.txt') if os.path.exists('input.txt') else None\nopen('input.txt', 'w').write('4')\nprint(2, 2)"
+    ),
     "modules of its own": "open('sys.py', 'w').write('argv = []')\nopen('sitecustomize.py', 'w').write('import os; os._exit(0)')",
     "a text that is run": "print('__import__(\"os\")._exit(0)')",
     "a flood": "print('6 ' * 100000)",
@@ -69,7 +71,10 @@ def test_nothing_of_the_program_but_its_output_reaches_the_checker(bench, name):
     assert said(bench, CHECKED, HOSTILE_TO_CHECKERS[name]) is Outcome.WRONG
 
 
-@pytest.mark.parametrize("checker", ["raise ValueError", "import os; os._exit(3)", "while True: pass", "import ctypes; ctypes.string_at(0)", "import sys; sys.exit('no')"])
+@pytest.mark.parametrize(
+    "checker",
+    ["raise ValueError", "import os; os._exit(3)", "while True: pass", "import ctypes; ctypes.string_at(0)", "import sys; sys.exit('no')"],
+)
 def test_a_checker_that_fails_accepts_nothing(bench, checker):
     assert said(bench, {**CHECKED, "checker": checker}, "print(2, 3)", cpu_seconds=0.5) is Outcome.WRONG
 
@@ -88,7 +93,9 @@ def test_fractions_are_text_unless_all_that_the_row_expects_is_numeric(bench):
 
 
 ADD = {"inputs": ["1 2\n", "10 20\n"], "outputs": ["3\n", "30\n"]}
-CPP = "#include <bits/stdc++.h>\nusing namespace std;\nint main() {\n    long long a, b;\n    cin >> a >> b;\n    cout << a + b << endl;\n}\n"
+CPP = (
+    "#include <bits/stdc++.h>\nusing namespace std;\nint main() {\n    long long a, b;\n    cin >> a >> b;\n    cout << a + b << endl;\n}\n"
+)
 JS = "const [a, b] = require('fs').readFileSync(0, 'utf8').split(' ').map(Number);\nconsole.log(a + b);\n"
 ALL = ("python", "cpp", "javascript")
 
@@ -109,7 +116,9 @@ def test_cpp(bench, label):
     assert bench.judge(ADD, "", text=fence(label, CPP.replace("a + b", "a - b")), **options).reason.endswith("wrong output")
     broken = bench.judge(ADD, "", text=fence(label, CPP.replace("long long", "long lung")), **options)
     assert (broken.outcome, broken.reason.partition(":")[0]) == (Outcome.WRONG, "the compiler")
-    assert bench.judge(ADD, "", text=fence(label, CPP.replace("cin", "for (;;); cin")), **options | {"cpu_seconds": 0.5}).reason.startswith("limit: ")
+    assert bench.judge(ADD, "", text=fence(label, CPP.replace("cin", "for (;;); cin")), **options | {"cpu_seconds": 0.5}).reason.startswith(
+        "limit: "
+    )
     reads = bench.judge(ADD, "", text=fence(label, '#include "/etc/passwd"\n' + CPP), **options)
     assert "root" not in reads.reason
 
@@ -130,7 +139,10 @@ def test_javascript(bench, label):
 
 def test_languages_that_are_not_asked_for_hold_no_program(bench):
     assert bench.judge(ADD, "", text=fence("cpp", CPP)).outcome is Outcome.MALFORMED
-    assert bench.judge(ADD, "", text=fence("python", "print(sum(map(int, input().split())))\n"), languages=("javascript",)).outcome is Outcome.MALFORMED
+    assert (
+        bench.judge(ADD, "", text=fence("python", "print(sum(map(int, input().split())))\n"), languages=("javascript",)).outcome
+        is Outcome.MALFORMED
+    )
     calls = {"fn_name": "f", "inputs": [[1]], "outputs": [1]}
     assert bench.judge(calls, "", text=fence("js", "function f(n) { return 1; }\n"), languages=ALL).outcome is Outcome.MALFORMED
 

@@ -74,7 +74,9 @@ def test_the_text_of_a_pickle_of_any_protocol(protocol):
     assert pickled_text(pickle.dumps(text, protocol)) == text
 
 
-@pytest.mark.parametrize("packed", ["!", "aGVsbG8=", base64.b64encode(zlib.compress(b"no pickle")).decode(), base64.b64encode(zlib.compress(b"x")[:-3]).decode()])
+@pytest.mark.parametrize(
+    "packed", ["!", "aGVsbG8=", base64.b64encode(zlib.compress(b"no pickle")).decode(), base64.b64encode(zlib.compress(b"x")[:-3]).decode()]
+)
 def test_what_is_packed_otherwise_is_one_sentence(packed):
     with pytest.raises(BadRow) as caught:
         FORMATS["livecodebench"].convert(rows("livecodebench")[0] | {"private_test_cases": packed})
@@ -97,7 +99,11 @@ BAD = [
     ("apps", {"question": " "}, "question"),
     ("code_contests", {"input_file": "in.txt"}, "a file that it names"),
     ("code_contests", {"public_tests": [3]}, "public_tests"),
-    ("livecodebench", {"metadata": "{}", "public_test_cases": '[{"input": "1", "output": "1", "testtype": "functional"}]', "private_test_cases": "[]"}, "func_name"),
+    (
+        "livecodebench",
+        {"metadata": "{}", "public_test_cases": '[{"input": "1", "output": "1", "testtype": "functional"}]', "private_test_cases": "[]"},
+        "func_name",
+    ),
     ("livecodebench", {"public_test_cases": '[{"input": "1", "output": "1", "testtype": "other"}]'}, "types"),
     ("humaneval", {"test": ""}, '"test"'),
     ("mbpp", {"test_list": []}, "test_list"),

@@ -23,7 +23,10 @@ RIGHT_CALLS = {
     "a method of Solution": (CALLS, "class Solution:\n    def tripled(self, n: int) -> int:\n        return 3 * n"),
     "a function made by assignment": (CALLS, "tripled = lambda n: 3 * n"),
     "what it prints does not count": (CALLS, "print('[1]')\ndef tripled(n):\n    print(n)\n    return 3 * n"),
-    "names without imports": (calls([[[3, 1]]], [[1, 3]]), "def f(xs: List[int]) -> Optional[int]:\n    return list(accumulate([0] * 0)) or sorted(xs)"),
+    "names without imports": (
+        calls([[[3, 1]]], [[1, 3]]),
+        "def f(xs: List[int]) -> Optional[int]:\n    return list(accumulate([0] * 0)) or sorted(xs)",
+    ),
     "modules without imports": (calls([[9]], [3]), "def f(n):\n    return math.isqrt(n) + 0 * len(re.findall('x', ''))"),
     "an example under main": (CALLS, f"{RIGHT}\nif __name__ == '__main__':\n    print(tripled(int(input())))"),
     "an example after it": (CALLS, f"{RIGHT}\nprint(tripled(2))"),
@@ -41,7 +44,10 @@ RIGHT_CALLS = {
     "a large number": (calls([[100]], [2**100]), "def f(n):\n    return 2 ** n"),
     "a number of thousands of digits": (calls([[20000]], [True]), "def f(n):\n    return (10 ** n) % 7 >= 0"),
     "its own text": (calls([["\ud800é"]], ["\ud800é!"]), "def f(s):\n    return s + '!'"),
-    "a dataclass inside": (calls([[1]], [2]), "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(n):\n    return P(n).x + 1"),
+    "a dataclass inside": (
+        calls([[1]], [2]),
+        "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(n):\n    return P(n).x + 1",
+    ),
 }
 WRONG_CALLS = {
     "a name of the library": (calls([[1, 2]], [3], "add"), "x = 1"),
@@ -52,7 +58,16 @@ WRONG_CALLS = {
     "a set for a list": (calls([[1]], [[1]]), "def f(n):\n    return {1}"),
     "a list too long": (calls([[1]], [[1, 2]]), "def f(n):\n    return [1, 2, 2]"),
     "a table with more": (calls([[1]], [{"a": 1}]), "def f(n):\n    return {'a': 1, 'b': 2}"),
-    "a table with one key twice": (calls([[1]], [{"1": 1, "2": 1}]), "class K(str):\n    def __hash__(s): return id(s)\n    def __eq__(s, o): return s is o\ndef f(n):\n    return {K('1'): 1, K('1'): 1}"),
+    "a table with one key twice": (
+        calls([[1]], [{"1": 1, "2": 1}]),
+        (
+            "class K(str):\n"
+            "    def __hash__(s): return id(s)\n"
+            "    def __eq__(s, o): return s is o\n"
+            "def f(n):\n"
+            "    return {K('1'): 1, K('1'): 1}"
+        ),
+    ),
     "not a number": (calls([[1]], [0.5]), "def f(n):\n    return float('nan')"),
     "some of the valid results": ({"fn_name": "f", "inputs": [[6]], "accepted": [[[2, 3], [3, 2]]]}, "def f(n):\n    return [2]"),
     "state of another test": (calls([[1], [1]], [1, 2]), "n = 0\ndef f(_):\n    global n\n    n += 1\n    return n"),
@@ -79,21 +94,72 @@ def coded(*lines, **more):
 
 
 RIGHT_CODE = {
-    "one result is the argument of the next": (coded("assert undone(done('abc')) == 'abc'"), "def done(s):\n    return s[::-1]\nundone = done"),
-    "an argument that is changed": ({"test_file": "xs = [3, 1]\nd = {}\nput(xs, d)\nassert xs == [1, 3] and d == {'n': 2}"}, "def put(xs, d):\n    xs.sort()\n    d['n'] = 2"),
+    "one result is the argument of the next": (
+        coded("assert undone(done('abc')) == 'abc'"),
+        "def done(s):\n    return s[::-1]\nundone = done",
+    ),
+    "an argument that is changed": (
+        {"test_file": "xs = [3, 1]\nd = {}\nput(xs, d)\nassert xs == [1, 3] and d == {'n': 2}"},
+        "def put(xs, d):\n    xs.sort()\n    d['n'] = 2",
+    ),
     "words of an assertion": (coded("assert f(1) == 2, 'f(1)'"), "def f(n):\n    return n + 1"),
     "Python's own name": (coded("assert sum(1, 2) == 3", names=["sum"]), "def sum(a, b):\n    return a + b"),
     "setup": (coded("assert math.isclose(f(1), 1 / 3, rel_tol=1e-3)", setup="import math"), "def f(n):\n    return n / 3"),
-    "tuples, sets, bytes, complex": (coded("assert f() == ((1,), {2}, b'x', 1j, frozenset({3}))"), "def f():\n    return ((1,), {2}, b'x', 1j, frozenset({3}))"),
-    "objects": (coded("assert str(P(1) + P(2)) == 'P3' and P(1) == P(1) and P(1) < P(2) and not P(0)"), "class P:\n    def __init__(s, n): s.n = n\n    def __add__(s, o): return P(s.n + o.n)\n    def __eq__(s, o): return s.n == o.n\n    def __lt__(s, o): return s.n < o.n\n    def __bool__(s): return s.n != 0\n    def __str__(s): return f'P{s.n}'"),
-    "attributes and items": (coded("p = P([4, 5])\nassert p.xs == [4, 5] and p[1] == 5 and len(p) == 2 and list(p) == [4, 5] and 5 in p"), "class P(object):\n    def __init__(s, xs): s.xs = xs\n    def __getitem__(s, i): return s.xs[i]\n    def __len__(s): return len(s.xs)"),
-    "generators": (coded("assert list(f(3)) == [0, 1, 2]", "g = f(2)\nassert next(g) == 0 and next(g) == 1"), "def f(n):\n    yield from range(n)"),
-    "an error that is wanted": ({"test_file": "try:\n    f(0)\n    assert False\nexcept ZeroDivisionError as error:\n    assert 'zero' in str(error)\nassert f(1) == 1"}, "def f(n):\n    return 1 / n"),
-    "branches on a result": ({"test_file": "for n in range(20):\n    if even(n):\n        assert half(n) * 2 == n\n    else:\n        assert half(n) is None"}, "def even(n):\n    return n % 2 == 0\ndef half(n):\n    return n // 2 if n % 2 == 0 else None"),
-    "numbers at random": ({"test_file": "import random\nfor _ in range(10):\n    n = random.randint(0, 99)\n    assert f(n) == n + 1"}, "def f(n):\n    return n + 1"),
+    "tuples, sets, bytes, complex": (
+        coded("assert f() == ((1,), {2}, b'x', 1j, frozenset({3}))"),
+        "def f():\n    return ((1,), {2}, b'x', 1j, frozenset({3}))",
+    ),
+    "objects": (
+        coded("assert str(P(1) + P(2)) == 'P3' and P(1) == P(1) and P(1) < P(2) and not P(0)"),
+        (
+            "class P:\n"
+            "    def __init__(s, n): s.n = n\n"
+            "    def __add__(s, o): return P(s.n + o.n)\n"
+            "    def __eq__(s, o): return s.n == o.n\n"
+            "    def __lt__(s, o): return s.n < o.n\n"
+            "    def __bool__(s): return s.n != 0\n"
+            "    def __str__(s): return f'P{s.n}'"
+        ),
+    ),
+    "attributes and items": (
+        coded("p = P([4, 5])\nassert p.xs == [4, 5] and p[1] == 5 and len(p) == 2 and list(p) == [4, 5] and 5 in p"),
+        (
+            "class P(object):\n"
+            "    def __init__(s, xs): s.xs = xs\n"
+            "    def __getitem__(s, i): return s.xs[i]\n"
+            "    def __len__(s): return len(s.xs)"
+        ),
+    ),
+    "generators": (
+        coded("assert list(f(3)) == [0, 1, 2]", "g = f(2)\nassert next(g) == 0 and next(g) == 1"),
+        "def f(n):\n    yield from range(n)",
+    ),
+    "an error that is wanted": (
+        {
+            "test_file": (
+                "try:\n    f(0)\n    assert False\nexcept ZeroDivisionError as error:\n    assert 'zero' in str(error)\nassert f(1) == 1"
+            )
+        },
+        "def f(n):\n    return 1 / n",
+    ),
+    "branches on a result": (
+        {"test_file": "for n in range(20):\n    if even(n):\n        assert half(n) * 2 == n\n    else:\n        assert half(n) is None"},
+        "def even(n):\n    return n % 2 == 0\ndef half(n):\n    return n // 2 if n % 2 == 0 else None",
+    ),
+    "numbers at random": (
+        {"test_file": "import random\nfor _ in range(10):\n    n = random.randint(0, 99)\n    assert f(n) == n + 1"},
+        "def f(n):\n    return n + 1",
+    ),
     "words by keyword": (coded("assert f(n=1, m=2) == 3"), "def f(n, m):\n    return n + m"),
     "a type as an argument": (coded("assert f([1, 'a'], int) == [1]"), "def f(xs, t):\n    return [x for x in xs if isinstance(x, t)]"),
-    "helpers of the stub": ({"check": "def check(candidate):\n    assert candidate(2) == 5", "entry_point": "f", "before": "def helper(n):\n    return n + 3\ndef f(n):\n    '''doc'''\n"}, "def f(n):\n    return helper(n)"),
+    "helpers of the stub": (
+        {
+            "check": "def check(candidate):\n    assert candidate(2) == 5",
+            "entry_point": "f",
+            "before": "def helper(n):\n    return n + 3\ndef f(n):\n    '''doc'''\n",
+        },
+        "def f(n):\n    return helper(n)",
+    ),
     "an entry in a class": (CHECK, "class Solution:\n    def tripled(self, n):\n        return 3 * n"),
 }
 
@@ -193,7 +259,7 @@ class Stack:
 
 def test_a_file_for_pytest(bench):
     assert bench.judge({"test_file": PYTEST}, STACK).outcome is Outcome.OK
-    changes = {"Empty(\"empty\")": "KeyError('empty')", "sum(self.items)": "1.1", "return self.items.pop()": "return self.items.pop(0)"}
+    changes = {'Empty("empty")': "KeyError('empty')", "sum(self.items)": "1.1", "return self.items.pop()": "return self.items.pop(0)"}
     for old, new in changes.items():
         assert bench.judge({"test_file": PYTEST}, STACK.replace(old, new)).outcome is Outcome.WRONG, old
 
@@ -260,8 +326,14 @@ def test_each_style_has_a_key_of_its_own():
 
 
 LOOPS = {
-    "a loop on what is unknown": ({"test_file": "it = Down(5)\nn = 0\nwhile it.more():\n    it.step()\n    n += 1\nassert n == 5"}, "class Down:\n    def __init__(s, n): s.n = n\n    def more(s): return s.n > 0\n    def step(s): s.n -= 1"),
-    "a loop on a part of what is unknown": ({"test_file": "it = Down(3)\nn = 0\nwhile it.n:\n    it.step()\n    n += 1\nassert n == 3"}, "class Down:\n    def __init__(s, n): s.n = n\n    def step(s): s.n -= 1"),
+    "a loop on what is unknown": (
+        {"test_file": "it = Down(5)\nn = 0\nwhile it.more():\n    it.step()\n    n += 1\nassert n == 5"},
+        "class Down:\n    def __init__(s, n): s.n = n\n    def more(s): return s.n > 0\n    def step(s): s.n -= 1",
+    ),
+    "a loop on a part of what is unknown": (
+        {"test_file": "it = Down(3)\nn = 0\nwhile it.n:\n    it.step()\n    n += 1\nassert n == 3"},
+        "class Down:\n    def __init__(s, n): s.n = n\n    def step(s): s.n -= 1",
+    ),
     "thousands of calls": ({"test_file": "for n in range(7000):\n    assert f(n) == n + 1"}, "def f(n):\n    return n + 1"),
 }
 
@@ -274,7 +346,13 @@ def test_loops_of_the_tests_end(bench, name):
 
 @pytest.mark.parametrize("style", STYLES)
 def test_answers_nested_very_deep_are_wrong(bench, style):
-    forged = "import os\nfor fd in range(3, 20):\n    for depth in (150, 300, 700, 900, 5000):\n        try: os.write(fd, b'{\"value\": ' + b'[' * depth + b']' * depth + b'}\\n')\n        except OSError: pass\n"
+    forged = (
+        "import os\n"
+        "for fd in range(3, 20):\n"
+        "    for depth in (150, 300, 700, 900, 5000):\n"
+        "        try: os.write(fd, b'{\"value\": ' + b'[' * depth + b']' * depth + b'}\\n')\n"
+        "        except OSError: pass\n"
+    )
     for program in (forged + "os._exit(0)", forged + "def tripled(n): return 3"):
         assert bench.judge(STYLES[style], program).outcome is Outcome.WRONG
 
@@ -290,7 +368,7 @@ def test_arguments_that_are_larger_than_a_folder_usually_is(bench):
 
 
 def test_a_sandbox_with_another_python_gets_the_text(bench, monkeypatch):
-    from rlcore_plugin_code import texts  # noqa: PLC0415
+    from rlcore_plugin_code import texts
 
     for side in (texts.program_side, texts.test_side):
         monkeypatch.setitem(side(), "side.bin", b"of another Python")

@@ -2,7 +2,8 @@
 expected is here, so a program that takes this file over can write nothing but answers of its own.
 
 Files of the working folder: ``names.py``, run first in the same module, whose names are none of the program's; ``before.py``, a beginning
-of the program; ``solution.py``; ``calls.json``, a list of calls (``stand_ins`` says how they read). Standard output is taken for the answers, one line of JSON a call; what the program prints goes to standard error.
+of the program; ``solution.py``; ``calls.json``, a list of calls (``stand_ins`` says how they read). Standard output is taken for the
+answers, one line of JSON a call; what the program prints goes to standard error.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""What tests use of pytest, which is not in the sandbox: ``raises``, ``approx``, ``mark.parametrize``, ``skip``, plain ``fixture``, ``fail``.
-Test functions are run one after another, in the order of the file. Whatever else is asked for makes the tests unusable, in one sentence.
+"""What tests use of pytest, which is not in the sandbox: ``raises``, ``approx``, ``mark.parametrize``, ``skip``, ``fail``, plain
+``fixture``. Test functions are run one after another, in the order of the file. Whatever else is asked for makes the tests unusable, and
+is named in one sentence.
 """
 
 import re

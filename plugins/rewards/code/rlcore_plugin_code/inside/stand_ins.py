@@ -139,9 +139,10 @@ def _fog(*_: Any, **__: Any) -> Unknown:
 for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains"):
     setattr(Unknown, f"__{_name}__", _agrees)
 for _name in (
-    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow and rand or ror xor rxor lshift rshift neg pos abs invert "
-    "round getitem next divmod rdivmod matmul rmatmul enter"
-).split():
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow"),
+    *("and", "rand", "or", "ror", "xor", "rxor", "lshift", "rshift", "neg", "pos", "abs", "invert", "round"),
+    *("getitem", "next", "divmod", "rdivmod", "matmul", "rmatmul", "enter"),
+):
     setattr(Unknown, f"__{_name}__", _fog)
 for _name, _blank in (("len", 0), ("int", 0), ("float", 0.0), ("index", 0), ("str", ""), ("exit", False), ("setitem", None)):
     setattr(Unknown, f"__{_name}__", lambda *_, blank=_blank: blank)

@@ -1,8 +1,9 @@
 """Runs in a sandbox of its own, without the program: the tests of a row, which get the program's answers from earlier rounds.
 
-Files of the working folder: ``tests.json`` (``setup``: code that runs first; ``asserts``: statements, each a test; or ``file``: a test file;
-``check``: the function of the file that takes the program's ``entry``; ``module``: what the file imports the program as; ``names`` of the
-program that hide Python's own), ``asked.json`` (calls and their answers). Writes one JSON object: the calls of this run, whether all were answered, and what became of each test.
+Files of the working folder: ``tests.json`` (``setup``: code that runs first; ``asserts``: statements, each a test; or ``file``: a test
+file; ``check``: the function of the file that takes the program's ``entry``; ``module``: what the file imports the program as; ``names``
+of the program that hide Python's own), ``asked.json`` (calls and their answers). Writes one JSON object: the calls of this run, whether
+all were answered, and what became of each test.
 """
 
 import ast
@@ -52,7 +53,7 @@ class _Module(ModuleType):
 class _Asserts(ast.NodeTransformer):
     """``assert x, y`` becomes ``if not x: failed()``: while answers are missing a failure stops nothing."""
 
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
         failed = ast.Expr(ast.Call(ast.Name("__failed__", ast.Load()), [], []))
         return ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), node.test), [failed], []), node)
 

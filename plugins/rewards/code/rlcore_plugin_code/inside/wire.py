@@ -17,7 +17,10 @@ _TYPES = {
     name: value
     for name, value in vars(builtins).items()
     if isinstance(value, type)
-    and (issubclass(value, BaseException) or name in ("bool bytearray bytes complex dict float frozenset int list object set str tuple").split())
+    and (
+        issubclass(value, BaseException)
+        or name in ["bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "object", "set", "str", "tuple"]
+    )
 } | {"NoneType": type(None)}
 _NAMES = {value: name for name, value in _TYPES.items()}
 

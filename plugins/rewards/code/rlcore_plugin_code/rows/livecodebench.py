@@ -1,5 +1,5 @@
-"""LiveCodeBench (`livecodebench/code_generation`, `code_generation_lite`): ``public_test_cases`` as JSON, ``private_test_cases`` as JSON or,
-in the lite version, as base64 of zlib of a pickle of that JSON text.
+"""LiveCodeBench (`livecodebench/code_generation`, `code_generation_lite`): ``public_test_cases`` as JSON, ``private_test_cases`` as JSON
+or, in the lite version, as base64 of zlib of a pickle of that JSON text.
 
 A pickle is a program. This one is never run: its bytes are read for the one text that it may hold, and anything else is refused.
 
@@ -37,7 +37,9 @@ def livecodebench_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     tests = [*_tests(table_in(row, "public_test_cases"), "public_test_cases"), *_private(row)]
     kinds = {test.get("testtype", "stdin") for test in tests}
     if len(kinds) != 1 or not kinds <= {"stdin", "functional"}:
-        raise BadRow(f"the tests of this row are of the types {', '.join(sorted(map(str, kinds))) or 'none'}; one of stdin, functional is known")
+        raise BadRow(
+            f"the tests of this row are of the types {', '.join(sorted(map(str, kinds))) or 'none'}; one of stdin, functional is known"
+        )
     table: dict[str, Any] = {"inputs": [test["input"] for test in tests], "outputs": [test["output"] for test in tests]}
     problem, start = text_in(row, "question_content"), row.get("starter_code") or ""
     if kinds == {"stdin"}:

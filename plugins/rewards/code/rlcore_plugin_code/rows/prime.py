@@ -45,7 +45,11 @@ def prime_intellect_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Tests of standard input, or of one function; in Python."""
     table = table_in(row, "verification_info")
     tests = table.get("test_cases") if isinstance(table, Mapping) else None
-    if not isinstance(tests, list) or not tests or not all(isinstance(test, Mapping) and {"input", "output"} <= set(test) for test in tests):
+    if (
+        not isinstance(tests, list)
+        or not tests
+        or not all(isinstance(test, Mapping) and {"input", "output"} <= set(test) for test in tests)
+    ):
         raise BadRow('"verification_info" must hold test_cases, a list of tests with input and output')
     names = {test.get("fn_name") or "" for test in tests}
     if len(names) > 1:
