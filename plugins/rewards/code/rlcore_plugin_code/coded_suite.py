@@ -16,7 +16,7 @@ from rlcore_plugin_code.cases import kind_name
 from rlcore_plugin_code.inside.wire import settled
 from rlcore_plugin_code.listed_suite import answers_of
 from rlcore_plugin_code.runs import OutOfTime, Runs, ending
-from rlcore_plugin_code.suite import BadCases, Program, Suite, Unjudgeable, CodeVerdict
+from rlcore_plugin_code.suite import BadCases, CodeVerdict, Program, Suite, Unjudgeable
 
 __all__ = ["AssertSuite", "CheckSuite", "FileSuite"]
 

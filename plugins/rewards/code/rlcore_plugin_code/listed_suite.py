@@ -14,7 +14,7 @@ from rlcore_plugin_code.cases import Case, chosen, kind_name, pairs, read_cases
 from rlcore_plugin_code.compare import numeric, same_output
 from rlcore_plugin_code.inside.wire import encode
 from rlcore_plugin_code.runs import OutOfTime, Runs, ending
-from rlcore_plugin_code.suite import BadCases, Program, Suite, CodeVerdict
+from rlcore_plugin_code.suite import BadCases, CodeVerdict, Program, Suite
 from rlcore_plugin_code.values import same_value
 
 __all__ = ["CallSuite", "StdinSuite", "answers_of", "raised"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rlcore_plugin_code.runs import Runs
 
-__all__ = ["BadCases", "Program", "Suite", "Unjudgeable", "CodeVerdict"]
+__all__ = ["BadCases", "CodeVerdict", "Program", "Suite", "Unjudgeable"]
 
 
 class BadCases(ValueError):
