@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore.api.data import BadRow
-from rlcore_plugin_code.rows.reading import function_prompt, has, text_in, whole
+from rlcore_plugin_code.rows.reading import function_prompt, has, text_in, texts_in, whole
 
 __all__ = ["humaneval_row", "is_humaneval", "is_mbpp", "mbpp_row"]
 
@@ -37,17 +37,20 @@ def is_mbpp(row: Mapping[Any, Any]) -> bool:
 
 def mbpp_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Each of ``test_list`` is a test; of MBPP+ the code in ``test`` is one test, with many inputs."""
-    asserts = row.get("test_list")
-    if not isinstance(asserts, list | tuple) or not asserts:
+    asserts = texts_in(row, "test_list")
+    if not asserts:
         raise BadRow('"test_list" must be a list of assert statements')
     problem = text_in(row, "text" if row.get("text") else "prompt")
     names = _DEFINED.findall(str(row.get("code") or ""))
-    called = [name for name in names if any(re.search(rf"\b{name}\s*\(", str(text)) for text in asserts)]
-    setup = "\n".join([*(row.get("test_imports") or ()), row.get("test_setup_code") or ""]).strip()
+    called = [name for name in names if any(re.search(rf"\b{name}\s*\(", text) for text in asserts)]
+    setup = "\n".join(
+        [*texts_in(row, "test_imports"), *texts_in({"test_setup_code": [row.get("test_setup_code") or ""]}, "test_setup_code")]
+    )
+    setup = setup.strip()
     tests: dict[str, Any] = {"names": called or names[-1:]}
     if row.get("test"):
         tests["test_file"] = f"{setup}\n{text_in(row, 'test')}"
     else:
-        tests |= {"asserts": list(asserts), "setup": setup}
+        tests |= {"asserts": asserts, "setup": setup}
     example = f"Your code should pass this test:\n\n```\n{asserts[0]}\n```"
     return whole(row, function_prompt(f"{problem.strip()}\n\n{example}"), tests, row.get("task_id"))

@@ -25,15 +25,15 @@ def eurus_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     """The messages are there already."""
     if row.get("ability") != "code":
         raise BadRow(f'the ability of this row is {str(row.get("ability"))[:40]!r}; the format reads those of "code"')
-    reward_model, messages = row["reward_model"], row["prompt"]
+    reward_model, messages = row.get("reward_model"), row.get("prompt")
     if not isinstance(reward_model, Mapping):
         raise BadRow('"reward_model" must be an object with a ground_truth')
     tests = tests_of(table_in(reward_model, "ground_truth"))
-    if not isinstance(messages, list | tuple):
+    if not isinstance(messages, list | tuple) or not all(isinstance(message, Mapping) for message in messages):
         raise BadRow('"prompt" must be a list of messages')
     extra = row.get("extra_info")
     index = extra.get("index") if isinstance(extra, Mapping) else None
-    return whole(row, [dict(message) for message in messages], tests, None if index is None else f"{row['data_source']}/{index}")
+    return whole(row, [dict(message) for message in messages], tests, None if index is None else f"{row.get('data_source')}/{index}")
 
 
 def is_prime_intellect(row: Mapping[Any, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcore.api.data import BadRow
 
-__all__ = ["function_prompt", "has", "joined_tests", "stdin_prompt", "table_in", "text_in", "whole"]
+__all__ = ["function_prompt", "has", "joined_tests", "stdin_prompt", "table_in", "text_in", "texts_in", "whole"]
 
 _STDIN = "Write a complete program that reads standard input and writes standard output. Put it in a ```python block."
 _FUNCTION = "Define it in a ```python block, under the name that is asked for."
@@ -25,6 +25,16 @@ def text_in(row: Mapping[Any, Any], name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f'"{name}" must be text that is not empty')
     return value
+
+
+def texts_in(row: Mapping[Any, Any], name: str) -> list[str]:
+    """The column, which may be missing, and else must be a list of texts; BadRow otherwise."""
+    value = row.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        raise BadRow(f'"{name}" must be a list of texts')
+    return list(value)
 
 
 def table_in(row: Mapping[Any, Any], name: str) -> Any:
