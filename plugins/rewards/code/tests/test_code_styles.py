@@ -130,6 +130,16 @@ RIGHT_CODE = {
             "    def __len__(s): return len(s.xs)"
         ),
     ),
+    "attributes and items that the tests set": (
+        coded("root = Node(1)\nroot.left = Node(2)\nroot.left[0] = 5", "assert total(root) == 8"),
+        (
+            "class Node:\n"
+            "    def __init__(s, n): s.n, s.left, s.more = n, None, 0\n"
+            "    def __setitem__(s, key, value): s.more = value\n"
+            "def total(node):\n"
+            "    return node.n + node.more + total(node.left) if node else 0"
+        ),
+    ),
     "generators": (
         coded("assert list(f(3)) == [0, 1, 2]", "g = f(2)\nassert next(g) == 0 and next(g) == 1"),
         "def f(n):\n    yield from range(n)",
@@ -172,7 +182,9 @@ def test_code_that_is_right(bench, name):
 
 @pytest.mark.parametrize("name", RIGHT_CODE)
 def test_code_judges_another_program_wrong(bench, name):
-    score = bench.judge(RIGHT_CODE[name][0], "def f(*_, **__):\n    return 7\ndone = undone = put = even = half = sum = tripled = P = f")
+    score = bench.judge(
+        RIGHT_CODE[name][0], "def f(*_, **__):\n    return 7\ndone = undone = put = even = half = sum = tripled = P = Node = total = f"
+    )
     assert score.outcome is Outcome.WRONG, score.reason
 
 

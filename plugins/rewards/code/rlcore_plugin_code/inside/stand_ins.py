@@ -154,7 +154,7 @@ class Held:
     equal, whatever it says, or a class whose objects equal everything would pass."""
 
     def __init__(self, questions: Questions, number: int) -> None:
-        self._questions, self._number = questions, number
+        self.__dict__.update(_questions=questions, _number=number)
 
     def _own(self, name: str, *arguments: Any) -> Any:
         return self._questions.ask("own", {"o": self._number}, arguments, name=name)
@@ -166,6 +166,12 @@ class Held:
         if name.startswith("__") and name not in ("__name__", "__doc__", "__dict__"):
             raise AttributeError(name)
         return self._questions.ask("get", {"o": self._number}, name=name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._own("set", name, value)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._own("put", key, value)
 
     def __eq__(self, other: object) -> Any:
         return self is other or (isinstance(other, Held) and self._own("same", other))
