@@ -41,12 +41,48 @@ _SHAPES: tuple[tuple[str, str, bool], ...] = (
     ("empty program", "```python\n```\n", False),
 )
 
+_STYLES: Mapping[str, Mapping[str, Any]] = {
+    "function": {"fn_name": "tripled", "inputs": [[14], [5]], "outputs": [42, 15]},
+    "asserts": {"asserts": ["assert tripled(14) == 42", "assert tripled(5) == 15"]},
+    "check": {"check": "def check(candidate):\n    assert candidate(14) == 42\n    assert candidate(5) == 15\n", "entry_point": "tripled"},
+    "test file": {"test_file": "from solution import tripled\n\n\ndef test_it():\n    assert tripled(14) == 42 and tripled(5) == 15\n"},
+}
+_ALWAYS = (
+    "class Always:\n    __eq__ = __bool__ = __contains__ = lambda *_: True\n    __hash__ = lambda self: 0\n    __sub__ = lambda *_: 0\n"
+)
+_FRAMES = """
+import sys
+def tripled(n):
+    frame = sys._getframe()
+    while frame:
+        text = repr(frame.f_locals) + repr(frame.f_globals)
+        if any(word in text for word in ("4" "2, 15", "=" "= 42", "tripled(" "14)")):
+            return 42 if n == 14 else 15
+        frame = frame.f_back
+"""
+_CALLED: tuple[tuple[str, str, bool], ...] = (
+    ("right", "def tripled(n):\n    return 3 * n", True),
+    ("a method", "class Solution:\n    def tripled(self, n: int) -> int:\n        return 3 * n", True),
+    ("wrong", "def tripled(n):\n    return n + 28", False),
+    ("not defined", "def doubled(n):\n    return 2 * n", False),
+    ("ends with success", "import sys\nsys.exit(0)", False),
+    ("ends in the call", "import os\ndef tripled(n):\n    os._exit(0)", False),
+    ("equal to everything", f"{_ALWAYS}def tripled(n):\n    return Always()", False),
+    ("says that it passed", "print('1 passed')\ndef tripled(n):\n    print('OK')", False),
+    ("reads the frames above", _FRAMES, False),
+)
+
 
 def cases() -> list[AuditCase]:
     """All of them; the corpora are files of the package."""
     shapes = [AuditCase(name=name, columns=_ADD, text=text, accept=accept) for name, text, accept in _SHAPES]
     shapes.append(AuditCase(name="truncated", columns=_ADD, text=fenced(_RIGHT), accept=False, finish=Finish.LENGTH))
-    return [*_honest(), *_hostile(), *shapes]
+    called = [
+        AuditCase(name=f"{style}: {name}", columns={"test_cases": tests}, text=fenced(program), accept=accept)
+        for style, tests in _STYLES.items()
+        for name, program, accept in _CALLED
+    ]
+    return [*_honest(), *_hostile(), *shapes, *called]
 
 
 def corpus(name: str) -> list[dict[str, Any]]:

@@ -30,7 +30,9 @@ class _Coded(Suite):
 
     def __init__(self, tests: Mapping[str, Any], before: str = "") -> None:
         text = json.dumps(tests)
-        self._tests = json.dumps({**tests, "random": "random" in text}).encode()
+        self._files = {"tests.json": json.dumps({**tests, "random": "random" in text}).encode()}
+        if "numpy" in text:  # a sandbox that has it imported already looks for it in Python files
+            self._files["imports.py"] = b"import numpy\n"
         self._before = before.encode("utf-8", "surrogatepass")
 
     def judge(self, program: Program, runs: Runs) -> CodeVerdict:
@@ -55,7 +57,7 @@ class _Coded(Suite):
         return _verdict(report, f"limit: the tests still had new calls after {_MOST_ROUNDS} rounds")
 
     def _tests_run(self, asked: list[Any], runs: Runs) -> dict[str, Any]:
-        files = {"tests.json": self._tests, "asked.json": json.dumps(asked).encode(), **texts.test_side()}
+        files = {**self._files, "asked.json": json.dumps(asked).encode(), **texts.test_side()}
         ran = runs.run(source=texts.LOADER, files=files, output_bytes=_REPORT_BYTES)
         try:
             report = json.loads(ran.stdout)

@@ -375,7 +375,7 @@ def test_a_program_that_fills_its_answers_is_wrong(bench):
 
 
 def test_arguments_that_are_larger_than_a_folder_usually_is(bench):
-    large = "x" * (20 << 20)
+    large = "x" * (70 << 20)
     assert bench.judge({"fn_name": "f", "inputs": [[large]], "outputs": [len(large)]}, "def f(s):\n    return len(s)").outcome is Outcome.OK
 
 
