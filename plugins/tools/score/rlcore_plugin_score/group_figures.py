@@ -41,9 +41,12 @@ class GroupFigures:
             return None
         figures: dict[str, Any] = {"prompts": len(groups), "completions": sum(map(len, groups))}
         figures["avg"] = _interval([sum(accuracy for accuracy, _ in known) / len(known) for known in groups], most)
+        voted = any(parsed is not None for known in groups for _, parsed in known)  # else nobody says what an answer is: no majority
         for k in usual_ks(most):
             enough = [known for known in groups if len(known) >= k]
             figures[f"pass@{k}"] = _interval([pass_at_k(len(known), sum(_accuracies(known)), k) for known in enough], most)
+            if not voted:
+                continue
             votes = [majority_at_k([parsed for _, parsed in known], _accuracies(known), k) for known in enough]
             figures[f"maj@{k}"] = _interval(votes, most)
         return figures

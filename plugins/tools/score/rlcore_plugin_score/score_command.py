@@ -87,6 +87,8 @@ class ScoreCommand(Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Choose the rewards, read the first row, judge, report."""
+        if not args.file:
+            raise UsageError("FILE is empty; name the completions to judge, for example samples.jsonl")
         choice, limit = _choice(args), _whole(args.limit)
         rival = _rival(args, choice)
         if rival is not None:
@@ -101,7 +103,7 @@ class ScoreCommand(Command):
         if args.dry_run:
             return _show_plan(args, choice, items())
         with ExitStack() as closing:
-            results = _results(args, choice, rival)
+            results = _results(args, choice, rival, limit)
             scorer = open_scorer(choice, closing)
             if args.strict:
                 _check(scorer, items())
@@ -198,12 +200,12 @@ def _rival(args: argparse.Namespace, choice: RewardChoice) -> RewardChoice | Non
     return rival
 
 
-def _results(args: argparse.Namespace, choice: RewardChoice, rival: RewardChoice | None) -> ResultFile | None:
+def _results(args: argparse.Namespace, choice: RewardChoice, rival: RewardChoice | None, limit: int | None) -> ResultFile | None:
     if args.out is None:
         if args.resume:
             raise UsageError("--resume: it goes on with a result file; name it by --out FILE")
         return None
-    return ResultFile(args.out, Path(args.file), identity_of(args.file, choice, rival))
+    return ResultFile(args.out, Path(args.file), identity_of(args.file, choice, rival, limit))
 
 
 def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:

@@ -144,3 +144,7 @@ def test_ctrl_c_keeps_what_was_judged(tester: RunTester, monkeypatch: pytest.Mon
     assert lines == sorted(set(lines) - {3})
     assert lines[-1] > 3
     assert done.written == (Path("o.jsonl.partial"), Path("o.jsonl.partial.json"))
+
+
+def test_a_file_without_a_name_is_refused(tester: RunTester) -> None:
+    tester.run("score", "", "--reward", "fake").assert_refused("FILE is empty", "samples.jsonl")
