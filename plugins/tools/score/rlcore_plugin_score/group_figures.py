@@ -29,7 +29,7 @@ class GroupFigures:
         """One more verdict."""
         score = verdict.score
         name = f"id {verdict.row_id}" if verdict.row_id is not None else f"line {verdict.line}" if verdict.place is not None else ""
-        if name and score.outcome.judged and score.accuracy is not None:
+        if name and verdict.counts and score.accuracy is not None:
             parsed = None if score.parsed is None else hashlib.sha256(score.parsed.encode("utf-8", "replace")).hexdigest()[:32]
             self._groups[name].append((score.accuracy, parsed))
 

@@ -87,8 +87,6 @@ class ScoreCommand(Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Choose the rewards, read the first row, judge, report."""
-        if not args.file:
-            raise UsageError("FILE is empty; name the completions to judge, for example samples.jsonl")
         choice, limit = _choice(args), _whole(args.limit)
         rival = _rival(args, choice)
         if rival is not None:
@@ -146,6 +144,8 @@ def add_row_options(parser: argparse.ArgumentParser) -> None:
 
 def rows_to_judge(path: str, choice: RewardChoice, registry: Registry) -> RowsToJudge:
     """The data set that was typed; which row format was found goes to standard error, once."""
+    if not path:
+        raise UsageError("the name of the data set is empty; name a file, for example samples.jsonl")
     said: list[str] = []
 
     def say(line: str) -> None:
@@ -235,7 +235,7 @@ def _report(args: argparse.Namespace, summary: ScoreSummary, agreement: Agreemen
         if compared is not None:
             show_agreement(compared)
     if summary.all_failed:
-        print(f"error: the reward failed on every row; the first: {summary.first_failure}", file=sys.stderr)
+        print(f"error: the reward failed on every row; the first: {summary.first_failure or summary.first_masked}", file=sys.stderr)
     elif not summary.judged:
         print(f"error: no row could be judged; the first: {summary.invalid_reasons[0]}", file=sys.stderr)
     return 0 if summary.judged else 1
