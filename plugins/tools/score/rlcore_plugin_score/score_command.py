@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -44,6 +45,9 @@ Groups (a list as completion, or rows of one id) get avg, pass@k and maj@k. Rows
 Exit codes: 0 rows were judged, whatever the verdicts; 1 no row could be judged, the reward failed on every row, or its workers cannot run;
 2 what was typed, or with --strict a row, cannot work; 130 interrupted (with --out, what was judged is kept in FILE.partial: --resume).
 """
+
+
+_OF_THE_RIVAL = {"option": "--against-option", "reward": "--against"}
 
 
 class ScoreCommand(Command):
@@ -193,7 +197,7 @@ def _rival(args: argparse.Namespace, choice: RewardChoice) -> RewardChoice | Non
     try:
         rival = choose_rewards(args.against, args.registry, options=args.against_option, deadline=args.deadline, workers=args.workers)
     except UsageError as error:  # in the words that were typed for this one
-        said = str(error).replace("--option ", "--against-option ").replace("--reward ", "--against ")
+        said = re.sub(r"--(option|reward)(?![\w-])", lambda flag: _OF_THE_RIVAL[flag[1]], str(error))
         raise type(error)(said) from error
     if rival.names == choice.names:
         return replace(rival, label=f"{rival.names} (the other)")
