@@ -48,7 +48,7 @@ def refusal(error: ValidationError, draft: Draft, model: type[BaseModel], *, pre
     rule = f"must be {expected(annotation)}" if first["type"] in _BY_TYPE and annotation is not None else _message(first)
     if path == "rewards" or (path.startswith("rewards.") and first["type"] == "missing" and ".options." not in path):
         rule = 'must be a list of tables with a name each, written [[rewards]] and name = "…"'
-    if _is_model(annotation):
+    if _is_model(annotation) and first["type"] != "value_error":  # else it is a table, and a rule of its own was broken
         rule = f"must be a table, written [{path}]"
     if path.endswith("options") or path.startswith("log.options."):
         rule += f", written [{path}{'.NAME' if path == 'log.options' else ''}]"

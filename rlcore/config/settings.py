@@ -230,6 +230,8 @@ def from_text(words: Sequence[str], annotation: Any) -> Any:
     for option in options:
         origin, parts = get_origin(option), get_args(option)
         if origin in (tuple, list, set, frozenset) and not (len(words) == 1 and str in options):
+            if len(words) == 1 and isinstance(listed := _json(words[0]), list):  # as a file has it
+                return listed
             items = [parts[0]] * len(words) if parts else [str] * len(words)
             return [from_text([word], item) for word, item in zip(words, items, strict=True)]
     if len(words) != 1:

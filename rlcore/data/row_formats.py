@@ -1,6 +1,7 @@
 """From a row as somebody published it to a row of rlcore: names mapped by ``[data.columns]``, then a row format of a plugin.
 
-Knows no files. A row that is one of rlcore already passes as it is; which format reads a data set is decided by its first row.
+Knows no files. A row that is one of rlcore already passes as it is; which format reads a data set is decided by its first row that is one
+of rlcore, or that a format recognises.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class RowForming:
     say: Callable[[str], None] = lambda line: None
     _chosen: tuple[str, RowFormat] | None = field(default=None, init=False)
     _asked: bool = field(default=False, init=False)
+    _made: dict[str, RowFormat] = field(default_factory=dict, init=False)
 
     def row(self, raw: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """The row of rlcore; BadRow where it cannot be one, DataError where no row of the data set can."""
@@ -58,20 +60,23 @@ class RowForming:
         if named != "auto":
             self._asked, self._chosen = True, (named, self.registry.make(PluginKind.FORMAT, named))
             return
-        made = {spec.name: self.registry.make(PluginKind.FORMAT, spec.name) for spec in self.registry.specs(PluginKind.FORMAT)}
+        if not self._made:
+            self._made = {spec.name: self.registry.make(PluginKind.FORMAT, spec.name) for spec in self.registry.specs(PluginKind.FORMAT)}
+        made = self._made
         found = [name for name, format in made.items() if self._recognised(first, name, format)]
         if len(found) > 1:
             raise DataError(
                 f"{self.path}: the row formats {' and '.join(found)} all recognise its rows; name one of them: --data-format {found[0]}"
             )
-        self._asked = True
         if found:
-            self._chosen = found[0], made[found[0]]
+            self._asked, self._chosen = True, (found[0], made[found[0]])
             owner = self.registry.owner(PluginKind.FORMAT, found[0])
             self.say(f"{self.path}: read by the row format {found[0]} of {owner}; --data-format none takes rows as they are")
-        elif first.get("messages") is None:
+        elif first.get("messages") is None:  # a broken row says nothing of those behind it
             has = listed(first) or "nothing"
             raise BadRow(f'the row has no "messages" (it has {has}), and {_none_knows(made)}; {_ADVICE}')
+        else:
+            self._asked = True
 
     def _recognised(self, row: Mapping[Any, Any], name: str, format: RowFormat) -> bool:
         try:

@@ -127,7 +127,8 @@ def _check_columns(columns: Mapping[str, Any], required: Mapping[str, str]) -> N
     for column, reward in required.items():
         if column not in columns:
             has = listed(columns) or "nothing beside its messages"
-            raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {has})')
+            named = f'; if another column holds it, name that: [data.columns] {column} = "…"' if columns else ""
+            raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {has}){named}')
     if "gt_answer" in columns:
         _check_gold(columns["gt_answer"])
 

@@ -48,7 +48,7 @@ def test_id_and_other_columns_are_kept() -> None:
 
 def test_a_route_asks_only_for_the_columns_of_its_reward() -> None:
     assert parse({"messages": USER, "gt_answer": "3", "reward": "BOX"}, BOXED, CODE).reward == "boxed"
-    with pytest.raises(BadRow, match='no "test_cases", which the reward "code" needs'):
+    with pytest.raises(BadRow, match=r'no "test_cases", which the reward "code" needs .*name that: \[data.columns\] test_cases'):
         parse({"messages": USER, "gt_answer": "3"}, BOXED, CODE)
 
 

@@ -31,6 +31,7 @@ def messages_of(row: Mapping[str, Any], column: str) -> list[dict[str, str]]:
 def _messages(value: object, name: str) -> list[dict[str, str]]:
     if isinstance(value, str) and value.strip():
         return [{"role": "user", "content": value}]
+    value = [value] if isinstance(value, Mapping) else value  # as a CSV file gives its prompt
     if not isinstance(value, list | tuple) or not is_chat(value):
         raise BadRow(f'"{name}" must be text, or a list of messages with "role" and "content"')
     return [{"role": str(message["role"]), "content": _content(message.get("content"), name)} for message in value]

@@ -189,3 +189,9 @@ def test_a_message_in_parts_is_joined_and_a_picture_is_refused() -> None:
     assert TrlRows().convert(row)["messages"] == PROMPT
     with pytest.raises(BadRow, match="trains on text alone"):
         TrlRows().convert({**row, "prompt": [{"role": "user", "content": [*parts, {"type": "image"}]}]})
+
+
+def test_a_csv_file_of_trl_is_read_where_the_format_is_named() -> None:
+    row = {"messages": {"role": "user", "content": "1 + 1?"}, "solution": "so \\boxed{2}"}  # the CSV source has made messages of prompt
+    made = TrlRows().convert(row)
+    assert (made["messages"], made["gt_answer"]) == ([row["messages"]], "2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from rlcore.api.data import BadRow, DataError, RowSource, opened
 
 __all__ = ["CsvFile", "CsvOptions"]
+
+_LONGEST = 1 << 30  # characters of a cell; the limit of the csv module, 131072, is below what a model writes
 
 
 class CsvOptions(BaseModel):
@@ -34,15 +36,22 @@ class CsvFile(RowSource):
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource; the number of a row is that of its last line."""
+        csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
         try:
             with opened(Path(path), path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
                 reader = csv.DictReader(file, delimiter=self._options.delimiter, strict=True)
                 if reader.fieldnames and reader.fieldnames[0].startswith(("{", "[")):
                     raise DataError(f"{path}: the file holds JSON, not CSV; let its name end in .jsonl (a row a line) or .json (one list)")
+                self._check_header(path, reader.fieldnames or ())
                 for cells in reader:
                     yield reader.line_num, self._row(cells, len(reader.fieldnames or ()))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise DataError(f"{path}: not a CSV file that can be read ({error}); save it as CSV in UTF-8") from error
+            between = f"; cells stand between {self._options.delimiter!r}, unless options = {{delimiter = …}} says otherwise"
+            raise DataError(f"{path}: not a CSV file that can be read ({error}); save it as CSV in UTF-8{between}") from error
+
+    def _check_header(self, path: str, names: Sequence[str]) -> None:
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise DataError(f'{path}: the header names the column "{twice}" twice, so nobody knows which one is meant; rename one')
 
     def _row(self, cells: dict[str, str], columns: int) -> object:
         if None in cells:

@@ -110,3 +110,17 @@ class TestParquetFile(OfTables):
 
     def write(self, path: Path) -> None:
         parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+
+
+def test_a_cell_may_be_as_long_as_what_a_model_writes(tmp_path: Path) -> None:
+    assert csv_rows(f"prompt,completion\na,{'x' * 200_000}\n", tmp_path)[0][1]["completion"] == "x" * 200_000
+
+
+def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match='names the column "completion" twice'):
+        csv_rows("prompt,completion,completion\na,right,wrong\n", tmp_path)
+
+
+def test_a_file_with_another_delimiter_is_told_about_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cells stand between ','.*delimiter"):
+        csv_rows('question;answer\n"1+1";2\n', tmp_path)

@@ -63,6 +63,13 @@ class VerlOptions(CallOptions):
     data_source: str = Field(default="", description="data_source for rows that have no such column")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="further arguments of the function: verl's reward_kwargs")
 
+    @field_validator("kwargs")
+    @classmethod
+    def _further(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted({"data_source", "solution_str", "ground_truth", "extra_info"} & value.keys()):
+            raise ValueError(f"kwargs may not hold {' and '.join(taken)}, which each row gives")
+        return value
+
 
 class GymOptions(BaseModel):
     """Options of ``reasoning_gym``."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcore.api import DataError, Finish, Message, PluginKind, RewardInput, Score
+from rlcore.api import ConfigError, DataError, Finish, Message, PluginKind, RewardInput, Score
 from rlcore.api.commands import Registry, plan_run
 from rlcore.api.judging import OpenCase, RewardBooks, RewardEntry, Task, reward_entries
 
@@ -22,6 +22,10 @@ _WAIT_SECONDS = 1.0
 
 def entries_of(rewards: Sequence[Mapping[str, Any]]) -> tuple[RewardEntry, ...]:
     """The rewards as the engine runs them, with their options checked; see ``rlcore_plugin_adapters.trl``."""
+    if not rewards:
+        raise ConfigError("the list holds no reward; name one, for example trl('boxed')")
+    if nameless := next((reward for reward in rewards if "name" not in reward), None):
+        raise ConfigError(f"a reward of the list has no name: {nameless!r}; write {{'name': 'boxed', …}}")
     registry = Registry.discover()
     chosen = [{**reward, "name": registry.add(PluginKind.REWARD, reward["name"])} for reward in rewards]
     return reward_entries(plan_run([], {}, registry, overrides={"rewards": chosen}, require=False))
@@ -48,6 +52,7 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
             self._started = True
         columns = {name: values for name, values in given.items() if isinstance(values, list | tuple) and len(values) == len(prompts)}
         items = [self._item(place, prompts, completions, completion_ids, columns) for place in range(len(prompts))]
+        self._check_columns(items)
         scores = self._judged(items)
         self._tell(scores, given.get("log_metric"))
         return [score.value if score.outcome.judged and score.in_loss else None for score in scores]
@@ -77,6 +82,16 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
             finish=Finish.LENGTH if cut else Finish.STOP,
             turns=turns,
         )
+
+    def _check_columns(self, items: Sequence[RewardInput]) -> None:
+        """Without a column that it needs a reward would raise for every response, and train nothing."""
+        needed = {name: entry.name for entry in self._given for name in entry.spec.requires} if items else {}
+        for name, reward in needed.items():
+            if name not in (has := items[0].columns):
+                raise DataError(
+                    f'the data set has no column "{name}", which reward {reward} needs (it has {", ".join(has) or "none"}); '
+                    f'say what it is called there: columns={{"{name}": "…"}}'
+                )
 
     def _judged(self, items: Sequence[RewardInput]) -> list[Score]:
         """Scores in order. Completions of one prompt stand together, so a reward of groups gets those of a prompt at once."""

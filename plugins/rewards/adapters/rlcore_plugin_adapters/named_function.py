@@ -52,6 +52,17 @@ class NamedFunction:
             open=any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters),
         )
 
+    def refuse_other_keywords(self, given: Collection[str], optional: Collection[str], caller: str) -> None:
+        """PluginError if a call by keywords, ``given`` always and ``optional`` where asked for, cannot work: found before any row is."""
+        asked = ", ".join(sorted(self.named)) or "nothing by name"
+        if lacks := [] if self.open else [name for name in given if name not in self.named]:
+            raise PluginError(
+                f"function {self.reference!r} takes {asked}; {caller} calls it by keywords, so it must take {' and '.join(lacks)} too, "
+                "or **kwargs"
+            )
+        if needs := sorted(self.required - {*given, *optional}):
+            raise PluginError(f"function {self.reference!r} needs {' and '.join(needs)}, which {caller} does not give it")
+
     def call(self, given: Mapping[str, Any], *, always: Collection[str] = ()) -> Any:
         """What it returns, awaited if need be. It gets what it can take of ``given``, and those of ``always`` in any case."""
         taken = {name: value for name, value in given.items() if self.open or name in self.named or name in always}
@@ -110,6 +121,8 @@ def number_or_none(value: Any, what: str) -> float | None:
     """A number of whatever kind (of numpy or torch too) as float; None for None and NaN; TypeError, naming ``what``, for all else."""
     if value is None:
         return None
+    if isinstance(value, str | bytes):  # "nan", too, would be taken for a number
+        raise TypeError(f"{what} is the text {value[:40]!r}, it must be a number")
     try:
         number = float(value)
     except (TypeError, ValueError) as error:

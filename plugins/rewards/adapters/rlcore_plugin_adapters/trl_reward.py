@@ -6,7 +6,7 @@ every argument a list with one entry for each completion, and takes a list of fl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from rlcore.api import Message, PluginError, Reward, RewardInput, Score
@@ -30,6 +30,7 @@ class TrlReward(Reward):
         self._function = NamedFunction.load(options.function)
         if missing := self._function.required & _OF_THE_TRAINER:
             raise PluginError(f"function {options.function!r} asks for {' and '.join(sorted(missing))}, which only TRL's trainer has")
+        self._function.refuse_other_keywords(("prompts", "completions"), self._function.required - {"self"}, "TRL")
         columns = self._function.named - _OF_TRL - _OF_THE_TRAINER - _NO_COLUMNS
         self.requires = tuple(sorted({*columns, *options.columns}))
         self._needed = tuple(sorted({*(columns & self._function.required), *options.columns}))
@@ -49,7 +50,7 @@ class TrlReward(Reward):
             return [self.score(item) for item in items]
         metrics: dict[str, float] = {}
         values = self._function.call(self._given(items, metrics), always=("prompts", "completions"))
-        if isinstance(values, str | Mapping) or not hasattr(values, "__len__") or len(values) != len(items):
+        if isinstance(values, str | Mapping | Set) or not hasattr(values, "__len__") or len(values) != len(items):
             raise TypeError(f"the function returned {_described(values)} for {len(items)} completions; it must return a number for each")
         return [self._scored(value, metrics) for value in values]
 
@@ -93,7 +94,8 @@ def _dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def _described(values: Any) -> str:
-    return f"{len(values)} values" if hasattr(values, "__len__") and not isinstance(values, str) else f"a {type(values).__name__}"
+    listed = hasattr(values, "__len__") and not isinstance(values, str | Mapping | Set)
+    return f"{len(values)} values" if listed else f"a {type(values).__name__}"
 
 
 def _ids(item: RewardInput) -> list[int]:

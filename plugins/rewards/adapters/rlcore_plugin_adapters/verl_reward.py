@@ -22,6 +22,7 @@ class VerlReward(Reward):
     def __init__(self, options: VerlOptions) -> None:
         self.options = options
         self._function = NamedFunction.load(options.function)
+        self._function.refuse_other_keywords((*_ARGUMENTS, *options.kwargs), options.columns, "verl")
         self._truths = (options.ground_truth,) if options.ground_truth else _TRUTHS
         firsts = [path.partition(".")[0] for path in self._truths]
         self.requires = tuple(dict.fromkeys(["data_source", "extra_info", *firsts, *options.columns]))
@@ -30,6 +31,8 @@ class VerlReward(Reward):
         """Whether the row has a ground truth, and the function's further columns."""
         if self._truth(columns) is None:
             return f"it has no ground truth, in none of {', '.join(self._truths)}; say ground_truth = COLUMN in the options"
+        if not isinstance(columns.get("extra_info") or {}, Mapping):
+            return f"its extra_info is a {type(columns['extra_info']).__name__}, it must be an object"
         missing = [name for name in self.options.columns if name not in columns]
         return f"it lacks the column {' and '.join(missing)}" if missing else None
 

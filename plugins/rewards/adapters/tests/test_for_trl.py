@@ -114,3 +114,16 @@ def test_names_and_options_that_are_refused() -> None:
 
 def test_it_may_be_closed_before_it_was_called() -> None:
     trl("boxed").close()
+
+
+def test_a_column_that_the_data_set_lacks_is_named() -> None:
+    reward = trl("boxed")
+    with pytest.raises(DataError, match=r'no column "gt_answer", which reward boxed needs \(it has solution\).*columns='):
+        reward(prompts=["1+2"], completions=["3"], solution=["3"])
+    reward.close()
+
+
+@pytest.mark.parametrize(("rewards", "said"), [([], "no reward"), ([{"nam": "boxed"}], "has no name")])
+def test_a_list_without_rewards_is_refused(rewards: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        trl(rewards)

@@ -119,3 +119,23 @@ def test_a_function_that_hangs_is_ended_at_the_deadline() -> None:
                 (case.scores[0, place],) = result.scores
     assert (case.scores[0, 0].value, case.scores[0, 0].outcome) == (1.0, Outcome.OK)
     assert (case.scores[0, 1].outcome, case.scores[0, 1].in_loss) == (Outcome.TIMEOUT, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("other_names", "takes answers, texts; TRL calls it by keywords, so it must take prompts and completions too"),
+        ("no_prompts", "must take prompts too"),
+        ("Rewarding.method", "needs self, which TRL does not give it"),
+    ],
+)
+def test_a_function_that_trl_could_not_call_is_refused_at_once(name: str, said: str) -> None:
+    with pytest.raises(PluginError, match=said):
+        reward(name)
+
+
+@pytest.mark.parametrize(("name", "said"), [("a_set", "returned a set for 2"), ("texts", "is the text 'nan'")])
+def test_what_has_no_order_or_is_text_is_no_list_of_rewards(name: str, said: str) -> None:
+    made = reward(name, batch="group")
+    with pytest.raises(TypeError, match=said):
+        made.score_group([item("a"), item("b")])

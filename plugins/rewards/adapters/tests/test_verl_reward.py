@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from rlcore_plugin_adapters import rlcore_register_rewards
 from rlcore_plugin_adapters.adapter_options import VerlOptions
 from rlcore_plugin_adapters.verl_reward import VerlReward
 
-from rlcore.api import Message, Outcome, Reward, RewardInput
+from rlcore.api import Message, Outcome, PluginError, Reward, RewardInput
 from rlcore.testing import RewardSuite
 
 FUNCTIONS = Path(__file__).with_name("verl_functions.py")
@@ -84,3 +85,28 @@ def test_rows_without_a_data_source() -> None:
 def test_a_mapping_without_a_score_is_an_error() -> None:
     with pytest.raises(KeyError, match="without 'score': reward"):
         reward("without_score").score(item("x"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "said"),
+    [
+        ("no_extra_info", {}, "must take extra_info too"),
+        ("of_a_batch", {}, "must take data_source and solution_str and ground_truth and extra_info too"),
+        ("compute_score", {"factor": 2}, "must take factor too"),
+        ("with_threshold", {}, "needs threshold, which verl does not give it"),
+    ],
+)
+def test_a_function_that_verl_could_not_call_is_refused_at_once(name: str, kwargs: dict[str, Any], said: str) -> None:
+    with pytest.raises(PluginError, match=said):
+        reward(name, kwargs=kwargs)
+
+
+def test_a_score_that_is_text_is_an_error() -> None:
+    with pytest.raises(TypeError, match="the score is the text '1'"):
+        reward("a_text").score(item("x"))
+
+
+def test_what_no_function_can_be_given() -> None:
+    with pytest.raises(ValidationError, match="kwargs may not hold ground_truth"):
+        reward("compute_score", kwargs={"ground_truth": "3"})
+    assert "extra_info is a str, it must be an object" in str(reward("compute_score").check(ROW | {"extra_info": "{}"}))

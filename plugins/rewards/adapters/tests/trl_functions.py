@@ -54,3 +54,24 @@ def hangs(completions, **kwargs):
     if completions[0][0]["content"] == "hang":
         time.sleep(1000)
     return [1.0] * len(completions)
+
+
+def other_names(texts, answers):
+    return [1.0] * len(texts)
+
+
+def no_prompts(completions, solution):
+    return [1.0] * len(completions)
+
+
+class Rewarding:
+    def method(self, completions, **kwargs):
+        return [1.0] * len(completions)
+
+
+def a_set(completions, **kwargs):
+    return {float(place) for place in range(len(completions))}
+
+
+def texts(completions, **kwargs):
+    return ["nan"] * len(completions)

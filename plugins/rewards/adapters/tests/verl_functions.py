@@ -20,3 +20,19 @@ def with_details(data_source, solution_str, ground_truth, extra_info, factor=1.0
 
 def without_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"reward": 1.0}
+
+
+def no_extra_info(data_source, solution_str, ground_truth):
+    return 1.0
+
+
+def of_a_batch(data_sources, solution_strs, ground_truths, extra_infos):
+    return [1.0] * len(data_sources)
+
+
+def a_text(data_source, solution_str, ground_truth, extra_info):
+    return "1"
+
+
+def with_threshold(data_source, solution_str, ground_truth, extra_info, threshold):
+    return threshold

@@ -12,14 +12,24 @@ from typing import Any
 
 from rlcore.api import InfrastructureError
 
-__all__ = ["ChatReply", "JudgeRefusedError", "ask"]
+__all__ = ["ChatReply", "JudgeBusyError", "JudgeRefusedError", "ask"]
 
-_BUSY = {408, 409, 425, 429, 500, 502, 503, 504}
+_BUSY = {408, 409, 425, 429}  # and all from 500 on
+_SERVER_FAULT = 500
+_MOST_TOKENS = 1 << 40  # what claims more counts nothing
 _MOST_BYTES = 10 << 20
 
 
 class JudgeRefusedError(RuntimeError):
     """The service will not answer this, however often it is asked: a wrong key, no such model, a text that it refuses."""
+
+
+class JudgeBusyError(InfrastructureError):
+    """Another attempt may succeed, but not before ``wait`` seconds are over: the service says so (``Retry-After``)."""
+
+    def __init__(self, said: str, wait: float) -> None:
+        super().__init__(said)
+        self.wait = wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +61,18 @@ def ask(url: str, body: Mapping[str, Any], key: str, seconds: float) -> ChatRepl
     except urllib.error.HTTPError as error:
         with error:
             said = f"{url} answered {error.code}: {error.read(300).decode(errors='replace')}"
-        raise (InfrastructureError if error.code in _BUSY else JudgeRefusedError)(said) from error
+            wait = _seconds(error.headers.get("Retry-After", ""))
+        if error.code not in _BUSY and error.code < _SERVER_FAULT:
+            raise JudgeRefusedError(said) from error
+        raise (InfrastructureError(said) if wait is None else JudgeBusyError(said, wait)) from error
     except (OSError, http.client.HTTPException) as error:
         raise InfrastructureError(f"{url} does not answer: {error or type(error).__name__}") from error
     return _read(url, data)
+
+
+def _seconds(said: str) -> float | None:
+    """``Retry-After`` where it is a number of seconds; a date depends on two clocks, so it is not read."""
+    return float(said[:9]) if said.isascii() and said.isdigit() else None
 
 
 def _read(url: str, data: bytes) -> ChatReply:
@@ -62,11 +80,11 @@ def _read(url: str, data: bytes) -> ChatReply:
         whole = json.loads(data)
         content = whole["choices"][0]["message"]["content"]
         usage = whole.get("usage") or {}
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InfrastructureError(f"{url} answered what is no chat completion: {data[:200]!r}") from error
     return ChatReply(content if isinstance(content, str) else "", _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
 
 
 def _count(usage: Any, name: str) -> int | None:
     count = usage.get(name) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and count >= 0 else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MOST_TOKENS else None

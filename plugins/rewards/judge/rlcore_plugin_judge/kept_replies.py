@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rlcore.api import PluginError
+
 __all__ = ["BudgetSpentError", "JudgeFolder", "Spent"]
 
 _SECONDS = 2.0
@@ -99,13 +101,20 @@ class JudgeFolder:
         whole = Spent()
         for path in folder.glob("*.json"):
             if path.name != self._account:
-                whole = whole.plus(Spent(**json.loads(path.read_text(encoding="utf-8"))))
+                whole = whole.plus(_account_of(path))
         return whole
 
     def _reply(self, question: Mapping[str, Any]) -> Path:
         assert self._folder is not None
         key = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
         return self._folder / "replies" / key[:2] / f"{key}.json"
+
+
+def _account_of(path: Path) -> Spent:
+    try:
+        return Spent(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise PluginError(f"{path} is no account that can be read, so nobody knows what was spent; mend or delete it") from error
 
 
 def _write(path: Path, value: Any) -> None:

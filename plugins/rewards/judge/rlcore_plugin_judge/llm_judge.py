@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlcore.api import AsyncReward, Outcome, PluginError, RewardInput, Score
-from rlcore_plugin_judge.chat_service import ask
+from rlcore_plugin_judge.chat_service import JudgeBusyError, ask
 from rlcore_plugin_judge.judge_options import AskOptions, JudgeOptions, PairwiseOptions
 from rlcore_plugin_judge.kept_replies import JudgeFolder, Spent
 from rlcore_plugin_judge.questions import JudgeReplyError, absolute_question, mark_of, pairwise_question, read_object
@@ -33,6 +34,7 @@ class _Asking(AsyncReward):
         self.rate_limit = options.calls_per_second or None
         self.requires = options.columns
         self._key = ""
+        self._not_before = 0.0  # on the monotonic clock: the service has asked all to wait until then
 
     def open(self) -> None:
         """PluginError if the environment variable with the key is not set."""
@@ -41,9 +43,11 @@ class _Asking(AsyncReward):
         self._kept = JudgeFolder(Path(options.folder).expanduser() if options.folder else None, limits)
         self._under_way: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         if options.api_key_env:
-            self._key = os.environ.get(options.api_key_env, "")
+            self._key = os.environ.get(options.api_key_env, "").strip()  # a file that it was read from ends with a line break
             if not self._key:
                 raise PluginError(f"api_key_env names {options.api_key_env}, which is not set in the environment of this process")
+            if not (self._key.isascii() and self._key.isprintable()):  # whoever sends it would name it in an error
+                raise PluginError(f"the key in {options.api_key_env} holds a character that no header can carry; set it again")
 
     async def open_async(self) -> None:
         """``score`` alone makes a loop of its own without ``open``."""
@@ -86,7 +90,14 @@ class _Asking(AsyncReward):
         } | options.body
         question = {"url": options.url, **body}
         async with self._under_way.setdefault(json.dumps(question, sort_keys=True), asyncio.Lock()):  # the second one finds what was kept
-            return await asyncio.to_thread(self._asked_once, question, body, read)
+            wait = self._not_before - time.monotonic()
+            if wait > 0 and self._kept.find(question) is None:
+                await asyncio.sleep(wait)  # the deadline covers it
+            try:
+                return await asyncio.to_thread(self._asked_once, question, body, read)
+            except JudgeBusyError as busy:
+                self._not_before = max(self._not_before, time.monotonic() + min(busy.wait, options.request_seconds))
+                raise
 
     def _asked_once(self, question: Mapping[str, Any], body: Mapping[str, Any], read: Callable[[str], _VerdictT]) -> _VerdictT:
         kept = self._kept.find(question)

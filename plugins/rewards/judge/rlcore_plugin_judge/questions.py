@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,8 +48,8 @@ def pairwise_question(request: Sequence[Message], first: str, second: str, shown
 def mark_of(reply: Mapping[str, Any], lowest: float, highest: float) -> float:
     """The mark; JudgeReplyError if there is none within the scale."""
     score = reply.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score) or not lowest <= score <= highest:
-        raise JudgeReplyError(f"the score is {score!r}, it must be a number from {lowest:g} to {highest:g}")
+    if isinstance(score, bool) or not isinstance(score, int | float) or not lowest <= score <= highest:  # nan is nowhere
+        raise JudgeReplyError(f"the score is {str(score)[:40]!r}, it must be a number from {lowest:g} to {highest:g}")
     return float(score)
 
 

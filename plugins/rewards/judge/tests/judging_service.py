@@ -42,6 +42,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         if status == 302:
             self.send_header("Location", content)
+        if status == 429:
+            self.send_header("Retry-After", content)
         self.end_headers()
         self.wfile.write(said.encode())
 

@@ -131,6 +131,7 @@ def test_a_text_that_speaks_to_the_judge_stays_between_the_lines(serve: Serve, q
         "",
         '<think>{"score": 7}',
         "[" * 100_000,
+        '{"score": 1%s}' % ("0" * 400),
     ],
 )
 def test_a_reply_that_is_no_verdict_is_an_error_and_is_not_kept(serve: Serve, tmp_path: Path, content: str) -> None:
@@ -155,10 +156,42 @@ def test_an_empty_or_endless_answer_is_a_verdict_without_a_request(serve: Serve)
     assert service.asked == []
 
 
-@pytest.mark.parametrize(("status", "error"), [(429, InfrastructureError), (503, InfrastructureError), (401, JudgeRefusedError)])
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (429, InfrastructureError),
+        (503, InfrastructureError),
+        (529, InfrastructureError),
+        (401, JudgeRefusedError),
+        (413, JudgeRefusedError),
+    ],
+)
 def test_a_service_that_refuses_or_is_busy(serve: Serve, status: int, error: type[Exception]) -> None:
     with pytest.raises(error, match=f"answered {status}: no"):
         judge(serve(lambda body: (status, "no")).url).score(item("x"))
+
+
+def test_a_service_that_asks_to_wait_is_left_alone_that_long(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([(429, "7"), (429, "tomorrow"), (200, '{"score": 5}'), (200, '{"score": 6}')])
+    service = serve(lambda body: next(answers))
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("rlcore_plugin_judge.llm_judge.asyncio.sleep", sleep)
+    reward = judge(service.url, request_seconds=5.0)
+    for _ in range(2):
+        with pytest.raises(InfrastructureError, match="answered 429"):
+            reward.score(item("x"))
+    assert reward.score(item("x")).value == 0.5
+    assert [round(seconds) for seconds in slept] == [5, 5], "never longer than one request may take; a date is not read"
+
+
+@pytest.mark.parametrize("body", ["[" * 100_000, "null", '{"choices": []}', "<html>"], ids=len)
+def test_an_answer_that_is_no_chat_completion_may_be_another_one_next_time(serve: Serve, body: str) -> None:
+    with pytest.raises(InfrastructureError, match="no chat completion"):
+        judge(serve(lambda _: (201, body)).url).score(item("x"))
 
 
 def test_the_key_follows_no_redirection(serve: Serve) -> None:
@@ -255,6 +288,25 @@ def test_in_the_engine_equal_responses_are_asked_about_once(serve: Serve, tmp_pa
 def test_a_key_that_is_not_set() -> None:
     with pytest.raises(PluginError, match="RLCORE_NO_SUCH_KEY, which is not set"):
         judge("http://127.0.0.1:9/v1", api_key_env="RLCORE_NO_SUCH_KEY")
+
+
+def test_a_key_that_no_header_can_carry_is_not_shown(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = serve(by_goodness)
+    monkeypatch.setenv("THE_KEY", " secret\n")  # as a file ends
+    judge(service.url, api_key_env="THE_KEY").score(item("x"))
+    assert service.headers["Authorization"] == "Bearer secret"
+    monkeypatch.setenv("THE_KEY", "sec\nret")
+    with pytest.raises(PluginError, match="the key in THE_KEY") as refused:
+        judge(service.url, api_key_env="THE_KEY")
+    assert "sec" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", ['{"calls":', "[1]", '{"what": 1}'])
+def test_an_account_that_is_damaged_is_named(tmp_path: Path, content: str) -> None:
+    judge("http://127.0.0.1:9/v1", folder=str(tmp_path))
+    (tmp_path / "spent" / "other.json").write_text(content)
+    with pytest.raises(PluginError, match=r"other.json is no account"):
+        judge("http://127.0.0.1:9/v1", folder=str(tmp_path)).notice()
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class Agreement:
 
 def _said(verdict: TextVerdict, answer: Answer) -> dict[str, Any]:
     score = verdict.score
-    value = score.value if score.outcome.judged else None
+    value = score.value if verdict.counts else None
     return {"answer": answer.value, "value": value, "ans_acc": score.accuracy, "parsed": score.parsed, "reason": score.reason}
 
 

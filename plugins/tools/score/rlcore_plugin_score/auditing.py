@@ -66,7 +66,7 @@ class Tried:
             "answer": self.answer.value,
             "finding": None if self.finding is None else self.finding.value,
             "outcome": score.outcome.value,
-            "value": score.value if score.outcome.judged else None,
+            "value": score.value if self.verdict.counts else None,
             "accuracy": score.accuracy,
             "reason": score.reason,
             "parsed": score.parsed,
@@ -179,7 +179,9 @@ def audit_reward(scorer: Scorer, material: Material) -> Iterator[Tried]:
     )
     for (origin, case), verdict in zip(material.cases, scorer.run(items), strict=True):
         answer = answer_of(verdict.score)
-        yield Tried(origin=origin, case=case, verdict=verdict, answer=answer, finding=_finding(case.accept, answer))
+        masked = verdict.score.outcome.judged and not verdict.counts
+        finding = None if masked and not case.accept else _finding(case.accept, answer)  # a masked text earns nothing
+        yield Tried(origin=origin, case=case, verdict=verdict, answer=answer, finding=finding)
 
 
 def fails_without_row(scorer: Scorer) -> str:

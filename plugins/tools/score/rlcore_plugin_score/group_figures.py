@@ -29,7 +29,7 @@ class GroupFigures:
         """One more verdict."""
         score = verdict.score
         name = f"id {verdict.row_id}" if verdict.row_id is not None else f"line {verdict.line}" if verdict.place is not None else ""
-        if name and score.outcome.judged and score.accuracy is not None:
+        if name and verdict.counts and score.accuracy is not None:
             parsed = None if score.parsed is None else hashlib.sha256(score.parsed.encode("utf-8", "replace")).hexdigest()[:32]
             self._groups[name].append((score.accuracy, parsed))
 
@@ -41,9 +41,12 @@ class GroupFigures:
             return None
         figures: dict[str, Any] = {"prompts": len(groups), "completions": sum(map(len, groups))}
         figures["avg"] = _interval([sum(accuracy for accuracy, _ in known) / len(known) for known in groups], most)
+        voted = any(parsed is not None for known in groups for _, parsed in known)  # else nobody says what an answer is: no majority
         for k in usual_ks(most):
             enough = [known for known in groups if len(known) >= k]
             figures[f"pass@{k}"] = _interval([pass_at_k(len(known), sum(_accuracies(known)), k) for known in enough], most)
+            if not voted:
+                continue
             votes = [majority_at_k([parsed for _, parsed in known], _accuracies(known), k) for known in enough]
             figures[f"maj@{k}"] = _interval(votes, most)
         return figures

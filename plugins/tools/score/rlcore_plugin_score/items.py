@@ -52,10 +52,15 @@ class TextVerdict:
     trace: str = ""
     row_id: str | int | None = None
 
+    @property
+    def counts(self) -> bool:
+        """Whether it says something of the text: a reward may also say that it does not apply, which counts nowhere."""
+        return self.score.outcome.judged and (self.score.in_statistics or self.score.in_loss)
+
     def as_row(self) -> dict[str, Any]:
         """One row of a result file. What was not judged has no value: null, never 0."""
         score = self.score
-        judged = score.outcome.judged
+        judged = self.counts
         return {
             "line": self.line,
             **({} if self.row_id is None else {"id": self.row_id}),
@@ -94,8 +99,8 @@ def verdict_of(row: Mapping[str, Any], source: str) -> TextVerdict:
         outcome=outcome,
         reason=str(row.get("reason") or ""),
         parsed=row.get("parsed"),
-        in_statistics=outcome.judged,
-        in_loss=outcome.judged,
+        in_statistics=row["value"] is not None,
+        in_loss=row["value"] is not None,
     )
     place = row.get("completion")
     return TextVerdict(

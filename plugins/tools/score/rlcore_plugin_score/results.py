@@ -68,8 +68,8 @@ class ResultFile:
 
     def _check_identity(self) -> None:
         try:
-            before = json.loads(self._about.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            before = dict(json.loads(self._about.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
             raise UsageError(f"--resume: {self._about} cannot be read, so nobody knows what was judged; leave out --resume") from error
         if differs := sorted(key for key in {*before, *self._identity} if before.get(key) != self._identity.get(key)):
             raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -44,6 +45,9 @@ Groups (a list as completion, or rows of one id) get avg, pass@k and maj@k. Rows
 Exit codes: 0 rows were judged, whatever the verdicts; 1 no row could be judged, the reward failed on every row, or its workers cannot run;
 2 what was typed, or with --strict a row, cannot work; 130 interrupted (with --out, what was judged is kept in FILE.partial: --resume).
 """
+
+
+_OF_THE_RIVAL = {"option": "--against-option", "reward": "--against"}
 
 
 class ScoreCommand(Command):
@@ -101,7 +105,7 @@ class ScoreCommand(Command):
         if args.dry_run:
             return _show_plan(args, choice, items())
         with ExitStack() as closing:
-            results = _results(args, choice, rival)
+            results = _results(args, choice, rival, limit)
             scorer = open_scorer(choice, closing)
             if args.strict:
                 _check(scorer, items())
@@ -144,6 +148,8 @@ def add_row_options(parser: argparse.ArgumentParser) -> None:
 
 def rows_to_judge(path: str, choice: RewardChoice, registry: Registry) -> RowsToJudge:
     """The data set that was typed; which row format was found goes to standard error, once."""
+    if not path:
+        raise UsageError("the name of the data set is empty; name a file, for example samples.jsonl")
     said: list[str] = []
 
     def say(line: str) -> None:
@@ -191,19 +197,19 @@ def _rival(args: argparse.Namespace, choice: RewardChoice) -> RewardChoice | Non
     try:
         rival = choose_rewards(args.against, args.registry, options=args.against_option, deadline=args.deadline, workers=args.workers)
     except UsageError as error:  # in the words that were typed for this one
-        said = str(error).replace("--option ", "--against-option ").replace("--reward ", "--against ")
+        said = re.sub(r"--(option|reward)(?![\w-])", lambda flag: _OF_THE_RIVAL[flag[1]], str(error))
         raise type(error)(said) from error
     if rival.names == choice.names:
         return replace(rival, label=f"{rival.names} (the other)")
     return rival
 
 
-def _results(args: argparse.Namespace, choice: RewardChoice, rival: RewardChoice | None) -> ResultFile | None:
+def _results(args: argparse.Namespace, choice: RewardChoice, rival: RewardChoice | None, limit: int | None) -> ResultFile | None:
     if args.out is None:
         if args.resume:
             raise UsageError("--resume: it goes on with a result file; name it by --out FILE")
         return None
-    return ResultFile(args.out, Path(args.file), identity_of(args.file, choice, rival))
+    return ResultFile(args.out, Path(args.file), identity_of(args.file, choice, rival, limit))
 
 
 def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
@@ -233,7 +239,7 @@ def _report(args: argparse.Namespace, summary: ScoreSummary, agreement: Agreemen
         if compared is not None:
             show_agreement(compared)
     if summary.all_failed:
-        print(f"error: the reward failed on every row; the first: {summary.first_failure}", file=sys.stderr)
+        print(f"error: the reward failed on every row; the first: {summary.first_failure or summary.first_masked}", file=sys.stderr)
     elif not summary.judged:
         print(f"error: no row could be judged; the first: {summary.invalid_reasons[0]}", file=sys.stderr)
     return 0 if summary.judged else 1

@@ -21,9 +21,11 @@ _NAMED = 3
 
 @dataclass(slots=True)
 class OutcomeFigures:
-    """What is known of one outcome. ``seconds``: of every verdict that a reward reached."""
+    """What is known of one outcome. ``counted``: those that say something of the text; ``seconds``: of every verdict that a reward
+    reached."""
 
     count: int = 0
+    counted: int = 0
     value: float = 0.0
     accuracy: float = 0.0
     with_accuracy: int = 0
@@ -32,20 +34,21 @@ class OutcomeFigures:
     def add(self, verdict: TextVerdict) -> None:
         """One more."""
         self.count += 1
-        self.value += verdict.score.value
-        if verdict.score.accuracy is not None:
+        self.counted += verdict.counts
+        self.value += verdict.score.value if verdict.counts else 0.0
+        if verdict.counts and verdict.score.accuracy is not None:
             self.accuracy += verdict.score.accuracy
             self.with_accuracy += 1
         if verdict.seconds is not None:
             self.seconds.append(verdict.seconds)
 
-    def as_json(self, total: int, judged: bool) -> dict[str, Any]:
+    def as_json(self, total: int) -> dict[str, Any]:
         """Figures of this outcome among ``total`` verdicts; null if there is none."""
         p50, p99 = _percentiles(self.seconds)
         return {
             "count": self.count,
             "share": self.count / total,
-            "mean_value": self.value / self.count if judged else None,
+            "mean_value": self.value / self.counted if self.counted else None,
             "accuracy": self.accuracy / self.with_accuracy if self.with_accuracy else None,
             "latency_p50": p50,
             "latency_p99": p99,
@@ -60,7 +63,9 @@ class ScoreSummary:
         self.by_outcome: dict[Outcome, OutcomeFigures] = {}
         self.slowest: TextVerdict | None = None
         self.invalid_reasons: list[str] = []
-        self.first_failure = ""
+        self.first_failure = self.first_masked = ""
+        self.masked = 0
+        """Verdicts of a reward that says that it does not apply."""
         self.first_trace = ""
         self.groups = GroupFigures()
         self.lines = 0
@@ -77,7 +82,7 @@ class ScoreSummary:
     @property
     def judged(self) -> int:
         """Of them, those that say something of the text."""
-        return sum(figures.count for outcome, figures in self.by_outcome.items() if outcome.judged)
+        return sum(figures.counted for figures in self.by_outcome.values())
 
     @property
     def invalid(self) -> int:
@@ -105,6 +110,9 @@ class ScoreSummary:
             self.slowest = verdict
         if outcome is Outcome.INVALID and len(self.invalid_reasons) < _NAMED:
             self.invalid_reasons.append(verdict.score.reason or verdict.source)
+        elif outcome.judged and not verdict.counts:
+            self.masked += 1
+            self.first_masked = self.first_masked or f"{verdict.source}: masked: {verdict.score.reason}"
         elif not outcome.judged and outcome is not Outcome.INVALID and not self.first_failure:
             self.first_failure = f"{verdict.source}: {outcome.value}: {verdict.score.reason}"
         self.first_trace = self.first_trace or verdict.trace
@@ -122,9 +130,10 @@ class ScoreSummary:
         return {
             "rows": total,
             "judged": self.judged,
+            "masked": self.masked,
             "mean_value": sum(figures.value for figures in judged) / self.judged if self.judged else None,
             "accuracy": sum(figures.accuracy for figures in judged) / with_accuracy if with_accuracy else None,
-            "outcomes": {o.value: self.by_outcome[o].as_json(total, o.judged) for o in Outcome if o in self.by_outcome},
+            "outcomes": {o.value: self.by_outcome[o].as_json(total) for o in Outcome if o in self.by_outcome},
             "latency_p50": p50,
             "latency_p99": p99,
             "seconds": self.seconds,

@@ -34,6 +34,8 @@ def show_summary(summary: ScoreSummary, out: Path | None) -> None:
         say.append(f"slowest: {summary.slowest.source}, {duration(summary.slowest.seconds)}")
     if summary.invalid:
         say.append(f"invalid: {summary.invalid_reasons[0]}" + (f" (and {summary.invalid - 1} more)" if summary.invalid > 1 else ""))
+    if summary.masked and not summary.all_failed:
+        say.append(f"masked: {summary.masked}, which have no value and train nothing; {summary.first_masked}")
     if summary.first_failure and not summary.all_failed:  # else the error says it
         say.append(f"first failure: {summary.first_failure}")
     if summary.first_trace:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rlcore.api import DataError
+from rlcore.api import DataError, UsageError
 from rlcore_plugin_score.agreement import Agreement, paired
 from rlcore_plugin_score.choice import RewardChoice
 from rlcore_plugin_score.items import Item, TextVerdict, verdict_of
@@ -21,14 +21,20 @@ from rlcore_plugin_score.scorer import Scorer
 
 __all__ = ["Scoring", "identity_of", "refuse_invalid"]
 
+_LONGEST_PATH = 4096
 
-def identity_of(path: str, choice: RewardChoice, rival: RewardChoice | None) -> dict[str, Any]:
-    """What is judged by what, as plain values: the file and its content, the rewards, how rows are read."""
+
+def identity_of(path: str, choice: RewardChoice, rival: RewardChoice | None, limit: int | None) -> dict[str, Any]:
+    """What is judged by what, as plain values: the file and its content, the rewards and the files that they name, how rows are read."""
     data = choice.config.data
+    rewards = choice.as_json()["rewards"]
+    options = [entry["options"] for entry in rewards]
     return {
         "file": path,
         "content": _digest(Path(path)),
-        "rewards": choice.as_json()["rewards"],
+        "rewards": rewards,
+        "limit": limit,
+        "files": {name: _digest(Path(name)) for name in sorted(_files_in(options))},
         "code": [None if entry.attestation is None else entry.attestation.source_sha256 for entry in choice.entries],
         "against": None if rival is None else rival.as_json()["rewards"],
         "data_format": data.format,
@@ -36,8 +42,19 @@ def identity_of(path: str, choice: RewardChoice, rival: RewardChoice | None) -> 
     }
 
 
+def _files_in(value: Any) -> set[str]:
+    """The files that options name, by path or as ``FILE.py:NAME``: what is in them decides verdicts as options do."""
+    if isinstance(value, dict | list):
+        return {name for part in (value.values() if isinstance(value, dict) else value) for name in _files_in(part)}
+    if not isinstance(value, str) or len(value) > _LONGEST_PATH or "\n" in value or "\0" in value:
+        return set()
+    named = value.rpartition(":")[0] if value.rpartition(":")[0].endswith(".py") else value
+    return {named} if named and Path(named).expanduser().is_file() else set()
+
+
 def _digest(file: Path) -> str | None:
     """None for what is no file here, such as a data set of the hub."""
+    file = file.expanduser()
     if not file.is_file():
         return None
     with file.open("rb") as content:
@@ -71,9 +88,13 @@ class Scoring:
         """Take over what was judged before the result file was broken off; UsageError if it is of another scoring."""
         assert self._results is not None
         kept = self._results.resumed()
-        for row in kept:
-            self.summary.add(verdict_of(row, self._path))
-            self._done.add(row["line"])
+        try:
+            verdicts = [verdict_of(row, self._path) for row in kept]
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"--resume: {self._results.partial} was changed since ({error!r}); leave out --resume") from error
+        for verdict in verdicts:
+            self.summary.add(verdict)
+            self._done.add(verdict.line)
         said = (
             f"{len(kept)} completions were judged before" if kept else f"there is no {self._results.partial.name}, so all rows are judged"
         )

@@ -20,10 +20,10 @@ class Answer(StrEnum):
 
 def answer_of(score: Score) -> Answer:
     """Accepted is a text that earns what a right answer earns: outcome ``ok``, and an accuracy above 0, or a value above 0 if the reward
-    gives no accuracy."""
+    gives no accuracy. A text that the reward masks, since it does not apply, has no verdict."""
     if score.outcome is Outcome.INVALID:
         return Answer.INVALID
-    if not score.outcome.judged:
+    if not score.outcome.judged or not (score.in_statistics or score.in_loss):
         return Answer.FAILED
     earned = score.value if score.accuracy is None else score.accuracy
     return Answer.ACCEPTED if score.outcome is Outcome.OK and earned > 0 else Answer.REFUSED

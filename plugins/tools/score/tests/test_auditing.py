@@ -107,6 +107,13 @@ def test_a_row_that_cannot_be_judged_is_a_finding_where_it_should_be_right(accep
     assert (one.answer, one.finding) == (Answer.INVALID, finding)
 
 
+@pytest.mark.parametrize(("accept", "finding"), [(True, Finding.NO_VERDICT), (False, None), (None, None)])
+def test_a_text_that_is_masked_earns_nothing_and_a_right_one_should(accept: bool | None, finding: Finding | None) -> None:
+    case = replace(HONEST, accept=accept)
+    (one,) = tried(lambda item: Score(value=0.0, in_statistics=False, in_loss=False), Material(cases=(("plugin", case),)))
+    assert (one.answer, one.finding, one.as_json()["value"]) == (Answer.FAILED, finding, None)
+
+
 def test_cases_of_the_plugin_come_first_and_keep_their_verdicts(own_cases: list[Any]) -> None:
     material = material_of(SPEC)
     assert [case for origin, case in material.cases if origin == "plugin"] == own_cases

@@ -53,7 +53,7 @@ def test_a_reward_can_stand_against_itself_with_other_options(tester: RunTester)
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--against", "nobody"], "nobody"),
+        (["--against", "nobody"], "--against: there is no reward 'nobody'"),
         (["--against", "fake", "--against-option", "correct=much"], "--against-option correct=much"),
         (["--against-option", "correct=1"], "name that reward"),
     ],

@@ -144,3 +144,22 @@ def test_ctrl_c_keeps_what_was_judged(tester: RunTester, monkeypatch: pytest.Mon
     assert lines == sorted(set(lines) - {3})
     assert lines[-1] > 3
     assert done.written == (Path("o.jsonl.partial"), Path("o.jsonl.partial.json"))
+
+
+def test_a_file_without_a_name_is_refused(tester: RunTester) -> None:
+    tester.run("score", "", "--reward", "fake").assert_refused("is empty", "samples.jsonl")
+    tester.run("audit", "--data", "", "--reward", "fake").assert_refused("is empty", "samples.jsonl")
+
+
+def test_a_function_that_applies_to_nothing_judges_nothing(tester: RunTester) -> None:
+    tester.write(
+        "mine.py", "def fn(prompts, completions, **columns):\n    return [None if c[-1]['content'] == 'a' else 1.0 for c in completions]\n"
+    )
+    tester.write_jsonl("two.jsonl", [{**ROW, "completion": "a"}, {**ROW, "completion": "b"}])
+    argv = ("two.jsonl", "--reward", "trl_function", "--option", f"function={tester.folder}/mine.py:fn")
+    done = tester.run("score", *argv, "--out", "o.jsonl").assert_ok()
+    assert [row["value"] for row in rows(tester, "o.jsonl")] == [None, 1.0]
+    assert "masked: 1, which have no value" in done.stdout
+    none = tester.run("score", *argv, "--limit", "1")
+    assert none.exit_code == 1
+    assert "the function does not apply" in none.stderr

@@ -72,3 +72,13 @@ def test_score_shows_the_figures_of_groups(tester: RunTester) -> None:
     shown = tester.run("score", "groups.jsonl", "--reward", "fake", "--workers", "1").assert_ok().stdout
     assert "8 judged completions of 2 prompts" in shown
     assert next(line.split() for line in shown.splitlines() if line.startswith("pass@4"))[1] == "0.500"
+
+
+def test_there_is_no_majority_where_no_answer_is_known() -> None:
+    figures = GroupFigures()
+    for place in range(4):
+        figures.add(verdict(1, 1.0, place=place))
+    found = figures.as_json()
+    assert found is not None
+    assert found["pass@4"]["mean"] == 1.0
+    assert not any(name.startswith("maj") for name in found)

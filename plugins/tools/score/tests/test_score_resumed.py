@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from rlcore_plugin_score.scorer import Scorer
 
 from rlcore.testing import RunTester
 
@@ -33,10 +35,6 @@ def broken_off(tester: RunTester, content: bytes) -> None:
     """What a command leaves that was killed: these rows, and what says what is judged by what."""
     tester.write("slow.py", "")
     whole = tester.folder / "o.jsonl"
-    from unittest import mock
-
-    from rlcore_plugin_score.scorer import Scorer
-
     with mock.patch.object(Scorer, "run", side_effect=KeyboardInterrupt):
         assert tester.run(*ARGV).exit_code == 130
     assert not whole.exists()
@@ -85,10 +83,6 @@ def test_rows_that_were_judged_reach_no_reward(tester: RunTester) -> None:
     tester.write("mine.py", "def score(item):\n    open('judged', 'a').write(item.text)\n    return float(item.text == 'a')\n")
     argv = (*ARGV[:3], "./mine.py:score", *ARGV[4:])
     whole = (tester.folder / "whole.jsonl").read_bytes().splitlines(keepends=True)
-    from unittest import mock
-
-    from rlcore_plugin_score.scorer import Scorer
-
     with mock.patch.object(Scorer, "run", side_effect=KeyboardInterrupt):
         assert tester.run(*argv).exit_code == 130
     (tester.folder / "o.jsonl.partial").write_bytes(b"".join(whole[:6]))
@@ -102,6 +96,8 @@ def test_rows_that_were_judged_reach_no_reward(tester: RunTester) -> None:
         ({"argv": ("--option", "correct=2")}, "another rewards"),
         ({"file": True}, "another content"),
         ({"about": "nonsense"}, "cannot be read"),
+        ({"about": "[1]"}, "cannot be read"),
+        ({"argv": ("--limit", "3")}, "another limit"),
         ({"argv": ("--columns", '{"gt_answer": "gt_answer"}')}, "another columns"),
     ],
     ids=str,
@@ -129,3 +125,19 @@ def test_resume_needs_a_result_file_and_one_reward(tester: RunTester) -> None:
 def test_the_id_of_a_row_is_echoed(tester: RunTester) -> None:
     ids = [row.get("id") for row in judged(tester, "whole.jsonl")]
     assert ids == ["row-1", "row-2", *["row-3"] * 3, "row-4", "row-5", *["row-6"] * 2, "row-7"]
+
+
+@pytest.mark.parametrize("change", [('"outcome": "ok"', '"outcome": "good"'), ('"outcome"', '"x"')], ids=str)
+def test_a_partial_file_that_somebody_changed_is_refused(tester: RunTester, change: tuple[str, str]) -> None:
+    broken_off(tester, (tester.folder / "whole.jsonl").read_text().replace(*change).encode())
+    tester.run(*ARGV, "--resume").assert_refused("--resume", "was changed", "leave out --resume")
+
+
+def test_a_function_that_an_option_names_must_be_the_same(tester: RunTester) -> None:
+    tester.write("mine.py", "def fn(completions, **columns):\n    return [1.0] * len(completions)\n")
+    argv = (*ARGV[:3], "trl_function", "--option", f"function={tester.folder}/mine.py:fn", *ARGV[4:])
+    with mock.patch.object(Scorer, "run", side_effect=KeyboardInterrupt):
+        assert tester.run(*argv).exit_code == 130
+    (tester.folder / "o.jsonl.partial").write_bytes((tester.folder / "whole.jsonl").read_bytes())
+    tester.write("mine.py", "def fn(completions, **columns):\n    return [0.0] * len(completions)\n")
+    tester.run(*argv, "--resume").assert_refused("another files", "leave out --resume")

@@ -19,11 +19,18 @@ class Limits(BaseModel):
     cpu: float = 1.0
     label: str = ""
 
+    @model_validator(mode="after")
+    def rule(self):
+        if self.cpu < 0:
+            raise ValueError("cpu must not be negative")
+        return self
+
 class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     scale: float = 1.0
     exact: bool = False
     limits: Limits = Limits()
+    columns: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def rule(self):
@@ -63,7 +70,7 @@ def chosen(name: str, *options: str) -> RewardChoice:
 def test_options_are_read_as_the_plugins_model_says(name: str) -> None:
     (entry,) = chosen(name, "scale=2", "exact=yes", "limits.cpu=0.5", "limits.label=7up").entries
     assert entry.options is not None
-    assert entry.options.model_dump() == {"scale": 2.0, "exact": True, "limits": {"cpu": 0.5, "label": "7up"}}
+    assert entry.options.model_dump() == {"scale": 2.0, "exact": True, "limits": {"cpu": 0.5, "label": "7up"}, "columns": ()}
     assert entry.payload is not None
 
 
@@ -170,3 +177,14 @@ def test_a_run_file_brings_policies_and_budgets(name: str, tmp_path: Path) -> No
     (entry,) = choose_rewards(None, Registry.discover([]), config=file).entries
     assert (entry.action(Outcome.ERROR), entry.action(Outcome.WRONG), entry.action(Outcome.INFRA)) == ("stop", "train", "mask")
     assert entry.budget == {Outcome.INFRA: 0.25}
+
+
+def test_a_rule_that_a_table_breaks_is_said(name: str) -> None:
+    for typed in ('limits={"cpu": -1}', "limits.cpu=-1"):
+        with pytest.raises(RlcoreError, match=r"limits.*cpu must not be negative"):
+            chosen(name, typed)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [('["a", "b"]', ["a", "b"]), ("a", ["a"]), ("[]", []), ("[a", ["[a"])])
+def test_a_list_may_be_typed_as_a_file_has_it(name: str, typed: str, meant: list[str]) -> None:
+    assert chosen(name, f"columns={typed}").as_json()["rewards"][0]["options"]["columns"] == meant

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from rlcore_plugin_score.items import TextVerdict
+from rlcore_plugin_score.items import TextVerdict, verdict_of
 from rlcore_plugin_score.score_summary import ScoreSummary
+from rlcore_plugin_score.verdict_kinds import Answer, answer_of
 
 from rlcore.api import Outcome, Score
 
@@ -57,3 +58,17 @@ def test_nothing_judged_has_no_figures_and_is_still_json() -> None:
 def test_the_clock_stops() -> None:
     made = summary()
     assert made.seconds == made.seconds
+
+
+def test_a_verdict_that_is_masked_is_no_value_of_zero() -> None:
+    masked = Score(value=0.0, accuracy=0.0, reason="the function does not apply", in_statistics=False, in_loss=False)
+    made = ScoreSummary(workers=1)
+    made.add(verdict(1, masked, 0.1))
+    assert (made.judged, made.all_failed, made.as_json()["mean_value"]) == (0, True, None)
+    made.add(verdict(2, Score(value=3.0, accuracy=1.0), 0.1))
+    figures = made.as_json()
+    assert (figures["judged"], figures["masked"], figures["mean_value"], figures["accuracy"]) == (1, 1, 3.0, 1.0)
+    row = verdict(1, masked, 0.1).as_row()
+    assert row["value"] is None
+    assert not verdict_of(row, "f").counts
+    assert answer_of(masked) is Answer.FAILED
