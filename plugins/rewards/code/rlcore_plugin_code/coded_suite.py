@@ -3,6 +3,9 @@
 Program and tests never meet in one process. The tests run in a sandbox of their own, where every use of the program is written down
 (``inside.stand_ins``); the program runs in another, which gets these calls and no more; its answers, plain values, go to the tests in the
 next round. The last round, in which every call has its answer, decides. So the program's process never holds what is expected.
+
+An answer that the tests have gone on from stands: a program that answers the same call otherwise in a later round would get to try again,
+for the calls of that round tell it which answers were wrong.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ class _Coded(Suite):
                 if died and len(calls) > len(asked) and settled(calls[len(asked)], [answer for _, answer in asked]) == deadly:
                     return _verdict(report, died)
                 answers, died = self._program_run(program, calls, runs)
+                answers[: report["known"]] = [answer for _, answer in asked[: report["known"]]]
                 asked = [[call, answer] for call, answer in zip(calls, answers, strict=False)]
                 deadly = settled(calls[len(asked)], answers) if len(asked) < len(calls) else None
         except RecursionError:

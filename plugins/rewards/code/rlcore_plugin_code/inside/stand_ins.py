@@ -34,6 +34,7 @@ class Questions:
         self._asked = [settled(call, self._answers) for call, _ in asked]
         self._held: dict[int, Held] = {}
         self.calls: list[Any] = []
+        self.known = 0
         self.unknown = 0
         self.uses = 0
 
@@ -53,6 +54,7 @@ class Questions:
             if self.unknown > _MOST_GUESSES:
                 raise Enough
             return Unknown(self, number)
+        self.known += 1
         answer = self._answers[number]
         if "raised" in answer:
             raise _raised(*answer["raised"])

@@ -2,8 +2,8 @@
 
 Files of the working folder: ``tests.json`` (``setup``: code that runs first; ``asserts``: statements, each a test; or ``file``: a test
 file; ``check``: the function of the file that takes the program's ``entry``; ``module``: what the file imports the program as; ``names``
-of the program that hide Python's own), ``asked.json`` (calls and their answers). Writes one JSON object: the calls of this run, whether
-all were answered, and what became of each test.
+of the program that hide Python's own), ``asked.json`` (calls and their answers). Writes one JSON object: the calls of this run, how many
+of the first were answered, whether all were, and what became of each test.
 """
 
 import ast
@@ -140,7 +140,13 @@ def judge() -> None:
         run.run()
         questions = run.questions
         json.dump(
-            {"calls": questions.calls, "complete": not questions.unknown, "units": run.units, "unusable": run.unusable},
+            {
+                "calls": questions.calls,
+                "known": questions.known,
+                "complete": not questions.unknown,
+                "units": run.units,
+                "unusable": run.unusable,
+            },
             channel,
         )
     os._exit(0)
