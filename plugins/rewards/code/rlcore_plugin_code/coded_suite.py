@@ -33,7 +33,7 @@ class _Coded(Suite):
 
     def __init__(self, tests: Mapping[str, Any], before: str = "") -> None:
         text = json.dumps(tests)
-        self._files = {"tests.json": json.dumps({**tests, "random": "random" in text}).encode()}
+        self._files = {"tests.json": json.dumps({**tests, "random": "random" in text, "numpy": "numpy" in text}).encode()}
         if "numpy" in text:  # a sandbox that has it imported already looks for it in Python files
             self._files["imports.py"] = b"import numpy\n"
         self._before = before.encode("utf-8", "surrogatepass")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
+from rlcore_plugin_code.inside.stand_in_numpy import nothing_is_near_something
 from rlcore_plugin_code.inside.stand_in_pytest import Skipped, install, units_of
 from rlcore_plugin_code.inside.stand_ins import Enough, Questions, Unusable
 
@@ -132,6 +133,8 @@ def judge() -> None:
         with open("asked.json", encoding="ascii") as file:  # noqa: PTH123
             asked = json.load(file)
         install()
+        if tests.get("numpy"):
+            nothing_is_near_something()
         run = _Run(tests, asked)
         name = tests.get("module", "solution")
         sys.modules[name] = _Module(name, run.questions)
