@@ -34,8 +34,8 @@ class _Coded(Suite):
     def __init__(self, tests: Mapping[str, Any], before: str = "") -> None:
         text = json.dumps(tests)
         self._files = {"tests.json": json.dumps({**tests, "random": "random" in text, "numpy": "numpy" in text}).encode()}
-        if "numpy" in text:  # a sandbox that has it imported already looks for it in Python files
-            self._files["imports.py"] = b"import numpy\n"
+        # A sandbox that has NumPy imported already looks for it in Python files; the program's side takes this one for a sign.
+        self._imports = {"imports.py": b"import numpy\n"} if "numpy" in text else {}
         self._before = before.encode("utf-8", "surrogatepass")
 
     def judge(self, program: Program, runs: Runs) -> CodeVerdict:
@@ -61,7 +61,7 @@ class _Coded(Suite):
         return _verdict(report, f"limit: the tests still had new calls after {_MOST_ROUNDS} rounds")
 
     def _tests_run(self, asked: list[Any], runs: Runs) -> dict[str, Any]:
-        files = {**self._files, "asked.json": json.dumps(asked).encode(), **texts.test_side()}
+        files = {**self._files, **self._imports, "asked.json": json.dumps(asked).encode(), **texts.test_side()}
         ran = runs.run(source=texts.LOADER, files=files, output_bytes=_REPORT_BYTES)
         try:
             report = json.loads(ran.stdout)
@@ -81,7 +81,7 @@ class _Coded(Suite):
     def _program_run(self, program: Program, calls: list[Any], runs: Runs) -> tuple[list[dict[str, Any]], str]:
         """(answers, how the program ended if there are fewer of them than calls)."""
         asked = json.dumps(calls).encode()
-        files = {"solution.py": program.text, "before.py": self._before, "calls.json": asked, **texts.program_side()}
+        files = {"solution.py": program.text, "before.py": self._before, "calls.json": asked, **self._imports, **texts.program_side()}
         ran = runs.run(source=texts.LOADER, files=files, output_bytes=max(4 * len(asked), _ANSWER_BYTES))
         answers = answers_of(ran)[: len(calls)]
         if len(answers) == len(calls):

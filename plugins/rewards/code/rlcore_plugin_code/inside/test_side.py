@@ -18,6 +18,7 @@ from typing import Any
 from rlcore_plugin_code.inside.stand_in_numpy import nothing_is_near_something
 from rlcore_plugin_code.inside.stand_in_pytest import Skipped, install, units_of
 from rlcore_plugin_code.inside.stand_ins import Enough, Questions, Unusable
+from rlcore_plugin_code.inside.wire import keep_arrays
 
 __all__ = ["judge"]
 
@@ -135,6 +136,7 @@ def judge() -> None:
         install()
         if tests.get("numpy"):
             nothing_is_near_something()
+            keep_arrays(of_nothing=False)
         run = _Run(tests, asked)
         name = tests.get("module", "solution")
         sys.modules[name] = _Module(name, run.questions)
