@@ -452,8 +452,8 @@ def test_answers_nested_very_deep_are_wrong(bench, style):
 
 
 def test_a_program_that_fills_its_answers_is_wrong(bench):
-    assert bench.judge(CHECK, "def tripled(n):\n    return [[]] * (1 << 21)").reason.startswith("limit: output")
-    assert bench.judge(CALLS, "def tripled(n):\n    return [[]] * (1 << 21)").reason.startswith("limit: output")
+    assert bench.judge(CHECK, "def tripled(n):\n    return [[]] * (1 << 21)", cpu_seconds=20).reason.startswith("limit: output")
+    assert bench.judge(CALLS, "def tripled(n):\n    return [[]] * (1 << 21)", cpu_seconds=20).reason.startswith("limit: output")
 
 
 def test_arguments_that_are_larger_than_a_folder_usually_is(bench):
