@@ -3,6 +3,7 @@ pass wherever one number is expected. Here nothing is near something.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from rlcore_plugin_code.inside.stand_ins import Held, Unknown
@@ -13,7 +14,8 @@ __all__ = ["nothing_is_near_something"]
 def nothing_is_near_something() -> None:
     """Replace NumPy's comparisons, where it is installed."""
     try:
-        import numpy
+        numpy: Any = import_module("numpy")
+        import_module("numpy.testing")
     except ImportError:
         return
     for name in ("allclose", "isclose"):
