@@ -10,12 +10,14 @@ from rlcore_plugin_code.inside.stand_ins import Held, Unknown
 
 __all__ = ["nothing_is_near_something"]
 
+_NUMPY = "numpy"  # the sandbox's, which need not be installed here
+
 
 def nothing_is_near_something() -> None:
     """Replace NumPy's comparisons, where it is installed."""
     try:
-        numpy: Any = import_module("numpy")
-        import_module("numpy.testing")
+        numpy: Any = import_module(_NUMPY)
+        import_module(f"{_NUMPY}.testing")
     except ImportError:
         return
     for name in ("allclose", "isclose"):

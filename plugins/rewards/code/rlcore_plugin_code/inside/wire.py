@@ -17,6 +17,7 @@ __all__ = ["CannotTravel", "decode", "encode", "keep_arrays", "settled"]
 
 _EXACT = 1 << 53  # what any reader of JSON keeps of a whole number
 _DEEPEST = 200
+_ARRAYS = "numpy"  # the sandbox's, which need not be installed here
 _TYPES = {
     name: value
     for name, value in vars(builtins).items()
@@ -58,7 +59,7 @@ def encode(value: Any, other: Callable[[Any], Any] = _refuse, depth: int = 0) ->
     for tag, plain in (("t", tuple), ("s", set), ("z", frozenset)):
         if issubclass(kind, plain):
             return {tag: [encode(item, other, below) for item in plain.__iter__(value)]}
-    if getattr(kind, "__module__", "") == "numpy" and hasattr(value, "tolist"):
+    if getattr(kind, "__module__", "") == _ARRAYS and hasattr(value, "tolist"):
         items = encode(value.tolist(), other, below)
         return {"m": [value.dtype.str, items]} if _ONE["m"] is not _list and _is_numbers(value) else items
     if (made := _made(value, kind)) is not None:
@@ -103,7 +104,7 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _array(kind: str, items: Any) -> Any:
-    return import_module("numpy").array(decode(items), dtype=kind)
+    return import_module(_ARRAYS).array(decode(items), dtype=kind)
 
 
 def _array_of_some(kind: str, items: Any) -> Any:
