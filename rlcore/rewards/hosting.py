@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
@@ -30,6 +30,7 @@ __all__ = ["BEAT_SECONDS", "Host", "Pace"]
 BEAT_SECONDS = 0.25
 _GRACE = 1.0  # for a cancelled call to end; one that ignores it stays behind, and the process is replaced
 _LONGEST_BACKOFF = 60.0
+_T = TypeVar("_T")
 _ITEM: contextvars.ContextVar[int | None] = contextvars.ContextVar("rlcore_item", default=None)
 
 
@@ -52,7 +53,7 @@ class Host:
             signal.signal(signal.SIGINT, lambda *_: None)
         with asyncio.Runner() as runner:
             loop = runner.get_loop()
-            serving = loop.create_task(self._serve())
+            serving = _KeptTask(self._serve(), None, loop=loop)
             serving.add_done_callback(lambda _: loop.stop())
             while not serving.done():
                 with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a callback; that of a call is its own
@@ -64,7 +65,7 @@ class Host:
         loop.set_task_factory(self._task)
         me = os.getpid()
         reader, self._writer = await asyncio.open_connection(sock=self._channel)
-        beating = asyncio.create_task(self._beat())
+        beating = _KeptTask(self._beat(), None, loop=loop)
         try:
             await self._reward.open_async()
             # asyncio.to_thread would else have a few threads a core, and a cancelled call keeps its own until it returns.
@@ -91,7 +92,7 @@ class Host:
     def _start(self, task_id: int, payload: bytes) -> None:
         context = contextvars.copy_context()
         context.run(_ITEM.set, task_id)
-        task = context.run(asyncio.get_running_loop().create_task, self._one(task_id, payload))
+        task = context.run(self._kept, self._one(task_id, payload), task_id)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -100,6 +101,10 @@ class Host:
         context = more.get("context")
         task_id = context.get(_ITEM) if context is not None else _ITEM.get()
         return asyncio.Task(coroutine if task_id is None else _Watched(coroutine, task_id, self._panel), loop=loop, **more)
+
+    def _kept(self, coroutine: Coroutine[Any, Any, _T], task_id: int) -> asyncio.Task[_T]:
+        """A task of the item's own, which no other item can cancel."""
+        return _KeptTask(_Watched(coroutine, task_id, self._panel), task_id, loop=asyncio.get_running_loop())
 
     async def _beat(self) -> None:
         while True:
@@ -125,7 +130,7 @@ class Host:
         await self._pace.turn()
         started = time.perf_counter()
         attempts = _Attempts(self._reward, self._pace)
-        call = asyncio.get_running_loop().create_task(attempts.score(task.items[0]))
+        call = self._kept(attempts.score(task.items[0]), task.task_id)
         await asyncio.wait({call}, timeout=task.deadline)
         seconds = time.perf_counter() - started
         if not call.done():
@@ -142,6 +147,19 @@ class Host:
             return failed(task.task_id, 1, Outcome.INFRA, reason, seconds, again=attempts.number == 1)
         except BaseException as error:  # CancelledError, which is no Exception, included
             return accident(task.task_id, 1, error, seconds)
+
+
+class _KeptTask(asyncio.Task[_T]):
+    """Of one item, or of none: what another item does cannot cancel it (a call that ends all tasks of the loop, as libraries do that take
+    it for theirs)."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _T], task_id: int | None, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(coroutine, loop=loop)
+        self._task_id = task_id
+
+    def cancel(self, msg: Any = None) -> bool:
+        """As of any task; False from another item."""
+        return _ITEM.get() in (None, self._task_id) and super().cancel(msg)
 
 
 class _Attempts:

@@ -40,6 +40,9 @@ def misbehaving_calls():
             case "exit-later":
                 asyncio.get_running_loop().call_soon(sys.exit, 3)
                 await asyncio.sleep(0.05)
+            case "cancel-all":
+                for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                    task.cancel()
             case "stop":
                 asyncio.get_running_loop().stop()
             case "stop-later":
@@ -133,7 +136,7 @@ def network(folder="", **limits):
                     return Score(value=float(os.getpid()))
                 case ["hang"]:
                     await asyncio.Event().wait()
-                case [("deaf" | "block" | "block-child" | "leave-later" | "stop" | "stop-later") as word, *_]:
+                case [("deaf" | "block" | "block-child" | "leave-later" | "stop" | "stop-later" | "cancel-all") as word, *_]:
                     await misbehave(word)
                 case [word, *_] if word.startswith(("exit-", "interrupt")):
                     await misbehave(word)
@@ -205,6 +208,7 @@ def test_typed_outcomes(text, deadline, outcome, reason, shared):
         ("exit-later", ""),
         ("stop", ""),
         ("stop-later", ""),
+        ("cancel-all", "CancelledError"),
         ("interrupt", ""),
         ("interrupt-raised", "RuntimeError: the reward raised KeyboardInterrupt"),
         ("interrupt-thread", ""),

@@ -3,6 +3,9 @@
 Program and tests never meet in one process. The tests run in a sandbox of their own, where every use of the program is written down
 (``inside.stand_ins``); the program runs in another, which gets these calls and no more; its answers, plain values, go to the tests in the
 next round. The last round, in which every call has its answer, decides. So the program's process never holds what is expected.
+
+An answer that the tests have gone on from stands: a program that answers the same call otherwise in a later round would get to try again,
+for the calls of that round tell it which answers were wrong.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ class _Coded(Suite):
 
     def __init__(self, tests: Mapping[str, Any], before: str = "") -> None:
         text = json.dumps(tests)
-        self._files = {"tests.json": json.dumps({**tests, "random": "random" in text}).encode()}
-        if "numpy" in text:  # a sandbox that has it imported already looks for it in Python files
-            self._files["imports.py"] = b"import numpy\n"
+        self._files = {"tests.json": json.dumps({**tests, "random": "random" in text, "numpy": "numpy" in text}).encode()}
+        # A sandbox that has NumPy imported already looks for it in Python files; the program's side takes this one for a sign.
+        self._imports = {"imports.py": b"import numpy\n"} if "numpy" in text else {}
         self._before = before.encode("utf-8", "surrogatepass")
 
     def judge(self, program: Program, runs: Runs) -> CodeVerdict:
@@ -48,6 +51,7 @@ class _Coded(Suite):
                 if died and len(calls) > len(asked) and settled(calls[len(asked)], [answer for _, answer in asked]) == deadly:
                     return _verdict(report, died)
                 answers, died = self._program_run(program, calls, runs)
+                answers[: report["known"]] = [answer for _, answer in asked[: report["known"]]]
                 asked = [[call, answer] for call, answer in zip(calls, answers, strict=False)]
                 deadly = settled(calls[len(asked)], answers) if len(asked) < len(calls) else None
         except RecursionError:
@@ -57,7 +61,7 @@ class _Coded(Suite):
         return _verdict(report, f"limit: the tests still had new calls after {_MOST_ROUNDS} rounds")
 
     def _tests_run(self, asked: list[Any], runs: Runs) -> dict[str, Any]:
-        files = {**self._files, "asked.json": json.dumps(asked).encode(), **texts.test_side()}
+        files = {**self._files, **self._imports, "asked.json": json.dumps(asked).encode(), **texts.test_side()}
         ran = runs.run(source=texts.LOADER, files=files, output_bytes=_REPORT_BYTES)
         try:
             report = json.loads(ran.stdout)
@@ -77,7 +81,7 @@ class _Coded(Suite):
     def _program_run(self, program: Program, calls: list[Any], runs: Runs) -> tuple[list[dict[str, Any]], str]:
         """(answers, how the program ended if there are fewer of them than calls)."""
         asked = json.dumps(calls).encode()
-        files = {"solution.py": program.text, "before.py": self._before, "calls.json": asked, **texts.program_side()}
+        files = {"solution.py": program.text, "before.py": self._before, "calls.json": asked, **self._imports, **texts.program_side()}
         ran = runs.run(source=texts.LOADER, files=files, output_bytes=max(4 * len(asked), _ANSWER_BYTES))
         answers = answers_of(ran)[: len(calls)]
         if len(answers) == len(calls):

@@ -173,7 +173,8 @@ def raised(answer: Mapping[str, Any]) -> str:
     """The exception that a call ended with, as one line; "" where it gave a value."""
     if "raised" not in answer:
         return ""
-    name, _, text = (*answer["raised"], "", "", "")[:3] if isinstance(answer["raised"], list) else ("exception", "", "")
+    plain, text, names = (*answer["raised"], "", "", "")[:3] if isinstance(answer["raised"], list) else ("exception", "", "")
+    name = names[0] if isinstance(names, list) and names else plain
     line = " ".join(f"{name}: {text}".split())[:120]
     return "".join(sign if sign.isprintable() else " " for sign in line)
 

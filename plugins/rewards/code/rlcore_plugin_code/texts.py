@@ -35,7 +35,7 @@ def program_side() -> Mapping[str, bytes]:
 @functools.cache
 def test_side() -> Mapping[str, bytes]:
     """Files of the process of the tests."""
-    return _joined("judge()", "wire", "stand_ins", "stand_in_pytest", "test_side")
+    return _joined("judge()", "wire", "stand_ins", "stand_in_pytest", "stand_in_numpy", "test_side")
 
 
 def _joined(start: str, *names: str) -> Mapping[str, bytes]:

@@ -19,13 +19,21 @@ def same_value(expected: Any, found: Any, *, absolute: float, relative: float) -
     if isinstance(expected, bool | int | float):
         return _same_number(expected, found, absolute, relative)
     if isinstance(expected, list | tuple):
-        items = found["t"] if isinstance(found, dict) and set(found) == {"t"} else found
+        items = _items(found)
         if not isinstance(items, list) or len(items) != len(expected):
             return False
         return all(same_value(one, two, absolute=absolute, relative=relative) for one, two in zip(expected, items, strict=True))
     if isinstance(expected, dict):
         return _same_table(expected, found, absolute, relative)
     return type(expected) is type(found) and bool(expected == found)  # text and None
+
+
+def _items(tree: Any) -> Any:
+    """Of a tuple, with names or without."""
+    if isinstance(tree, dict) and set(tree) == {"t"}:
+        return tree["t"]
+    named = tree.get("y") if isinstance(tree, dict) and len(tree) == 1 else None
+    return named[-1] if isinstance(named, list) and named else tree
 
 
 def _number(tree: Any) -> int | float | None:

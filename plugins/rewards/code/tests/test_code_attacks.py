@@ -158,3 +158,30 @@ def test_nothing_that_is_expected_enters_the_program_s_jobs(bench, style, monkey
         assert b"42" not in data
         assert b"15" not in data
     assert all(b"marked" not in b"".join(job.files.values()) for job in jobs if "tests.json" in job.files)
+
+
+RETRIES = """
+import json
+calls = [call for call in json.load(open("calls.json")) if call["do"] == "call"]
+tried = max((call["args"][0] for call in calls if call["args"] and isinstance(call["args"][0], int)), default=0)
+was_wrong = tried == 0 or not any(call["args"][1:] == [2] for call in calls)
+def make():
+    return tried + was_wrong
+def f(handle, n):
+    return tried if n == 1 else 7
+"""
+HANDLES = """
+from solution import f, make
+def test_one():
+    handle = make()
+    assert f(handle, 1) == 12
+    assert f(handle, 2) == 7
+def test_two():
+    assert make() is not None
+"""
+
+
+def test_no_program_tries_again_until_the_calls_say_that_it_is_right(bench):
+    assert bench.judge({"test_file": HANDLES}, RETRIES).outcome is Outcome.WRONG
+    honest = "def make():\n    return 5\ndef f(handle, n):\n    return 12 if n == 1 else 7"
+    assert bench.judge({"test_file": HANDLES}, honest).outcome is Outcome.OK

@@ -140,6 +140,87 @@ RIGHT_CODE = {
             "    return node.n + node.more + total(node.left) if node else 0"
         ),
     ),
+    "how objects show and compare": (
+        coded("assert repr(P(1)) == f'{P(1)!r}' == 'P(1)' and P(1) <= P(1) and P(2) >= P(1) and len({P(1), P(1), P(2)}) == 2"),
+        (
+            "class P:\n"
+            "    def __init__(s, n): s.n = n\n"
+            "    def __repr__(s): return f'P({s.n})'\n"
+            "    def __eq__(s, o): return s.n == o.n\n"
+            "    def __le__(s, o): return s.n <= o.n\n"
+            "    def __ge__(s, o): return s.n >= o.n\n"
+            "    def __hash__(s): return s.n"
+        ),
+    ),
+    "classes of objects": (
+        coded("assert isinstance(P(), P) and isinstance(Q(), P) and not isinstance(P(), Q) and not isinstance(3, P)"),
+        "class P: pass\nclass Q(P): pass",
+    ),
+    "numbers of its own": (
+        coded("assert float(P(2)) == 2.5 and int(P(2)) == 2 and (-P(2)).n == -2 and abs(P(-2)).n == 2"),
+        (
+            "class P:\n"
+            "    def __init__(s, n): s.n = n\n"
+            "    def __float__(s): return s.n + 0.5\n"
+            "    def __int__(s): return s.n\n"
+            "    def __neg__(s): return P(-s.n)\n"
+            "    def __abs__(s): return P(abs(s.n))"
+        ),
+    ),
+    "with": (
+        coded("with P() as p:\n    assert p.n == 1\nassert p.n == 0"),
+        "class P:\n    n = 0\n    def __enter__(s):\n        s.n = 1\n        return s\n    def __exit__(s, *_): s.n = 0",
+    ),
+    "its own errors": (
+        coded(
+            "try:\n    f(3)\nexcept Special as error:\n    assert error.code == 3 and error.args == (3,) and str(error) == 'no 3'",
+            "import unittest\nwith unittest.TestCase().assertRaises(General):\n    f(4)",
+            "assert issubclass(Special, General) and issubclass(General, ValueError)",
+            names=["f"],
+        ),
+        (
+            "class General(ValueError): pass\n"
+            "class Special(General):\n"
+            "    def __init__(s, code):\n"
+            "        super().__init__(code)\n"
+            "        s.code = code\n"
+            "    def __str__(s): return f'no {s.code}'\n"
+            "def f(n): raise Special(n)"
+        ),
+    ),
+    "Python's own errors": (
+        coded("try:\n    f()\nexcept KeyError as error:\n    assert error.args == ('x',)\nelse:\n    assert False"),
+        "def f():\n    return {}['x']",
+    ),
+    "generators without end": (
+        coded(
+            "from itertools import islice\nassert list(islice(f(), 2000)) == list(range(2000))",
+            "for n in f():\n    if n > 2: break\nassert n == 3",
+        ),
+        "def f():\n    n = 0\n    while True:\n        yield n\n        n += 1",
+    ),
+    "more items than are read at once": (
+        coded("assert list(f(2500)) == list(range(2500))"),
+        "from collections import deque\ndef f(n):\n    return deque(range(n))",
+    ),
+    "a named tuple": (
+        coded("p = P(1, 2)\nassert p.x == 1 and p[1] == 2 and p == (1, 2)"),
+        "from collections import namedtuple\nP = namedtuple('P', 'x y')",
+    ),
+    "values of the library": (
+        coded(
+            "import datetime as d, decimal, fractions\n"
+            "assert f(d.date(2020, 1, 31), d.timedelta(1)) == d.date(2020, 2, 1)\n"
+            "assert f(fractions.Fraction(1, 2), 1) == fractions.Fraction(3, 2)\n"
+            "assert f(decimal.Decimal('0.10'), decimal.Decimal(1)) == decimal.Decimal('1.1')\n"
+            "assert f(d.datetime(2020, 1, 1, 5, tzinfo=d.UTC), d.timedelta(0, 1)).second == 1"
+        ),
+        "def f(a, b):\n    return a + b",
+    ),
+    "arrays": (
+        coded("import numpy as np\nassert np.allclose(f(np.array([1.0, 2.0])), [2, 4]) and f(np.ones((2, 3))).shape == (2, 3)"),
+        "def f(a):\n    return a * 2",
+    ),
     "generators": (
         coded("assert list(f(3)) == [0, 1, 2]", "g = f(2)\nassert next(g) == 0 and next(g) == 1"),
         "def f(n):\n    yield from range(n)",
@@ -183,7 +264,8 @@ def test_code_that_is_right(bench, name):
 @pytest.mark.parametrize("name", RIGHT_CODE)
 def test_code_judges_another_program_wrong(bench, name):
     score = bench.judge(
-        RIGHT_CODE[name][0], "def f(*_, **__):\n    return 7\ndone = undone = put = even = half = sum = tripled = P = Node = total = f"
+        RIGHT_CODE[name][0],
+        "def f(*_, **__):\n    return 7\ndone = undone = put = even = half = sum = tripled = P = Q = Node = total = General = Special = f",
     )
     assert score.outcome is Outcome.WRONG, score.reason
 
@@ -370,8 +452,8 @@ def test_answers_nested_very_deep_are_wrong(bench, style):
 
 
 def test_a_program_that_fills_its_answers_is_wrong(bench):
-    assert bench.judge(CHECK, "def tripled(n):\n    return [[]] * (1 << 21)").reason.startswith("limit: output")
-    assert bench.judge(CALLS, "def tripled(n):\n    return [[]] * (1 << 21)").reason.startswith("limit: output")
+    assert bench.judge(CHECK, "def tripled(n):\n    return [[]] * (1 << 21)", cpu_seconds=20).reason.startswith("limit: output")
+    assert bench.judge(CALLS, "def tripled(n):\n    return [[]] * (1 << 21)", cpu_seconds=20).reason.startswith("limit: output")
 
 
 def test_arguments_that_are_larger_than_a_folder_usually_is(bench):
@@ -387,3 +469,8 @@ def test_a_sandbox_with_another_python_gets_the_text(bench, monkeypatch):
     for tests in STYLES.values():
         assert bench.judge(tests, RIGHT).outcome is Outcome.OK
         assert bench.judge(tests, WRONG).outcome is Outcome.WRONG
+
+
+def test_an_object_of_the_program_swallows_no_assertion(bench):
+    program = "class P:\n    n = 0\n    def __enter__(s): return s\n    def __exit__(s, *_): return True"
+    assert bench.judge(coded("with P() as p:\n    assert p.n == 1"), program).outcome is Outcome.WRONG

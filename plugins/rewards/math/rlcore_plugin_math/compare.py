@@ -19,6 +19,7 @@ from functools import lru_cache
 from rlcore_plugin_math import symbolic
 from rlcore_plugin_math.guards import LimitExceeded, check_size
 from rlcore_plugin_math.kinds import Comparer, Equality
+from rlcore_plugin_math.letters import told_apart
 from rlcore_plugin_math.limits import time_limit
 from rlcore_plugin_math.normal import compact, fold, foreign_digits, normal
 from rlcore_plugin_math.phrases import meant
@@ -76,7 +77,9 @@ def compare(gold: str, answer: str, *, seconds: float, strict: bool = False, tol
     with time_limit(seconds):
         answer = _checked(expected, answer)
         as_sequence = _sequences(expected, answer)
-        return _of(as_sequence) if as_sequence is not None else _comparer(strict, tolerance).compare(expected.spelled, answer)
+        if as_sequence is not None:
+            return _of(as_sequence)
+        return _comparer(strict, tolerance).compare(*told_apart(expected.spelled, answer))
 
 
 def _checked(gold: _Gold, answer: str) -> str:

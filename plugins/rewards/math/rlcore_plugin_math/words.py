@@ -20,6 +20,7 @@ _TWO_LETTERS_TEXT = (
 _TWO_LETTERS = frozenset(_TWO_LETTERS_TEXT.split())
 """Words and units; any other two small letters are a product."""
 _SHORT = 3
+_UNKNOWNS = re.compile(r"[({]?[A-Za-z](?: ?[-,] ?[A-Za-z])+[)}]?")
 _STOP = frozenset(["or", "and", "not", "is", "the", "cm", "mm", "km", "kg"])
 
 
@@ -29,7 +30,7 @@ def is_words(text: str) -> bool:
     letters = re.sub(r"[{}()\s,.'\"!?-]", "", bare)
     if not letters.isalpha():
         return False
-    if set(letters) <= _VARIABLES:
+    if set(letters) <= _VARIABLES or _UNKNOWNS.fullmatch(text):
         return False
     if len(letters) == 2 and letters == text.replace(" ", "") and letters.islower() and letters not in _TWO_LETTERS:
         return False

@@ -2,17 +2,18 @@
 expected is here, so a program that takes this file over can write nothing but answers of its own.
 
 Files of the working folder: ``names.py``, run first in the same module, whose names are none of the program's; ``before.py``, a beginning
-of the program; ``solution.py``; ``calls.json``, a list of calls (``stand_ins`` says how they read). Standard output is taken for the
-answers, one line of JSON a call; what the program prints goes to standard error.
+of the program; ``solution.py``; ``imports.py``, if the tests use NumPy; ``calls.json``, a list of calls (``stand_ins`` says how they read).
+Standard output is taken for the answers, one line of JSON a call; what the program prints goes to standard error.
 """
 
 import json
 import os
 import sys
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
-from rlcore_plugin_code.inside.wire import decode, encode
+from rlcore_plugin_code.inside.wire import decode, encode, keep_arrays
 
 __all__ = ["serve"]
 
@@ -54,11 +55,12 @@ class _Program:
             return names[name]
         raise NameError(f"the program defines no {name}")
 
-    def hold(self, value: Any) -> dict[str, int]:
+    def hold(self, value: Any) -> dict[str, Any]:
         if id(value) not in self.numbers:
             self.numbers[id(value)] = len(self.held)
             self.held.append(value)
-        return {"o": self.numbers[id(value)]}
+        held = {"o": self.numbers[id(value)]}
+        return held | ({"raises": _kind(value)} if isinstance(value, type) and issubclass(value, BaseException) else {})
 
     def does(self, call: dict[str, Any]) -> tuple[Any, list[Any]]:
         """(result, positional arguments afterwards)."""
@@ -77,10 +79,19 @@ class _Program:
 _OWN = {
     "bool": bool,
     "len": len,
-    "list": list,
+    "list": lambda one, start, size: _items(one, start, size),
     "next": next,
     "str": str,
     "repr": repr,
+    "hash": hash,
+    "int": int,
+    "float": float,
+    "abs": abs,
+    "neg": lambda one: -one,
+    "kind": lambda one, two: isinstance(two, one),
+    "enter": lambda one: one.__enter__(),
+    "exit": lambda one: one.__exit__(None, None, None),
+    "at_most": lambda one, two: bool(one <= two),
     "set": setattr,
     "item": lambda one, key: one[key],
     "put": lambda one, key, value: one.__setitem__(key, value),
@@ -90,6 +101,37 @@ _OWN = {
     "subtract": lambda one, two: one - two,
     "multiply": lambda one, two: one * two,
 }
+
+
+def _items(one: Any, start: int, size: int) -> list[Any]:
+    """So many items from ``start`` on; of what is used up by reading, the next ones."""
+    source = iter(one)
+    start = 0 if source is one else start
+    return list(islice(source, start, start + size))
+
+
+def _kind(kind: type) -> list[Any]:
+    """[names of the program's own classes, the most special first; the class of Python that they are made from]."""
+    names = []
+    for base in kind.__mro__:
+        if base.__module__ == "builtins":
+            return [names, base.__name__]
+        names.append(base.__name__)
+    return [names, "Exception"]
+
+
+def _error(program: _Program, error: BaseException) -> list[Any]:
+    """[class of Python, text, names of the program's own classes, arguments, attributes]."""
+    names, plain = _kind(type(error))
+    text = str(error)[:_LONGEST]
+    try:
+        arguments = [encode(item, program.hold) for item in error.args]
+        attributes = [[name, encode(item, program.hold)] for name, item in vars(error).items() if not name.startswith("_")]
+        if len(json.dumps([arguments, attributes])) <= _LONGEST:
+            return [plain, text, names, arguments, attributes]
+    except BaseException:
+        pass
+    return [plain, text, names, [text], []]
 
 
 def _answer(program: _Program, call: dict[str, Any]) -> dict[str, Any]:
@@ -103,9 +145,7 @@ def _answer(program: _Program, call: dict[str, Any]) -> dict[str, Any]:
     except BaseException as error:
         if len(program.results) <= call["number"]:
             program.results.append(None)
-        kind = type(error)
-        plain = next((base.__name__ for base in kind.__mro__ if base.__module__ == "builtins"), "Exception")
-        return {"raised": [kind.__name__, plain, str(error)[:_LONGEST]]}
+        return {"raised": _error(program, error)}
 
 
 def _refers(tree: Any) -> bool:
@@ -116,6 +156,8 @@ def serve() -> None:
     """Load the program, answer every call, end. An error while it loads ends it as it would end ``python solution.py``."""
     with os.fdopen(os.dup(1), "w", encoding="ascii") as channel:
         os.dup2(2, 1)
+        if os.path.exists("imports.py"):  # noqa: PTH110
+            keep_arrays(of_nothing=True)
         program = _Program()
         for path in ("names.py", "before.py", "solution.py"):
             if os.path.exists(path):  # noqa: PTH110

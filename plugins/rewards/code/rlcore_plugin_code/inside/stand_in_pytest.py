@@ -35,16 +35,12 @@ class _Raises:
         if error is None:
             raise AssertionError("did not raise")
         kinds = self._expected if isinstance(self._expected, tuple) else (self._expected,)
-        if not any(_is_kind(error, kind) for kind in kinds) or (self._match is not None and not re.search(self._match, str(error))):
+        if not any(isinstance(kind, type) and isinstance(error, kind) for kind in kinds) or (
+            self._match is not None and not re.search(self._match, str(error))
+        ):
             return False
         self.value, self.type = error, type(error)
         return True
-
-
-def _is_kind(error: BaseException, kind: Any) -> bool:
-    if isinstance(kind, type):
-        return isinstance(error, kind)
-    return any(base.__name__ == getattr(kind, "__name__", None) for base in type(error).__mro__)  # an exception of the program
 
 
 class _Approx:

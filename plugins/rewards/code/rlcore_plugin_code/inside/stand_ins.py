@@ -15,6 +15,7 @@ from rlcore_plugin_code.inside.wire import CannotTravel, decode, encode, settled
 __all__ = ["Enough", "Held", "Questions", "Unknown", "Unusable"]
 
 _MOST_GUESSES = 5000  # calls of a round that nobody has answered yet
+_FIRST_ITEMS, _MORE_ITEMS = 50, 1000  # of an object of the program, in one call
 _MOST_TRUTHS = 100_000  # a loop may ask for ever whether what is unknown is true
 
 
@@ -33,14 +34,17 @@ class Questions:
         self._answers = [answer for _, answer in asked]
         self._asked = [settled(call, self._answers) for call, _ in asked]
         self._held: dict[int, Held] = {}
+        self._kinds: dict[tuple[type, str], type] = {}
+        self._numbers: dict[type, int] = {}
         self.calls: list[Any] = []
+        self.known = 0
         self.unknown = 0
         self.uses = 0
 
     def ask(self, do: str, of: dict[str, Any], arguments: tuple[Any, ...] = (), **more: Any) -> Any:
         """What the call gives: its value, an ``Unknown``, or the exception that it raised."""
         try:
-            call = {"do": do, "of": of, "args": [encode(item, _reference) for item in arguments]} | more
+            call = {"do": do, "of": of, "args": [encode(item, self._reference) for item in arguments]} | more
         except CannotTravel as problem:
             if self.unknown:
                 raise  # of a guess; the next round knows more
@@ -53,28 +57,53 @@ class Questions:
             if self.unknown > _MOST_GUESSES:
                 raise Enough
             return Unknown(self, number)
+        self.known += 1
         answer = self._answers[number]
         if "raised" in answer:
-            raise _raised(*answer["raised"])
+            raise self._raised(*answer["raised"])
         for place, item in answer.get("changed", ()):
             _change(arguments[place], decode(item, self._object))
         return decode(answer["value"], self._object)
 
     def call(self, of: dict[str, Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The call of a function of the program."""
-        return self.ask("call", of, arguments, keywords={key: encode(item, _reference) for key, item in keywords.items()})
+        return self.ask("call", of, arguments, keywords={key: encode(item, self._reference) for key, item in keywords.items()})
 
     def _object(self, tree: dict[str, Any]) -> Any:
         number = tree["o"]
+        if "raises" in tree:
+            kind = self._kind(*tree["raises"])
+            self._numbers[kind] = number
+            return kind
         return self._held.setdefault(number, Held(self, number))
 
+    def _reference(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Held):
+            return {"o": value._number}
+        if isinstance(value, Unknown) and value._number is not None:
+            return {"k": value._number}
+        if isinstance(value, type) and value in self._numbers:
+            return {"o": self._numbers[value]}
+        raise CannotTravel(f"a value of type {type(value).__name__}")
 
-def _reference(value: Any) -> dict[str, Any]:
-    if isinstance(value, Held):
-        return {"o": value._number}
-    if isinstance(value, Unknown) and value._number is not None:
-        return {"k": value._number}
-    raise CannotTravel(f"a value of type {type(value).__name__}")
+    def _kind(self, names: list[str], plain: str) -> type:
+        """An exception class of the program: one of the tests' own, named and derived as the program's, so that ``except`` knows it."""
+        base: type = decode({"n": plain})
+        for name in reversed(names):
+            base = self._kinds.setdefault((base, name), type(name, (base,), {"__str__": _told}))
+        return base
+
+    def _raised(self, plain: str, text: str, names: list[str], arguments: Any, attributes: Any) -> BaseException:
+        kind = self._kind(names, plain)
+        if issubclass(kind, UnicodeError):
+            return ValueError(text)
+        error: BaseException = kind(*(decode(item, self._object) for item in arguments))
+        error.__dict__.update({key: decode(item, self._object) for key, item in attributes}, _told=text)
+        return error
+
+
+def _told(error: BaseException) -> str:
+    return str(error.__dict__.get("_told", ", ".join(map(str, error.args))))
 
 
 def _change(mine: Any, after: Any) -> None:
@@ -86,13 +115,6 @@ def _change(mine: Any, after: Any) -> None:
     elif isinstance(mine, dict | set):
         mine.clear()
         mine.update(after)
-
-
-def _raised(name: str, plain: str, text: str) -> BaseException:
-    base = decode({"n": plain})
-    if issubclass(base, UnicodeError):
-        base = ValueError
-    return base(text) if name == plain else type(name, (base,), {})(text)
 
 
 class Unknown:
@@ -136,7 +158,7 @@ def _fog(*_: Any, **__: Any) -> Unknown:
     return _FOG
 
 
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains"):
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains", "instancecheck"):
     setattr(Unknown, f"__{_name}__", _agrees)
 for _name in (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow"),
@@ -177,7 +199,16 @@ class Held:
         return self is other or (isinstance(other, Held) and self._own("same", other))
 
     def __hash__(self) -> int:
-        return hash(("Held", self._number))
+        return int(self._own("hash"))
+
+    def __instancecheck__(self, one: object) -> bool:
+        return isinstance(one, Unknown) or (isinstance(one, Held) and bool(self._own("kind", one)))
+
+    def __enter__(self) -> Any:
+        return self._own("enter")
+
+    def __exit__(self, *_: object) -> None:
+        self._own("exit")  # it swallows nothing: an assertion of the tests would be lost with it
 
     def __bool__(self) -> bool:
         return bool(self._own("bool"))
@@ -186,10 +217,17 @@ class Held:
         return self._own("len")  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._own("list"))
+        """Some at a time: there may be no end of them."""
+        start, size = 0, _FIRST_ITEMS
+        while True:
+            items = self._own("list", start, size)
+            yield from items
+            if len(items) != size:
+                return
+            start, size = start + size, _MORE_ITEMS
 
     def __contains__(self, item: Any) -> bool:
-        return item in list(self)
+        return any(item == one for one in self)
 
     def __next__(self) -> Any:
         return self._own("next")
@@ -200,8 +238,26 @@ class Held:
     def __str__(self) -> str:
         return str(self._own("str"))
 
+    def __repr__(self) -> str:
+        return str(self._own("repr"))
+
+    def __int__(self) -> int:
+        return int(self._own("int"))
+
+    def __float__(self) -> float:
+        return float(self._own("float"))
+
+    def __neg__(self) -> Any:
+        return self._own("neg")
+
+    def __abs__(self) -> Any:
+        return self._own("abs")
+
     def __lt__(self, other: Any) -> Any:
         return self._own("less", other) if isinstance(other, Held) else NotImplemented
+
+    def __le__(self, other: Any) -> Any:
+        return self._own("at_most", other) if isinstance(other, Held) else NotImplemented
 
     def __add__(self, other: Any) -> Any:
         return self._own("add", other) if isinstance(other, Held) else NotImplemented

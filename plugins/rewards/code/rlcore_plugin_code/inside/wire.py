@@ -1,18 +1,23 @@
 """Plain values as JSON, with their types: what passes between a program, the tests of a row, and the host.
 
 Exact: ``decode(encode(value)) == value``, of the same type, for None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set,
-frozenset, dict, range, and the plain types themselves. Of a subclass its plain part travels, so no method of a program reaches the other
-side. NumPy's arrays and numbers travel as lists and numbers. Anything else is for ``other`` to say.
+frozenset, dict, range, Fraction, Decimal, date, datetime, time, timedelta, and the plain types themselves. Of a subclass its plain part
+travels, so no method of a program reaches the other side; of a named tuple its names, too. NumPy's numbers travel as numbers, its arrays as
+lists (but see ``keep_arrays``). Anything else is for ``other`` to say.
 """
 
 import builtins
+import sys
+from collections import namedtuple
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-__all__ = ["CannotTravel", "decode", "encode", "settled"]
+__all__ = ["CannotTravel", "decode", "encode", "keep_arrays", "settled"]
 
 _EXACT = 1 << 53  # what any reader of JSON keeps of a whole number
 _DEEPEST = 200
+_ARRAYS = "numpy"  # the sandbox's, which need not be installed here
 _TYPES = {
     name: value
     for name, value in vars(builtins).items()
@@ -22,6 +27,7 @@ _TYPES = {
         or name in ["bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "object", "set", "str", "tuple"]
     )
 } | {"NoneType": type(None)}
+_LIBRARY = {"Fraction": "fractions", "Decimal": "decimal"} | dict.fromkeys(("date", "datetime", "time", "timedelta"), "datetime")
 _NAMES = {value: name for name, value in _TYPES.items()}
 
 
@@ -48,11 +54,16 @@ def encode(value: Any, other: Callable[[Any], Any] = _refuse, depth: int = 0) ->
         return [encode(item, other, below) for item in list.__iter__(value)]
     if issubclass(kind, dict):
         return {"d": [[encode(key, other, below), encode(item, other, below)] for key, item in dict.items(value)]}
+    if issubclass(kind, tuple) and (fields := _fields(kind)):
+        return {"y": [kind.__name__, fields, [encode(item, other, below) for item in tuple.__iter__(value)]]}
     for tag, plain in (("t", tuple), ("s", set), ("z", frozenset)):
         if issubclass(kind, plain):
             return {tag: [encode(item, other, below) for item in plain.__iter__(value)]}
-    if getattr(kind, "__module__", "") == "numpy" and hasattr(value, "tolist"):
-        return encode(value.tolist(), other, below)
+    if getattr(kind, "__module__", "") == _ARRAYS and hasattr(value, "tolist"):
+        items = encode(value.tolist(), other, below)
+        return {"m": [value.dtype.str, items]} if _ONE["m"] is not _list and _is_numbers(value) else items
+    if (made := _made(value, kind)) is not None:
+        return made
     if kind is type and value in _NAMES:
         return {"n": _NAMES[value]}
     return other(value)
@@ -78,6 +89,51 @@ def _simple(value: Any, kind: type) -> Any:
     return None
 
 
+def _fields(kind: type) -> list[str]:
+    """Names of the items of a named tuple; [] of any other."""
+    found = getattr(kind, "_fields", ())
+    return list(found) if type(found) is tuple and found and all(type(name) is str for name in found) else []
+
+
+def _list(_: str, items: Any) -> Any:
+    return decode(items)
+
+
+def _is_numbers(value: Any) -> bool:
+    return type(value).__name__ == "ndarray" and value.ndim > 0 and value.dtype.kind in "biufc"
+
+
+def _array(kind: str, items: Any) -> Any:
+    return import_module(_ARRAYS).array(decode(items), dtype=kind)
+
+
+def _array_of_some(kind: str, items: Any) -> Any:
+    made = _array(kind, items)
+    return made if made.size else decode(items)
+
+
+def keep_arrays(*, of_nothing: bool) -> None:
+    """From here on arrays of NumPy travel as arrays, not as the lists of their items: the tests use NumPy. ``of_nothing``: those without
+    items arrive as arrays, too; to a test every item of such a one is whatever it likes."""
+    _ONE["m"] = _array if of_nothing else _array_of_some
+
+
+def _made(value: Any, kind: type) -> Any:
+    name = getattr(kind, "__name__", "")
+    if name not in _LIBRARY or kind is not getattr(sys.modules.get(_LIBRARY[name]), name, None):
+        return None
+    if name == "timedelta":
+        return {"v": [name, [value.days, value.seconds, value.microseconds]]}
+    return {"v": [name, str(value) if name in ("Fraction", "Decimal") else value.isoformat()]}
+
+
+def _remade(name: str, content: Any) -> Any:
+    kind = getattr(import_module(_LIBRARY[name]), name)
+    if name == "timedelta":
+        return kind(*content)
+    return kind(content) if name in ("Fraction", "Decimal") else kind.fromisoformat(content)
+
+
 def decode(tree: Any, other: Callable[[dict[str, Any]], Any] = _refuse) -> Any:
     """The value that was written; ValueError, TypeError, KeyError or OverflowError where nobody wrote it with ``encode``."""
     if isinstance(tree, list):
@@ -89,6 +145,11 @@ def decode(tree: Any, other: Callable[[dict[str, Any]], Any] = _refuse) -> Any:
     ((tag, content),) = tree.items()
     if tag in _MANY:
         return _MANY[tag](decode(item, other) for item in content)
+    if tag == "m":
+        return _ONE[tag](*content)
+    if tag == "y":
+        name, fields, items = content
+        return namedtuple(name, fields)(*(decode(item, other) for item in items))
     if tag == "d":
         return {decode(key, other): decode(item, other) for key, item in content}
     if tag == "c":
@@ -97,13 +158,15 @@ def decode(tree: Any, other: Callable[[dict[str, Any]], Any] = _refuse) -> Any:
 
 
 _MANY: dict[str, Callable[[Any], Any]] = {"t": tuple, "s": set, "z": frozenset}
-_ONE: dict[str, Callable[[Any], Any]] = {
+_ONE: dict[str, Callable[..., Any]] = {
+    "m": _list,
     "i": lambda text: int(text, 16),
     "f": lambda text: {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[text],
     "b": bytes.fromhex,
     "a": bytearray.fromhex,
     "r": lambda ends: range(*ends),
     "n": _TYPES.__getitem__,
+    "v": lambda made: _remade(*made),
 }
 
 
