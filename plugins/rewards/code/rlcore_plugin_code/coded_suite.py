@@ -24,7 +24,7 @@ from rlcore_plugin_code.suite import BadCases, CodeVerdict, Program, Suite, Unju
 __all__ = ["AssertSuite", "CheckSuite", "FileSuite"]
 
 _MOST_ROUNDS = 200
-_REPORT_BYTES = 64 << 20
+_REPORT_BYTES = 16 << 20  # read in this process as well: a program whose answers come back as arguments could fill it
 _ANSWER_BYTES = 4 << 20  # of all answers of a program; more only if output_mb is more. They are read in this process, and take its memory
 
 
