@@ -109,9 +109,9 @@ def test_a_server_that_is_killed_in_mid_answer_is_replaced_by_the_other_and_join
     engine = connect(killed, whole)
     update_engine(engine, snapshot_of("wide", 1))
     engine.submit(requests(8))
-    engine.poll(0.05)
+    found = {completion.request_id: completion for completion in engine.poll(0.05)}  # a quick server has some by now
     killed.kill()
-    found = answers(engine, 8)
+    found |= answers(engine, 8 - len(found))
     assert {name: completion.token_ids.tolist() for name, completion in found.items()} == expected
     assert all((completion.versions == 1).all() for completion in found.values())
     killed.start()
