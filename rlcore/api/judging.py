@@ -3,6 +3,7 @@
 ``reward_entries(plan)`` has the rewards of a plan, ready to be asked. A child of ``RewardBooks`` owns their worker processes: it makes
 tasks of texts (``check_task``, ``score_tasks``), submits them to its ``pool``, books each ``Result`` in the ``OpenCase`` that it belongs
 to, and mixes the scores as a run does (``mixed``). It is a context; its owner may also call ``close``.
+``WorkerLimits`` says when a worker is replaced.
 
 >>> class Scorer(RewardBooks[OpenCase]):
 ...     def score(self, texts):
@@ -18,10 +19,10 @@ to, and mixes the scores as a run does (``mixed``). It is a context; its owner m
 
 from __future__ import annotations
 
-from rlcore.rewards import RewardEntry, RewardPool
+from rlcore.rewards import RewardEntry, RewardPool, WorkerLimits
 from rlcore.rewards.books import OpenCase, RewardBooks
 from rlcore.rewards.protocol import Task
 from rlcore.rewards.queueing import Result
 from rlcore.rewards.reward_entry import reward_entries
 
-__all__ = ["OpenCase", "Result", "RewardBooks", "RewardEntry", "RewardPool", "Task", "reward_entries"]
+__all__ = ["OpenCase", "Result", "RewardBooks", "RewardEntry", "RewardPool", "Task", "WorkerLimits", "reward_entries"]

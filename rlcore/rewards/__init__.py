@@ -5,7 +5,8 @@
 
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.protocol import WorkerLimits
 from rlcore.rewards.reward_entry import RewardEntry
 from rlcore.rewards.tally import VerdictCounts
 
-__all__ = ["Judge", "RewardEntry", "RewardPool", "VerdictCounts"]
+__all__ = ["Judge", "RewardEntry", "RewardPool", "VerdictCounts", "WorkerLimits"]

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.rewards.pool import MAX_CALL, MAX_GROWTH, MAX_ITEMS, RewardPool
-from rlcore.rewards.protocol import Call, Task
+from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.protocol import USUAL_LIMITS, Call, Task, WorkerLimits
 from rlcore.rewards.reward_entry import RewardEntry
 
 __all__ = ["OpenCase", "RewardBooks", "mix"]
@@ -42,9 +42,7 @@ class RewardBooks(Generic[CaseT]):
 
     :param entries: the rewards, at least one, names distinct.
     :param workers: worker processes.
-    :param max_items: calls after which a worker is replaced.
-    :param max_growth: a worker is also replaced if its memory grew by that many bytes.
-    :param max_call: a call that makes its worker hold so many bytes more ends, twice, as an error; 0: no bound.
+    :param limits: when a worker is replaced.
     :raises PluginError: a reward cannot be built.
     """
 
@@ -53,15 +51,13 @@ class RewardBooks(Generic[CaseT]):
         entries: Sequence[RewardEntry],
         *,
         workers: int,
-        max_items: int = MAX_ITEMS,
-        max_growth: int = MAX_GROWTH,
-        max_call: int = MAX_CALL,
+        limits: WorkerLimits = USUAL_LIMITS,
     ) -> None:
         self.entries = tuple(entries)
         self._index = {entry.name: number for number, entry in enumerate(self.entries)}
         if not self.entries or len(self._index) < len(self.entries):
             raise ValueError(f"a judge needs at least one reward, each under a name of its own, got {[e.name for e in entries]}")
-        self.pool = RewardPool(self.entries, workers=workers, max_items=max_items, max_growth=max_growth, max_call=max_call)
+        self.pool = RewardPool(self.entries, workers=workers, limits=limits)
         self._task_ids = itertools.count()
         self.cases: dict[int, CaseT] = {}
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from rlcore.contracts.types import Outcome
 from rlcore.rewards.process import State, WorkerProcess
-from rlcore.rewards.protocol import Broken, Call, Done, Ready, Task, encode
+from rlcore.rewards.protocol import Broken, Call, Done, Ready, Task, WorkerLimits, encode
 from rlcore.rewards.queueing import QueuedTask, Result, ResultInbox, TaskQueue
 from rlcore.rewards.reward_entry import Traits
 from rlcore.rewards.verdict import failed
@@ -44,8 +44,8 @@ class Dispatcher:
     hosting = False
     _sparing = True
 
-    def __init__(self, setup: bytes, *, workers: int, inbox: ResultInbox, start_seconds: float, max_call: int) -> None:
-        self._max_call = max_call
+    def __init__(self, setup: bytes, *, workers: int, inbox: ResultInbox, start_seconds: float, limits: WorkerLimits) -> None:
+        self._max_call = limits.call
         self._setup, self._target, self._inbox, self._start_seconds = setup, workers, inbox, start_seconds
         self._lock = threading.Lock()
         self._queue = TaskQueue(workers)

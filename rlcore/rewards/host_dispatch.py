@@ -12,7 +12,7 @@ from rlcore.contracts.types import Outcome
 from rlcore.rewards.dispatch import UNASKED, Dispatcher
 from rlcore.rewards.hosting import BEAT_SECONDS
 from rlcore.rewards.process import State, WorkerProcess
-from rlcore.rewards.protocol import Done, encode
+from rlcore.rewards.protocol import Done, WorkerLimits, encode
 from rlcore.rewards.queueing import QueuedTask, ResultInbox
 
 __all__ = ["HostDispatcher"]
@@ -24,8 +24,8 @@ class HostDispatcher(Dispatcher):
     hosting = True
     _sparing = False
 
-    def __init__(self, setup: bytes, *, concurrency: int, inbox: ResultInbox, start_seconds: float, max_call: int) -> None:
-        super().__init__(setup, workers=1, inbox=inbox, start_seconds=start_seconds, max_call=max_call)
+    def __init__(self, setup: bytes, *, concurrency: int, inbox: ResultInbox, start_seconds: float, limits: WorkerLimits) -> None:
+        super().__init__(setup, workers=1, inbox=inbox, start_seconds=start_seconds, limits=limits)
         self._concurrency = concurrency
         self._leaving: WorkerProcess | None = None
         """One that asked to be replaced and still has tasks: it gets no more."""

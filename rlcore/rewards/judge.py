@@ -11,8 +11,7 @@ from typing import Any
 from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError
 from rlcore.contracts.types import Finish, Outcome, Prompt, RewardInput, Rollout, Score
 from rlcore.rewards.books import OpenCase, RewardBooks
-from rlcore.rewards.pool import MAX_CALL, MAX_GROWTH, MAX_ITEMS
-from rlcore.rewards.protocol import Call
+from rlcore.rewards.protocol import USUAL_LIMITS, Call, WorkerLimits
 from rlcore.rewards.queueing import Result
 from rlcore.rewards.reward_entry import RewardEntry
 from rlcore.rewards.tally import Tally, VerdictCounts
@@ -43,9 +42,7 @@ class Judge(RewardBooks[GroupCase]):
     :param entries: the rewards of the run, at least one, names distinct.
     :param workers: worker processes.
     :param error_budget: share of verdicts (timeout, error, infra) among the last 1000 above which ``poll`` raises RewardBudgetError.
-    :param max_items: calls after which a worker is replaced.
-    :param max_growth: a worker is also replaced if its memory grew by that many bytes.
-    :param max_call: a call that makes its worker hold so many bytes more ends, twice, as an error; 0: no bound.
+    :param limits: when a worker is replaced.
     :raises PluginError: a reward cannot be built.
     """
 
@@ -55,11 +52,9 @@ class Judge(RewardBooks[GroupCase]):
         *,
         workers: int,
         error_budget: float = 0.05,
-        max_items: int = MAX_ITEMS,
-        max_growth: int = MAX_GROWTH,
-        max_call: int = MAX_CALL,
+        limits: WorkerLimits = USUAL_LIMITS,
     ) -> None:
-        super().__init__(entries, workers=workers, max_items=max_items, max_growth=max_growth, max_call=max_call)
+        super().__init__(entries, workers=workers, limits=limits)
         self._lock = threading.Lock()
         self._groups: dict[int, GroupCase] = {}
         self._checked: dict[int, Result] = {}

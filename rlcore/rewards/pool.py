@@ -13,15 +13,11 @@ from types import TracebackType
 from rlcore.contracts.errors import PluginError, RunError
 from rlcore.rewards.dispatch import Dispatcher
 from rlcore.rewards.host_dispatch import HostDispatcher
-from rlcore.rewards.protocol import Setup, Task, encode
+from rlcore.rewards.protocol import USUAL_LIMITS, Setup, Task, WorkerLimits, encode
 from rlcore.rewards.queueing import Result, ResultInbox
 from rlcore.rewards.reward_entry import RewardEntry, Traits
 
-__all__ = ["MAX_CALL", "MAX_GROWTH", "MAX_ITEMS", "RewardPool"]
-
-MAX_ITEMS = 10_000
-MAX_GROWTH = 1 << 30
-MAX_CALL = 4 << 30
+__all__ = ["RewardPool"]
 
 
 class RewardPool:
@@ -32,10 +28,7 @@ class RewardPool:
 
     :param entries: the rewards; every worker holds all of them.
     :param workers: number of processes, at least 1.
-    :param max_items: a worker is replaced after that many tasks.
-    :param max_growth: and when its memory grew by that many bytes.
-    :param max_call: a worker is killed in the middle of a call if it holds so many bytes more than when its rewards were open; the call is
-        tried once more, then it is an ``error``. 0: no bound.
+    :param limits: when a worker is replaced.
     :param start_seconds: how long building the rewards may take.
     :raises PluginError: a reward cannot be built.
     """
@@ -45,29 +38,27 @@ class RewardPool:
         entries: Sequence[RewardEntry],
         *,
         workers: int,
-        max_items: int = MAX_ITEMS,
-        max_growth: int = MAX_GROWTH,
-        max_call: int = MAX_CALL,
+        limits: WorkerLimits = USUAL_LIMITS,
         start_seconds: float = 180.0,
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers is {workers}; a reward pool needs at least 1")
-        setup = Setup(recipes=tuple(entry.recipe() for entry in entries), max_items=max_items, max_growth=max_growth)
+        setup = Setup(recipes=tuple(entry.recipe() for entry in entries), limits=limits)
         self._inbox = ResultInbox()
         self._running: list[tuple[Dispatcher, threading.Thread]] = []
         self._finalizer = weakref.finalize(self, _stop, self._running)
-        self._common = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds, max_call=max_call)
+        self._common = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds, limits=limits)
         self._hosts: dict[int, Dispatcher] = {}
         self.traits: tuple[Traits, ...] = self._begun(self._common)
         for place, traits in enumerate(self.traits):
             if traits.concurrency:
-                alone = Setup(recipes=(setup.recipes[place],), max_items=max_items, max_growth=max_growth, hosting=True)
+                alone = Setup(recipes=(setup.recipes[place],), limits=limits, hosting=True)
                 self._hosts[place] = HostDispatcher(
                     encode(alone),
                     concurrency=traits.concurrency,
                     inbox=self._inbox,
                     start_seconds=start_seconds,
-                    max_call=max_call,
+                    limits=limits,
                 )
                 self._begun(self._hosts[place])
         if len(self._hosts) == len(entries):

@@ -19,7 +19,7 @@ from rlcore.contracts.pickling import pickled_by_fields
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
 
-__all__ = ["Broken", "Call", "Done", "FrameReader", "Panel", "Ready", "Setup", "Task", "encode", "end_fork"]
+__all__ = ["USUAL_LIMITS", "Broken", "Call", "Done", "FrameReader", "Panel", "Ready", "Setup", "Task", "WorkerLimits", "encode", "end_fork"]
 
 _LENGTH = struct.Struct("!Q")
 
@@ -33,13 +33,25 @@ class Call(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """When a worker is replaced: between two calls after ``items`` tasks, or once its memory grew by ``growth`` bytes since the start; and
+    in the middle of a call that makes it hold ``call`` bytes more than when its rewards were open (0: no bound). Such a call is tried once
+    more, then it is an ``error``."""
+
+    items: int = 10_000
+    growth: int = 1 << 30
+    call: int = 4 << 30
+
+
+USUAL_LIMITS = WorkerLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """First message to a worker. It retires after ``max_items`` tasks, or once its memory grew by ``max_growth`` bytes since the start.
-    ``hosting``: it serves one asynchronous reward, many calls at once."""
+    """First message to a worker. ``hosting``: it serves one asynchronous reward, many calls at once."""
 
     recipes: tuple[RewardRecipe, ...]
-    max_items: int
-    max_growth: int
+    limits: WorkerLimits
     hosting: bool = False
 
 

@@ -131,12 +131,12 @@ class _Wear:
     """Whether the worker has had its share of calls, or grew too much since now."""
 
     def __init__(self, setup: Setup) -> None:
-        self._most = setup.max_items
+        self._most = setup.limits.items
         try:
             self._statm: int | None = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._statm = None
-        self._ceiling = self._resident() + setup.max_growth
+        self._ceiling = self._resident() + setup.limits.growth
 
     def out(self, count: int) -> bool:
         """True after ``count`` calls where it is time to be replaced."""

@@ -23,7 +23,7 @@ from rlcore.host.blame import blaming, close_part
 from rlcore.host.registry import CORE
 from rlcore.host.sandboxes import sandboxes_in
 from rlcore.host.targets import described
-from rlcore.rewards import Judge
+from rlcore.rewards import Judge, WorkerLimits
 from rlcore.rewards.reward_entry import reward_entries
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, Produced
@@ -59,9 +59,11 @@ def make_judge(plan: Plan) -> Judge:
         reward_entries(plan),
         workers=int(settings.reward_workers),  # the plan has resolved auto
         error_budget=settings.reward_error_budget,
-        max_items=settings.reward_worker_items,
-        max_growth=settings.reward_worker_growth_mb << 20,
-        max_call=settings.reward_call_memory_mb << 20,
+        limits=WorkerLimits(
+            items=settings.reward_worker_items,
+            growth=settings.reward_worker_growth_mb << 20,
+            call=settings.reward_call_memory_mb << 20,
+        ),
     )
 
 

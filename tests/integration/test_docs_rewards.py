@@ -22,7 +22,7 @@ from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.specs import RewardSpec
 from rlcore.host.registry import Registry
 from rlcore.rewards import Judge, RewardEntry, RewardPool
-from rlcore.rewards.pool import MAX_CALL, MAX_GROWTH, MAX_ITEMS
+from rlcore.rewards.protocol import USUAL_LIMITS
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import QUIET
 
@@ -119,7 +119,7 @@ def test_the_page_says_when_workers_are_replaced() -> None:
     settings, said = ScheduleSection(), " ".join(PAGE.split())
     assert f"replaced after {settings.reward_worker_items} calls (`schedule.reward_worker_items`)" in said
     assert f"grew by {settings.reward_worker_growth_mb} MiB (`schedule.reward_worker_growth_mb`)" in said
-    assert (settings.reward_worker_items, settings.reward_worker_growth_mb << 20) == (MAX_ITEMS, MAX_GROWTH)
+    assert (settings.reward_worker_items, settings.reward_worker_growth_mb << 20) == (USUAL_LIMITS.items, USUAL_LIMITS.growth)
     assert f"{settings.reward_call_memory_mb} MiB more (`schedule.reward_call_memory_mb`)" in said
-    assert settings.reward_call_memory_mb << 20 == MAX_CALL
+    assert settings.reward_call_memory_mb << 20 == USUAL_LIMITS.call
     assert f"{inspect.signature(RewardPool).parameters['start_seconds'].default:g} seconds to import and open" in said

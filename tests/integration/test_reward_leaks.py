@@ -15,7 +15,7 @@ import cloudpickle
 import pytest
 
 from rlcore.api import AsyncReward, Finish, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
-from rlcore.rewards import Judge, RewardEntry
+from rlcore.rewards import Judge, RewardEntry, WorkerLimits
 
 pytestmark = pytest.mark.serial  # it measures memory, descriptors and processes over minutes
 
@@ -160,7 +160,7 @@ def test_twenty_thousand_items_leave_nothing_behind() -> None:
 def test_processes_that_live_through_twenty_thousand_items_do_not_grow() -> None:
     before = _children()
     entries = [_entry("plain", _plain()), _entry("network", _network())]
-    with Judge(entries, workers=2, error_budget=0.0, max_items=1_000_000) as judge:
+    with Judge(entries, workers=2, error_budget=0.0, limits=WorkerLimits(items=1_000_000)) as judge:
         _settle_memory(judge, lambda judge, wave: _judge(judge, 200 * wave, 200, accidents=False), before, workers=3)
     assert _children() <= before
 
@@ -186,6 +186,6 @@ def test_workers_that_judge_twenty_thousand_formulas_do_not_grow() -> None:
             judge.submit(key, prompt, _rollouts([rf"so \boxed{{{answer}}}"]))
         return _all_scores(judge)
 
-    with Judge([entry], workers=2, error_budget=0.0, max_items=1_000_000) as judge:
+    with Judge([entry], workers=2, error_budget=0.0, limits=WorkerLimits(items=1_000_000)) as judge:
         _settle_memory(judge, wave, before, workers=2, limit=20.0)  # sympy fills its caches
     assert _children() <= before

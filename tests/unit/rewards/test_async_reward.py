@@ -8,7 +8,7 @@ from kit_rewards import collect, entry, kill, misbehaving, prompt, results, roll
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.rewards import Judge, RewardPool
+from rlcore.rewards import Judge, RewardPool, WorkerLimits
 from rlcore.rewards.hosting import Pace
 from tests.worker_pids import worker_pids
 
@@ -280,7 +280,7 @@ def test_what_ends_the_host_without_a_trace_is_tried_once_more(no_leak):
 
 
 def test_a_host_is_recycled_by_items(no_leak):
-    with RewardPool([entry(network(concurrency=2))], workers=1, max_items=10) as pool:
+    with RewardPool([entry(network(concurrency=2))], workers=1, limits=WorkerLimits(items=10)) as pool:
         pool.submit(task(number, "process") for number in range(40))
         hosts = [result.scores[0].value for result in results(pool, 40)]
     assert 3 <= len(set(hosts)) <= 4

@@ -9,7 +9,7 @@ from kit_rewards import entry, kill, misbehaving, results, task, wait_for
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, Score
-from rlcore.rewards import RewardPool
+from rlcore.rewards import RewardPool, WorkerLimits
 from rlcore.rewards.process import WorkerProcess
 from tests.worker_pids import worker_pids
 
@@ -275,7 +275,7 @@ def filling(asynchronous):
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "asynchronous"])
 def test_a_call_that_fills_the_memory_is_ended_and_those_beside_it_are_judged(asynchronous, no_leak):
     """Far before its deadline; one that takes less keeps its verdict."""
-    with RewardPool([entry(filling(asynchronous))], workers=1, max_call=100 << 20) as pool:
+    with RewardPool([entry(filling(asynchronous))], workers=1, limits=WorkerLimits(call=100 << 20)) as pool:
         workers = worker_pids(pool)
         pool.submit(task(number, text, deadline=100.0) for number, text in enumerate(["a", "400", "60", "b"]))
         found = {result.task.task_id: result.scores[0] for result in results(pool, 4)}
@@ -286,6 +286,6 @@ def test_a_call_that_fills_the_memory_is_ended_and_those_beside_it_are_judged(as
 
 
 def test_memory_is_unbounded_if_the_bound_is_0(no_leak):
-    with RewardPool([entry(filling(False))], workers=1, max_call=0) as pool:
+    with RewardPool([entry(filling(False))], workers=1, limits=WorkerLimits(call=0)) as pool:
         pool.submit([task(0, "150")])
         assert results(pool, 1)[0].scores[0].value == 7.0

@@ -11,7 +11,7 @@ from kit_rewards import children, entry, kill, misbehaving, results, task, wait_
 from rlcore.contracts.errors import PluginError, RunError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.types import Outcome, Score
-from rlcore.rewards import RewardPool
+from rlcore.rewards import RewardPool, WorkerLimits
 from tests.worker_pids import worker_pids
 
 
@@ -213,7 +213,7 @@ def lifecycle(folder):
 
 
 def test_workers_are_recycled_by_items_and_closed(tmp_path, no_leak):
-    with RewardPool([entry(lifecycle(tmp_path))], workers=1, max_items=5) as pool:
+    with RewardPool([entry(lifecycle(tmp_path))], workers=1, limits=WorkerLimits(items=5)) as pool:
         pool.submit(task(number) for number in range(23))
         workers = [result.scores[0].value for result in results(pool, 23)]
     assert [workers.count(pid) for pid in dict.fromkeys(workers)] == [5, 5, 5, 5, 3]
@@ -224,7 +224,7 @@ def test_workers_are_recycled_by_items_and_closed(tmp_path, no_leak):
 
 
 def test_workers_are_recycled_by_memory(tmp_path):
-    with RewardPool([entry(lifecycle(tmp_path))], workers=1, max_growth=50 << 20) as pool:
+    with RewardPool([entry(lifecycle(tmp_path))], workers=1, limits=WorkerLimits(growth=50 << 20)) as pool:
         pool.submit(task(number, "leak") for number in range(9))
         workers = [result.scores[0].value for result in results(pool, 9)]
     assert [workers.count(pid) for pid in dict.fromkeys(workers)] == [3, 3, 3]

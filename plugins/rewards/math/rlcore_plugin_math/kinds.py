@@ -119,6 +119,12 @@ def _points(solutions: tuple[tuple[str, ...], ...], *, ordered: bool) -> Listing
     return Listing("", tuple(f"({','.join(sorted(items) if ordered else items)})" for items in solutions))
 
 
+def _valued(text: str) -> tuple[Fraction | None, Fraction]:
+    """(the real number that a text is, None where it is none; the last place of a decimal, else 0)."""
+    found = quantity(text)
+    return (found.value, found.step) if found else (symbolic.value(text), Fraction(0))
+
+
 def _in_radians(gold: tuple[str, str], answer: tuple[str, str]) -> tuple[str, str] | None:
     """Both (body, unit) in radians where one is in degrees and the other a share of pi; None where not."""
     of_degrees, of_radians = (gold, answer) if gold[1] == "degree" else (answer, gold)
@@ -270,8 +276,7 @@ class Comparer:
     def _about(self, gold: str, decimal: str) -> bool:
         """True where a decimal is the value of the gold answer up to one of its last place."""
         found, named = quantity(decimal), label_first(relation(gold))
-        expected = quantity(gold) or quantity(named.parts[-1] if named else gold)
-        value = expected.value if expected else symbolic.value(named.parts[-1] if named else gold)
+        value, _ = _valued(named.parts[-1] if named else gold)
         return found is not None and value is not None and abs(found.value - value) <= found.step
 
     def _two_relations(self, gold: str, answer: str, of_gold: Relation, of_answer: Relation) -> bool | None:
@@ -427,12 +432,8 @@ class Comparer:
 
     def _near(self, gold: str, answer: str) -> bool:
         """Two real constants within the tolerance."""
-        expected, found = quantity(gold), quantity(answer)
-        value = expected.value if expected else symbolic.value(gold)
-        other = found.value if found else symbolic.value(answer)
-        return (
-            value is not None and other is not None and self.tolerance.near(value, other, step=expected.step if expected else Fraction(0))
-        )
+        (value, step), (other, _) = _valued(gold), _valued(answer)
+        return value is not None and other is not None and self.tolerance.near(value, other, step=step)
 
     def _as_text(self, gold: str, answer: str) -> Equality:
         alike = not self.strict and plain_text(gold) == plain_text(answer)
