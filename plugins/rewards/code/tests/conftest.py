@@ -6,6 +6,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,25 @@ from rlcore_plugin_code.options import CodeOptions
 from rlcore_plugin_code.reward import CodeReward
 
 from rlcore.testing import FakeSandbox
+from tests.levels import LEVELS, need
 
 sys.path.insert(0, str(Path(__file__).parent))  # for kit_styles, whatever pytest's import mode
+from kit_styles import Bench
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    """Judges programs at the best level that there is."""
+    with closing(Bench("auto")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def level_bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Judges programs at each level."""
+    need(request.param)
+    with closing(Bench(request.param)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,17 +1,8 @@
 """Tests that compare with NumPy: an array without items earns nothing."""
 
 import pytest
-from kit_styles import Bench
 
 from rlcore.api import Outcome
-
-
-@pytest.fixture(scope="module")
-def bench():
-    made = Bench("auto")
-    yield made
-    made.close()
-
 
 NEAR = {
     "allclose": "assert numpy.allclose(f(1.5), 0.5)",

@@ -1,10 +1,9 @@
 """Programs that go for the judge where tests call them: none sees what is expected, none passes without the answers."""
 
 import pytest
-from kit_styles import RIGHT, STYLES, WRONG, Bench
+from kit_styles import RIGHT, STYLES, WRONG
 
 from rlcore.api import Outcome
-from tests.levels import LEVELS, need
 
 ALWAYS = """
 class Always(int):
@@ -118,18 +117,10 @@ ATTACKS = {
 }
 
 
-@pytest.fixture(scope="module", params=LEVELS)
-def bench(request):
-    need(request.param)
-    made = Bench(request.param)
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("style", STYLES)
-def test_right_and_wrong(bench, style):
-    assert bench.judge(STYLES[style], RIGHT).outcome is Outcome.OK
-    wrong = bench.judge(STYLES[style], WRONG)
+def test_right_and_wrong(level_bench, style):
+    assert level_bench.judge(STYLES[style], RIGHT).outcome is Outcome.OK
+    wrong = level_bench.judge(STYLES[style], WRONG)
     assert wrong.outcome is Outcome.WRONG
     assert "15" not in wrong.reason
     assert "42" not in wrong.reason
@@ -137,18 +128,18 @@ def test_right_and_wrong(bench, style):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("style", STYLES)
-def test_no_attack_passes_and_none_costs_the_row_its_verdict(bench, style, attack):
-    score = bench.judge(STYLES[style], ATTACKS[attack])
+def test_no_attack_passes_and_none_costs_the_row_its_verdict(level_bench, style, attack):
+    score = level_bench.judge(STYLES[style], ATTACKS[attack])
     assert score.outcome is Outcome.WRONG, (score.outcome, score.reason)
     assert score.value == 0.0
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_nothing_that_is_expected_enters_the_program_s_jobs(bench, style, monkeypatch):
+def test_nothing_that_is_expected_enters_the_program_s_jobs(level_bench, style, monkeypatch):
     jobs = []
-    run = bench.reward._sandbox.run
-    monkeypatch.setattr(bench.reward._sandbox, "run", lambda job: jobs.append(job) or run(job))
-    assert bench.judge(STYLES[style], RIGHT + "  # marked").outcome is Outcome.OK
+    run = level_bench.reward._sandbox.run
+    monkeypatch.setattr(level_bench.reward._sandbox, "run", lambda job: jobs.append(job) or run(job))
+    assert level_bench.judge(STYLES[style], RIGHT + "  # marked").outcome is Outcome.OK
     with_program = [job for job in jobs if "solution.py" in job.files]
     assert with_program
     for job in jobs:
@@ -181,7 +172,7 @@ def test_two():
 """
 
 
-def test_no_program_tries_again_until_the_calls_say_that_it_is_right(bench):
-    assert bench.judge({"test_file": HANDLES}, RETRIES).outcome is Outcome.WRONG
+def test_no_program_tries_again_until_the_calls_say_that_it_is_right(level_bench):
+    assert level_bench.judge({"test_file": HANDLES}, RETRIES).outcome is Outcome.WRONG
     honest = "def make():\n    return 5\ndef f(handle, n):\n    return 12 if n == 1 else 7"
-    assert bench.judge({"test_file": HANDLES}, honest).outcome is Outcome.OK
+    assert level_bench.judge({"test_file": HANDLES}, honest).outcome is Outcome.OK

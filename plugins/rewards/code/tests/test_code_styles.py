@@ -1,18 +1,11 @@
 """Verdicts of every style of tests, in the sandbox of this machine: what honest programs may do, and what is no verdict at all."""
 
 import pytest
-from kit_styles import ASSERTS, CALLS, CHECK, FILE, RIGHT, STYLES, WRONG, Bench
+from kit_styles import ASSERTS, CALLS, CHECK, FILE, RIGHT, STYLES, WRONG
 from rlcore_plugin_code.reward import CodeReward
 from rlcore_plugin_code.styles import STYLES as KNOWN
 
 from rlcore.api import Outcome
-
-
-@pytest.fixture(scope="module")
-def bench():
-    made = Bench("auto")
-    yield made
-    made.close()
 
 
 def calls(inputs, outputs, name="f", **more):
