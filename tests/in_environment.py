@@ -2,7 +2,7 @@
 
     python -m tests.in_environment FOLDER [any argument of pytest]
 
-Warnings of the engine's packages are shown and are no errors.
+Warnings of the engine's packages are shown and are no errors. ``--again`` is that of ``tests.suite``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from tempfile import TemporaryDirectory
 
 from rlcore.contracts.errors import RlcoreError
 from rlcore.host.environments import interpreter, link_own_packages
+from tests.suite import FAILED, once_more
 
 RUNNERS = ("pytest", "pytest-timeout", "iniconfig")
 ROOT = Path(__file__).parents[1]
+AGAIN = "--again"
 
 
 def main(words: list[str]) -> int:
@@ -31,8 +33,12 @@ def main(words: list[str]) -> int:
         except RlcoreError as error:
             print(error, file=sys.stderr)
             return error.exit_code
-        command = [python, "-m", "pytest", "-p", "no:cacheprovider", "-o", "filterwarnings=default", *arguments]
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode
+        again = AGAIN in arguments
+        command = [python, "-m", "pytest", "-o", f"cache_dir={packages}/cache", "-o", "filterwarnings=default"]
+        command += [argument for argument in arguments if argument != AGAIN]
+        environ = {**os.environ, **variables}
+        code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
+        return once_more(command, environ) if again and code == FAILED else code
 
 
 def link_runners(packages: Path) -> None:

@@ -37,7 +37,9 @@ def main(words: list[str]) -> int:
     workers, rest = int(options.workers), [*rest, *(["-k", options.keywords] if options.keywords else [])]
     chosen = " and ".join(f"({expression})" for expression in options.marked)
     if workers == 0 or AT_A_TERMINAL & set(rest):
-        return subprocess.run(pytest(chosen, 0, options.junitxml, rest), check=False).returncode
+        forget = ["--cache-clear"] if options.again else []
+        code = subprocess.run(pytest(chosen, 0, options.junitxml, [*rest, *forget]), check=False).returncode
+        return once_more(pytest(chosen, 0, numbered(options.junitxml, "again"), rest)) if options.again and code == FAILED else code
     if wrong := wrong_expression(chosen, options.keywords):
         print(wrong, file=sys.stderr)
         return CANNOT
@@ -66,10 +68,10 @@ def serial_files() -> list[str]:
     return [str(file) for file in files if SERIAL in file.read_text(encoding="utf-8")]
 
 
-def once_more(command: list[str]) -> int:
+def once_more(command: list[str], environ: dict[str, str] | None = None) -> int:
     """Run the tests that failed again, by themselves. Return 0 if all of them pass now; the last line says how many."""
     counts = Counter[str]()
-    code = watched([*command, "--last-failed", "--last-failed-no-failures=none", "--verbose"], counts)
+    code = watched([*command, "--last-failed", "--last-failed-no-failures=none", "--verbose"], counts, environ)
     said = ", ".join(f"{number} {outcome}" for outcome, number in counts.items()) or "no tests ran"
     print(f" run again after a failure, names above: {said} ".center(80, "="))
     return FAILED if code == NO_TESTS else code
@@ -107,11 +109,11 @@ def numbered(report: Path | None, name: str) -> Path | None:
     return report and report.with_name(f"{report.stem}-{name}{report.suffix}")
 
 
-def watched(command: list[str], counts: Counter[str]) -> int:
+def watched(command: list[str], counts: Counter[str], environ: dict[str, str] | None = None) -> int:
     """Run one pytest, pass on what it prints, and add the figures of its summary to ``counts``: the last line that looks like one, for
     processes and libraries print after it."""
     summary = ""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", env=environ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)

@@ -23,6 +23,8 @@ __all__ = ["WeightRules"]
 
 _JOINING_SECONDS = 30.0
 """Deadline of a transfer that an engine joins."""
+_MORE_ROUNDS = 10
+"""In which an update is to find requests in flight."""
 
 
 class WeightRules(TornRules):
@@ -129,8 +131,8 @@ class WeightRules(TornRules):
     def test_update_with_requests_in_flight(self) -> None:
         """Running requests finish on the old weights, resume on the new ones, or come back ABORTED, as declared."""
         with self.updatable() as (engine, first), self.shared() as old:
-            requests, late = self._updated_in_flight(engine, first)
             mode = engine.capabilities.in_flight
+            requests, late, first = self._updated_in_flight(engine, first)
             check = {InFlight.FINISH: self._finished, InFlight.RESUME: self._resumed, InFlight.ABORT: self._aborted}[mode]
             check(list(late.values()), first)
             for request in requests:
@@ -144,7 +146,7 @@ class WeightRules(TornRules):
         with self.updatable() as (engine, first):
             if engine.capabilities.in_flight is not InFlight.RESUME:
                 self.skip(f"capabilities.in_flight is {engine.capabilities.in_flight}")
-            requests, late = self._updated_in_flight(engine, first)
+            requests, late, first = self._updated_in_flight(engine, first)
             for request in requests:
                 if (completion := late.get(request.request_id)) is not None:
                     start = int((completion.versions == first).sum())
@@ -152,12 +154,38 @@ class WeightRules(TornRules):
                     rest = replace_tokens(completion, len(completion.token_ids), start)
                     self.assert_scored(engine, before, rest, f"tokens that {request.request_id!r} labels version {first + 1}")
 
-    def _updated_in_flight(self, engine: InferenceBackend, first: int) -> tuple[list[Request], dict[str, Completion]]:
-        """Eight requests, and those of the answers that an update to ``snapshot(1)`` found in flight."""
+    def _updated_in_flight(self, engine: InferenceBackend, first: int) -> tuple[list[Request], dict[str, Completion], int]:
+        """Eight requests, those of the answers that an update from ``snapshot(0)`` to ``snapshot(1)`` found in flight, and the version
+        before it.
+
+        An engine that generates in a process of its own may be before its first token or behind its last one if the update comes at
+        once: another round waits for twice as long, or half way between what was too early and too late.
+        """
+        wait, early, late = 0.0, 0.0, np.inf
+        requests, answers = self._updated_after(engine, wait, first)
+        for _ in range(_MORE_ROUNDS):
+            if self._caught(engine.capabilities.in_flight, answers, first):
+                break
+            too_early = any(first + 1 in completion.versions for completion in answers.values())
+            early, late = (wait, late) if too_early else (early, wait)
+            wait = max(2 * early, 0.001) if late == np.inf else (early + late) / 2
+            first += 2
+            self.update(engine, 0, first)
+            requests, answers = self._updated_after(engine, wait, first)
+        return requests, answers, first
+
+    def _caught(self, mode: InFlight, answers: dict[str, Completion], first: int) -> bool:
+        """Whether the update found what the rules of this mode look at."""
+        versions = [set(completion.versions.tolist()) for completion in answers.values()]
+        seen = {InFlight.RESUME: {first, first + 1} in versions, InFlight.FINISH: {first} in versions, InFlight.ABORT: bool(versions)}
+        return seen[mode]
+
+    def _updated_after(self, engine: InferenceBackend, wait: float, first: int) -> tuple[list[Request], dict[str, Completion]]:
         requests = self.requests(8)
         engine.submit(requests)
-        early = {completion.request_id for completion in engine.poll(0.0)}
-        assert len(early) < 8, "no request was left in flight after one poll"
+        time.sleep(wait)
+        early = engine.poll(0.0)
+        assert wait or len(early) < 8, "no request was left in flight after one poll"
         assert self.update(engine, 1, first + 1) == first + 1, "update with requests in flight reports another version"
         return requests, self.drain(engine, 8 - len(early))
 

@@ -30,6 +30,7 @@ class SlowOptions(FakeInferenceOptions):
     slots: str = Field(default="", description="Folder of the slots.")
     doomed: tuple[int, ...] = Field(default=(), description="Slots whose producers die.")
     polls: int = Field(default=0, ge=0, description="Polls with work that a doomed producer lives.")
+    deaths: int = Field(default=0, ge=0, description="Until so many doomed producers died, the others take twenty times as long.")
     hangs: bool = Field(default=False, description="Whether it hangs for ever then, instead; the one that takes its place does not.")
 
 
@@ -41,8 +42,10 @@ class SlowInference(FakeInference):
         self._seconds = options.seconds
         self._left = options.polls
         self._hangs = options.hangs
+        self._deaths = options.deaths
+        self._folder = Path(options.slots)
         self._slot, self._lock = _sit(Path(options.slots)) if options.slots else (-1, None)
-        self._hung = Path(options.slots) / f"{self._slot}.hung"
+        self._hung = self._folder / f"{self._slot}.hung"
         self._doomed = self._slot in options.doomed and not self._hung.exists()
 
     def poll(self, timeout: float) -> list[Completion]:
@@ -51,14 +54,18 @@ class SlowInference(FakeInference):
             if self._lock is not None and not self._lock.tell():
                 self._lock.write("has worked")
                 self._lock.flush()
-            time.sleep(self._seconds)
+            time.sleep(self._seconds if self._doomed or self._died() >= self._deaths else 20 * self._seconds)
             self._left -= 1
             if self._doomed and self._left < 0:
                 if self._hangs:
                     self._hung.touch()
                     threading.Event().wait()
+                (self._folder / f"{os.getpid()}.died").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().poll(0.0)
+
+    def _died(self) -> int:
+        return len(list(self._folder.glob("*.died"))) if self._deaths else 0
 
 
 def _sit(folder: Path) -> tuple[int, IO[str]]:

@@ -8,7 +8,7 @@ from tests.integration.ray.faults import fault_run
 
 
 def test_a_producer_that_fails_again_and_again_is_given_up(cluster: SmallCluster, tester: RunTester) -> None:
-    engine = {"options": {"slots": str(tester.folder / "slots"), "doomed": [1]}}
+    engine = {"options": {"slots": str(tester.folder / "slots"), "doomed": [1], "deaths": 2}}
     config = fault_run(tester, 12, inference=engine, schedule={"producer_restarts": 1})
     with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
         outcome = run.outcome()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from unittest import SkipTest
 
 import numpy as np
@@ -14,7 +14,9 @@ from zoo import ZOO, Specimen
 from zoo_bugs import ALSO, BASIC
 from zoo_engines import LEAVES
 
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import Snapshot, WeightsManifest
+from rlcore.contracts.specs import InFlight
+from rlcore.contracts.types import Completion, Request
 from rlcore.testing import FakeInference, FakePolicy
 
 RULES = sorted(name for name in dir(FakeEngineSuite) if name.startswith("test_"))
@@ -171,3 +173,41 @@ def test_without_a_trainer_and_a_vocabulary_it_says_what_is_missing(rule: str) -
     suite = type("Own", (Untrained,), {"vocabulary": 0, "snapshot": FakeEngineSuite.snapshot})
     with pytest.raises(SkipTest, match=r"no forward pass of a trainer \(forward\)"):
         getattr(suite(), rule)()
+
+
+class GoesByTheClock(FakeInference):
+    """Generates whoever polls: its first tokens ``begins`` seconds after they were asked for, and one step each ``pace`` seconds."""
+
+    clock = 0.0
+    begins = pace = 0.0
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        super().submit(requests)
+        self.due, self.ready = self.clock + self.begins, list[Completion]()
+
+    def poll(self, timeout: float) -> list[Completion]:
+        type(self).clock += timeout
+        self._catch_up()
+        ready, self.ready = self.ready, []
+        return ready
+
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        self._catch_up()
+        super().begin_update(version, manifest, in_flight)
+
+    def _catch_up(self) -> None:
+        while (self._waiting or self._running) and self.clock >= self.due:
+            self.ready += super().poll(0.0)
+            self.due += self.pace
+
+
+@pytest.mark.parametrize("mode", [InFlight.RESUME, InFlight.FINISH])
+@pytest.mark.parametrize(("begins", "pace"), [(0.0, 0.02), (0.03, 0.01), (0.021, 0.0004)])
+def test_an_update_finds_requests_in_flight_whenever_the_engine_generates(
+    monkeypatch: pytest.MonkeyPatch, mode: InFlight, begins: float, pace: float
+) -> None:
+    engine = type("Own", (GoesByTheClock,), {"begins": begins, "pace": pace})
+    suite = type("OwnSuite", (FakeEngineSuite,), {"engine": engine, "in_flight": mode})
+    monkeypatch.setattr("rlcore.testing.suites.weight_rules.time.sleep", lambda seconds: setattr(engine, "clock", engine.clock + seconds))
+    suite().test_update_with_requests_in_flight()
+    suite.teardown_class()

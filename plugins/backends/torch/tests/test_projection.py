@@ -163,6 +163,11 @@ def test_a_loss_over_sequences_gets_the_naive_gradient(chunk: int | None) -> Non
 PEAK = Path(__file__).with_name("peak_memory.py")
 
 
+def peak_of(way: str, entropy: str) -> float:
+    result = subprocess.run([sys.executable, str(PEAK), way, entropy], check=True, capture_output=True, text=True, timeout=120)
+    return float(result.stdout)
+
+
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is reset through /proc")
 @pytest.mark.serial
 def test_peak_memory_is_at_most_a_quarter_of_naive() -> None:
@@ -172,8 +177,7 @@ def test_peak_memory_is_at_most_a_quarter_of_naive() -> None:
     """
     peaks = {}
     for way, entropy in (("naive", "plain"), ("chunked", "entropy")):
-        result = subprocess.run([sys.executable, str(PEAK), way, entropy], check=True, capture_output=True, text=True, timeout=120)
-        peaks[way] = float(result.stdout)
+        peaks[way] = min(peak_of(way, entropy) for _ in range(3))  # the kernel's huge pages and malloc's caches only add
     assert peaks["naive"] > 200, peaks
     assert peaks["chunked"] <= 0.25 * peaks["naive"], peaks
 
