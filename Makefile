@@ -11,6 +11,8 @@ EDITABLE := $(foreach plugin,$(PLUGINS),-e $(dir $(plugin)))
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
+# Where it is set, each of the thousands of processes that a suite starts would compile rlcore anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 

@@ -139,7 +139,7 @@ def test_dynamic_batching_replaces_filtered_groups_and_masking_keeps_their_place
     ("fault", "words"),
     [
         ("stale", ["does not serve version"]),
-        pytest.param("partial", ["does not serve version"], marks=pytest.mark.nightly),  # a minute each
+        ("partial", ["does not serve version"]),
         ("behind", ["reports version"]),
         ("loses", ["never answered"]),
         ("repeats", ["not open"]),
@@ -152,7 +152,7 @@ def test_a_faulty_engine_ends_the_run_with_its_name(tmp_path: Path, fault: str, 
     tester, config = project(
         tmp_path,
         inference={"name": "faulty", "options": {"fault": fault}},
-        schedule={"max_staleness": staleness, "producer_restarts": 0},
+        schedule={"max_staleness": staleness, "producer_restarts": 0, "max_restores": 0},
         run={"num_episodes": 20, "max_steps": 12},
         training={"learning_rate": 0.5},
     )

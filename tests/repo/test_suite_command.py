@@ -36,13 +36,17 @@ def test_it():
 """
 
 
+LIGHT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p xdist"}
+"""Each of these tests starts pytest three to six times; other plugins take a second and a half of every start."""
+
+
 def suite(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  serial\n  fast\n", encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "tests.suite", "--workers", "2", *words],
         cwd=folder,
-        env={**kept, "PYTHONPATH": str(ROOT), **environment},
+        env={**kept, **LIGHT, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -111,6 +115,16 @@ def test_again_forgives_what_passes_alone_and_names_it(tmp_path: Path) -> None:
     assert "test_twice.py::test_fails_once_alone PASSED" in done.stdout
     assert "test_fails_always PASSED" not in done.stdout
     assert "run again after a failure, names above: 2 passed" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_again_is_the_same_in_one_process(tmp_path: Path, always: bool) -> None:
+    (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
+    if always:
+        (tmp_path / "always").touch()
+    done = suite(tmp_path, "--again", "--workers", "0")
+    assert done.returncode == always, done.stdout + done.stderr
+    assert f"run again after a failure, names above: {'1 failed, 2 passed' if always else '2 passed'}" in done.stdout.splitlines()[-1]
 
 
 def test_again_does_not_forgive_what_fails_twice(tmp_path: Path) -> None:
