@@ -22,8 +22,10 @@ from rlcore.contracts.errors import RlcoreError, RunError, disk_full
 
 __all__ = ["SHOW_TRACEBACK", "blaming", "close_part", "closest", "out_of_memory", "reason", "set_aside"]
 
-_ASIDE: list[ExitStack] = []
-"""One for each caller inside ``set_aside``; the first puts standard output back, when the last leaves."""
+_ASIDE: list[object] = []
+"""One for each caller inside ``set_aside``."""
+_ASIDE_STACK = ExitStack()
+"""Puts standard output back, when the last of them leaves."""
 _ASIDE_LOCK = threading.Lock()
 SHOW_TRACEBACK = "RLCORE_TRACEBACK=1 shows the traceback"
 _LONGEST = 300
@@ -95,17 +97,23 @@ def close_part(part: Any, who: str) -> None:
 
 
 @contextmanager
-def set_aside() -> Iterator[None]:
-    """Inside, what is printed, by any thread, a library in C or a program that is started, goes to standard error. Threads may overlap."""
+def set_aside(*, for_all: bool = False) -> Iterator[None]:
+    """Inside, what is printed, by any thread, a library in C or a program that is started, goes to standard error. Threads may overlap.
+
+    ``for_all``: behind it standard output is back even if a thread that was left behind is still inside, for the last line of a command.
+    """
+    caller = object()
     with _ASIDE_LOCK:
-        _ASIDE.append(ExitStack() if _ASIDE else _redirected())
+        if not _ASIDE:
+            _ASIDE_STACK.enter_context(_redirected())
+        _ASIDE.append(caller)
     try:
         yield
     finally:
         with _ASIDE_LOCK:
-            if len(_ASIDE) == 1:
-                _ASIDE[0].close()
-            _ASIDE.pop()
+            _ASIDE[:] = [] if for_all else [one for one in _ASIDE if one is not caller]
+            if not _ASIDE:
+                _ASIDE_STACK.close()
 
 
 def _redirected() -> ExitStack:

@@ -146,9 +146,9 @@ class TimeAccount:
 
     def report(self, worker: str, role: Role, until: float | None = None) -> WorkerTime:
         """What happened since the last report, open spans up to now; they stay open. ``until``: a moment of the clock in place of now, so
-        that several accounts report up to the same one."""
+        that several accounts report up to the same one, or to where a later span ended or began meanwhile: no time is taken back."""
         with self._lock:
-            self._book(self._clock() if until is None else until)
+            self._book(self._clock() if until is None else max(until, self._since))
             timeline, self._timeline = self._timeline, Timeline()
             seconds, self._seconds = self._seconds, {IDLE: 0.0}
             return WorkerTime(worker=worker, role=role, seconds=seconds, spans=timeline.spans())

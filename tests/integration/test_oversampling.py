@@ -28,10 +28,11 @@ def rows(tester: RunTester, outcome: RunOutcome, name: str) -> list[dict[str, An
     return [json.loads(line) for line in (tester.folder / outcome.json["run"] / name).read_text().splitlines()]
 
 
-def groups(tester: RunTester, outcome: RunOutcome, step: int) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def groups(tester: RunTester, outcome: RunOutcome, step: int) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """By prompt and episode: a batch of stale data may have groups of two episodes."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in RunRecord(tester.folder / outcome.json["run"]).rollouts(step):
-        found.setdefault(row["prompt_id"], []).append(row)
+        found.setdefault((row["prompt_id"], row["episode"]), []).append(row)
     return found
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,14 +21,16 @@ from rlcore.testing.weights import HostSource, mis_sealing
 from tests.integration.ray.small_cluster import short_folder
 
 pytestmark = pytest.mark.full
+_END_SECONDS = 10.0
 
 
 class End:
-    """An actor with one end of a transfer."""
+    """An actor with one end of a transfer after the other: to start a process for each takes longer than what it is for."""
 
-    def __init__(self, transfer: str, deadline: float, name: str = "", address: Any = None) -> None:
+    def begin(self, transfer: str, deadline: float, name: str = "", address: Any = None) -> None:
         made = Registry.discover().load("transfer", transfer)()
         self._news = threading.Semaphore(0)
+        self._over = False
         self._end: Any = (
             made.receiver(name=name, address=address, deadline=deadline, on_news=self._news.release)
             if name
@@ -50,8 +52,16 @@ class End:
     def call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._end, method)(*arguments)
 
-    def news(self) -> None:
+    def news(self) -> bool:
+        """Whether there is any, once there is or it is over."""
         self._news.acquire()
+        return not self._over
+
+    def end(self) -> None:
+        self._mis_sealing.close()
+        self._end.close()
+        self._over = True
+        self._news.release()
 
 
 class RemotePublisher(Publisher):
@@ -80,8 +90,7 @@ class RemoteReceiver(Receiver):
 
     def _listen(self) -> None:
         try:
-            while True:
-                ray.get(self.actor.news.remote())
+            while ray.get(self.actor.news.remote()):
                 self.on_news()
         except ray.exceptions.RayError:
             return  # the test is over
@@ -111,6 +120,8 @@ def cluster() -> Iterator[None]:
 
 class OfRay(WeightTransferSuite):
     transfer = ""
+    free: ClassVar[list[Any]] = []
+    """Actors whose test is over."""
 
     @pytest.fixture(autouse=True)
     def _actors(self, cluster: None) -> Iterator[None]:
@@ -119,12 +130,17 @@ class OfRay(WeightTransferSuite):
         self.teardown_method()
         self.setup_method()
         for actor in self.actors:
-            ray.kill(actor)
+            try:
+                ray.get(actor.end.remote(), timeout=_END_SECONDS)
+            except ray.exceptions.RayError:
+                ray.kill(actor)
+            else:
+                self.free.append(actor)
 
     def _actor(self, *arguments: Any) -> Any:
-        made = ray.remote(End).options(num_cpus=0, max_concurrency=6).remote(self.transfer, self.patience, *arguments)
+        made = self.free.pop() if self.free else ray.remote(End).options(num_cpus=0, max_concurrency=6).remote()
         self.actors.append(made)
-        ray.get(made.__ray_ready__.remote())
+        ray.get(made.begin.remote(self.transfer, self.patience, *arguments))
         return made
 
     def make_publisher(self) -> Publisher:

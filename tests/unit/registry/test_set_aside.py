@@ -35,3 +35,34 @@ def test_standard_output_is_put_back_when_the_last_of_several_threads_leaves() -
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == ["afterwards", "a program"]
     assert done.stderr.splitlines() == ["a thread"]
+
+
+LEFT_BEHIND = """
+import sys, threading
+from rlcore.host.blame import set_aside
+
+entered, let_go = threading.Event(), threading.Event()
+
+def left_behind():
+    with set_aside():
+        entered.set()
+        let_go.wait()
+
+with set_aside(for_all=True):
+    thread = threading.Thread(target=left_behind)
+    thread.start()
+    entered.wait()
+    print("inside")
+print("the last line")
+with set_aside():
+    let_go.set()
+    thread.join()
+    print("inside again")
+print("afterwards")
+"""
+
+
+def test_a_thread_that_is_left_behind_keeps_no_command_from_its_last_line() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT_BEHIND], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["the last line", "afterwards"]
+    assert done.stderr.splitlines() == ["inside", "inside again"]
