@@ -182,7 +182,7 @@ def test_without_a_filter_nothing_of_it_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@STALENESS
+@pytest.mark.parametrize("staleness", [pytest.param(0, id="in turns"), pytest.param(1, id="at the same time", marks=pytest.mark.nightly)])
 def test_a_real_model_whose_answers_are_cut_short_starves(tmp_path: Path, staleness: int) -> None:
     """The quickstart's model with the DAPO recipe: nothing that fits into four tokens is a right answer."""
     words = [

@@ -131,6 +131,7 @@ def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) ->
     assert not [pid for pid in others if Path(f"/proc/{pid}").exists()]
 
 
+@pytest.mark.nightly
 def test_a_producer_in_another_environment_trains_the_same(tmp_path: Path) -> None:
     environment = other_environment(tmp_path / "env")
     tester, config = project(tmp_path)

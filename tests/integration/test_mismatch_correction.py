@@ -13,7 +13,8 @@ from tests.quickstart_folder import quickstart_in
 
 pytestmark = pytest.mark.full
 
-CORRECTIONS = ["decoupled", "truncated", "masked", "sequence_truncated", "sequence_masked"]
+NIGHTLY = ("truncated", "masked", "sequence_truncated")
+CORRECTIONS = ["decoupled", "sequence_masked", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in NIGHTLY)]
 
 
 @pytest.fixture(scope="module")

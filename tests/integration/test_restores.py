@@ -62,6 +62,7 @@ def test_a_rank_that_dies_or_stops_costs_the_updates_since_the_last_checkpoint(t
     assert len(manifest["resumes"]) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.full
 def test_before_the_first_checkpoint_the_run_begins_anew_in_its_folder(tmp_path: Path) -> None:
     tester, config = project(tmp_path, log={"save_interval": 0})

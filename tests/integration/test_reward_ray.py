@@ -174,6 +174,7 @@ def test_in_an_asynchronous_ray_actor(ray: Any) -> None:
     assert _gone(pids), "the workers outlived the actor"
 
 
+@pytest.mark.nightly
 @pytest.mark.full
 def test_hostile_answers_in_an_asynchronous_ray_actor(ray: Any) -> None:
     """Every row ends by the rules of its own reward, none by an accident of the engine or at its deadline."""

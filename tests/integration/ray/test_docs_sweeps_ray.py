@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from rlcore.testing import RunTester
 from tests.sweep_page import SweepProject
 
 
+@pytest.mark.nightly
 def test_ray_tune_trains_each_setting_with_each_seed(tmp_path: Path, ray_dir: Path) -> None:
     project = SweepProject(tmp_path)
     said = project.python("with_ray_tune.py", RAY_TMPDIR=str(ray_dir)).splitlines()[-1]

@@ -54,6 +54,7 @@ def test_one_signal_ends_the_run_after_the_step_and_saves(cluster: SmallCluster,
     assert (outcome.folder / "checkpoints" / f"step-{outcome.summary['steps']}" / "model").is_dir()
 
 
+@pytest.mark.nightly
 def test_a_second_signal_ends_the_run_at_once(ray_dir: Path, tester: RunTester) -> None:
     config = fault_run(tester, LONG, inference={"options": {"seconds": 1.0}}, eval={"eval_dataset": {}})
     with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "1", "--ray_dir", str(ray_dir)), ray_dir) as run:

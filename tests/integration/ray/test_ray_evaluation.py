@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rlcore.testing import RunTester
 from tests.integration.ray.conftest import SmallCluster, joined
 from tests.integration.ray.faults import Killer, fault_run, until
@@ -9,6 +11,7 @@ from tests.integration.ray.faults import Killer, fault_run, until
 KILLS = 2
 
 
+@pytest.mark.nightly
 def test_an_evaluation_is_made_again_by_one_version(cluster: SmallCluster, tester: RunTester, killer: Killer) -> None:
     slots = tester.folder / "slots"
     engine = {"options": {"seconds": 0.4, "slots": str(slots)}}

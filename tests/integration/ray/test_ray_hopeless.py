@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rlcore.testing import RunTester
 from tests.integration.ray.conftest import SmallCluster, joined
 from tests.integration.ray.faults import fault_run
@@ -19,6 +21,7 @@ def test_a_producer_that_fails_again_and_again_is_given_up(cluster: SmallCluster
     assert "the run went on with 1" in remark
 
 
+@pytest.mark.nightly
 def test_a_producer_that_hangs_is_replaced(cluster: SmallCluster, tester: RunTester) -> None:
     """The only one, so that what was trained after it hung was made by the one that took its place."""
     engine = {"options": {"slots": str(tester.folder / "slots"), "doomed": [0], "polls": 20, "hangs": True}}

@@ -9,6 +9,7 @@ import pytest
 from rlcore.testing import RunTester
 
 
+@pytest.mark.nightly
 @pytest.mark.full
 def test_a_run_whose_processes_ray_kills_for_memory_ends_with_one_sentence(tmp_path: Path) -> None:
     tester = RunTester(tmp_path).with_fakes()

@@ -100,6 +100,7 @@ def test_an_engine_that_loses_a_process_in_the_middle_of_an_update_is_replaced(c
     assert "producers were started anew 1 time;" in str(outcome), outcome
 
 
+@pytest.mark.nightly
 def test_kills_with_two_ranks_a_group_filter_and_weights_through_the_object_store(
     cluster: SmallCluster, tester: RunTester, killer: Killer
 ) -> None:

@@ -11,7 +11,7 @@ from rlcore.testing import RunTester
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("steps", "accuracy"), [pytest.param(20, 0.0, marks=pytest.mark.full), pytest.param(100, 0.9, marks=pytest.mark.nightly)]
+    ("steps", "accuracy"), [pytest.param(20, 0.0, marks=pytest.mark.nightly), pytest.param(100, 0.9, marks=pytest.mark.nightly)]
 )
 def test_two_producers_and_two_ranks_reach_the_accuracy_of_one_process(tmp_path: Path, ray_dir: Path, steps: int, accuracy: float) -> None:
     words = ("quickstart", "demo", "-i", "2", "-t", "2", "--max-steps", str(steps), "--ray-dir", str(ray_dir), "--json")

@@ -51,6 +51,7 @@ def test_on_policy_any_number_of_producers_makes_the_run_of_one_process(tester: 
         assert [path.read_bytes() for path in here] == [path.read_bytes() for path in there]
 
 
+@pytest.mark.nightly
 def test_a_producer_in_another_environment_trains_the_same(tester: RunTester, cluster: SmallCluster, tmp_path: Path) -> None:
     config = tester.fake_run()
     alone = tester.run("train", config, "--json").assert_ok()
@@ -59,6 +60,7 @@ def test_a_producer_in_another_environment_trains_the_same(tester: RunTester, cl
     assert policy(tester, alone) == policy(tester, apart)
 
 
+@pytest.mark.nightly
 def test_several_turns_on_ray_make_the_run_of_one_process(tester: RunTester, cluster: SmallCluster) -> None:
     sampling = {"max_new_tokens": 8, "conversation": "fake", "options": {"rounds": 2, "tokens": 2}}
     config = tester.fake_run(run={"num_episodes": 3, "max_steps": 4}, sampling=sampling, log={"rollout_interval": 1})
@@ -86,7 +88,11 @@ def test_several_ranks_learn_the_same_and_every_second_is_accounted_for(tester: 
 
 @pytest.mark.parametrize(
     "transport",
-    [pytest.param("shared", marks=pytest.mark.nightly), "object_store", "collective"],  # shared: test_ray_producers
+    [
+        pytest.param("shared", marks=pytest.mark.nightly),  # test_ray_producers has it every day
+        "object_store",
+        pytest.param("collective", marks=pytest.mark.nightly),  # and test_weight_transports this one
+    ],
 )
 def test_stale_runs_keep_their_bound_over_every_transport(tester: RunTester, cluster: SmallCluster, transport: str) -> None:
     config = tester.fake_run(run={"num_episodes": 6, "max_steps": 12}, schedule={"max_staleness": 2}, eval=EVALUATED)

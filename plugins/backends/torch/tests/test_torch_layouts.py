@@ -86,7 +86,7 @@ def size_of(weights: dict[str, np.ndarray]) -> float:
     return math.hypot(*(float(np.linalg.norm(weight)) for weight in weights.values()))
 
 
-DAILY = ("ddp2", "fsdp2, zero 3", "tp2")  # zero 2 differs by one flag of FSDP2, and test_torch_conforms has it every day
+DAILY = ("ddp2", "fsdp2, zero 3")  # zero 2 differs by one flag of FSDP2; test_torch_conforms has it, and tensor parallelism, every day
 CASES = [pytest.param(name, marks=pytest.mark.full if name in DAILY else pytest.mark.nightly) for name in (*LAYOUTS, *MESHES)]
 
 

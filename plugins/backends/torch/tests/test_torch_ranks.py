@@ -35,7 +35,7 @@ def test_gradients_metrics_and_arrays_of_all_ranks_come_together() -> None:
         assert all(np.array_equal(one, other) for one, other in zip(answer["grads"][:4], answers[0]["grads"][:4], strict=True))
 
 
-@pytest.mark.parametrize("kind", ["leaves", "is silent", "never comes"])
+@pytest.mark.parametrize("kind", ["leaves", "is silent", pytest.param("never comes", marks=pytest.mark.nightly)])
 def test_a_rank_that_is_not_there_is_named_on_the_others(kind: str, tmp_path: Path) -> None:
     answers = run_ranks("torch_rank_bodies:mishap", 3, kind, str(tmp_path))
     for rank in (0, 2):

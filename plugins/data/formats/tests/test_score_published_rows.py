@@ -82,7 +82,8 @@ def test_a_format_can_be_named_and_refused(tester: RunTester) -> None:
 
 def test_an_audit_takes_published_rows(tester: RunTester) -> None:
     tester.write_jsonl("rows.jsonl", [row for row in rows("gsm8k") if row["completion"].endswith("{72}.")])
-    (tester.folder / "mine.py").write_text("def score(item):\n    return float('{' + item.columns['gt_answer'] + '}.' in item.text)\n", "utf-8")
+    judge = "def score(item):\n    return float('{' + item.columns['gt_answer'] + '}.' in item.text)\n"
+    (tester.folder / "mine.py").write_text(judge, encoding="utf-8")
     done = tester.run("audit", "--reward", "./mine.py:score", "--data", "rows.jsonl", "--workers", "1", "--json")
     assert [case["finding"] for case in done.json["cases"] if case["name"] == "row 1"] == [None]
     assert done.stderr.count("read by the row format gsm8k") == 1

@@ -64,6 +64,7 @@ def test_hostile_answers_get_a_verdict_in_time():
     assert_all_ended(rows, judge_one_by_one(rows))
 
 
+@pytest.mark.nightly
 @pytest.mark.full
 def test_hostile_answers_get_a_verdict_in_time_from_a_thread():
     rows, found = hostile_rows(), []
