@@ -151,6 +151,16 @@ def test_a_report_says_what_happened_since_the_last_one(clock: Clock) -> None:
     )
 
 
+def test_a_report_up_to_a_moment_takes_no_time_back(account: TimeAccount, clock: Clock) -> None:
+    """The moment may be before a span that ended meanwhile; what is reported next goes on from there."""
+    with account.span("generation"):
+        clock.now += 3.0
+    assert account.report("p0", Role.PRODUCER, until=102.0).seconds == {IDLE: 0.0, "generation": 3.0}
+    clock.now += 1.0
+    assert account.report("p0", Role.PRODUCER, until=102.5).seconds == {IDLE: 0.0}
+    assert seconds(account) == {IDLE: 1.0}
+
+
 def test_a_report_travels_between_processes(account: TimeAccount, clock: Clock) -> None:
     with account.span("scoring"):
         clock.now += 2
