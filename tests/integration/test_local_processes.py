@@ -82,7 +82,7 @@ def test_a_producer_that_dies_or_stops_is_replaced_and_the_run_goes_on(tmp_path:
     tester, config = project(
         tmp_path,
         run={"num_episodes": 40, "max_steps": 60},
-        schedule={"max_staleness": 1, "producer_deadline": 2.0},
+        schedule={"max_staleness": 1, "producer_deadline": 2.0, "heartbeat_deadline": 5.0},
         weights={"deadline": 2.0},
     )
     with BackgroundRun(tester, ("train", config, "--json"), tmp_path) as run:
