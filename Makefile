@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -55,8 +55,12 @@ test-vllm-engine: env  ## of these, the ones that make the engine, in its enviro
 test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
 	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/ray/test_ray_vllm.py tests/integration/test_engine_faults.py tests/integration/test_endpoint_runs.py tests/integration/test_eval_engines.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
 
-test-sglang: env  ## the tests that make SGLang's engine, or run in its environment (6 minutes; the first time 3 GB are installed)
+test-sglang: test-sglang-engine test-sglang-runs  ## the tests that make SGLang's engine, or run in its environment (6 minutes; the first time 3 GB are installed)
+
+test-sglang-engine: env  ## of these, the ones that make the engine, in its environment
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build sglang-cpu)" plugins/backends/sglang/tests/engine -m "not nightly" $(ARGS)
+
+test-sglang-runs: env  ## of these, whole runs whose producers are in that environment
 	RLCORE_TEST_SGLANG="$$($(BIN)/rlcore env build sglang-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/test_sglang_runs.py tests/integration/test_engine_faults.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
 
 test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
