@@ -33,6 +33,11 @@ def metrics_of(tester: RunTester, outcome: RunOutcome) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if not any(part in name for part in measured)} for row in rows]
 
 
+def outcomes_of(tester: RunTester, outcome: RunOutcome) -> list[list[float]]:
+    rows = (tester.folder / outcome.json["run"] / "metrics.jsonl").read_text().splitlines()
+    return [[value for name, value in json.loads(row).items() if name.startswith("reward/outcome/")] for row in rows]
+
+
 def test_on_policy_processes_make_the_run_of_one_process(tmp_path: Path) -> None:
     """However many producers there are, to the bit; several ranks too."""
     tester, config = project(tmp_path, run={"num_episodes": 4, "max_steps": 6})
@@ -41,6 +46,9 @@ def test_on_policy_processes_make_the_run_of_one_process(tmp_path: Path) -> None
     assert weights_of(tester, several) == weights_of(tester, alone)
     two = tester.run("train", config, "--json", "--runtime", "local", "-i", "2").assert_ok()
     assert metrics_of(tester, two) == metrics_of(tester, alone)
+    for shares in outcomes_of(tester, two):
+        assert not shares or sum(shares) == pytest.approx(1)
+    assert any(outcomes_of(tester, two))
     manifest = json.loads((tester.folder / two.json["run"] / "manifest.json").read_text())
     names = {plugin["kind"]: plugin["name"] for plugin in manifest["plugins"]}
     assert (names["runtime"], names["transfer"]) == ("local", "shared")

@@ -125,7 +125,9 @@ class Outcome:
         return sum(float(row.get("groups/masked", 0.0)) for row in self.rows("metrics.jsonl"))
 
     def learned(self) -> Outcome:
-        """The run ended trained, by the rewards of its completions: an accuracy over six prompts says too little; returns itself."""
+        """The run ended trained, by its held-out prompts, which are only six, and by the rewards of its completions; returns itself."""
+        assert self.summary["accuracy_before"] <= 0.2, self
+        assert self.summary["accuracy_after"] > self.summary["accuracy_before"], self
         rewards = [row["reward/mean"] for row in self.rows("metrics.jsonl") if "reward/mean" in row]
         first, last = rewards[:4], rewards[-len(rewards) // 3 :]
         assert fmean(last) >= fmean(first) + 0.2, f"{rewards}\n{self}"
