@@ -6,11 +6,15 @@ next round. The last round, in which every call has its answer, decides. So the 
 
 An answer that the tests have gone on from stands: a program that answers the same call otherwise in a later round would get to try again,
 for the calls of that round tell it which answers were wrong.
+
+What a program answers is asked and answered again in every round, so the bytes of all rounds together are bounded: a program whose answers
+grow from round to round is wrong. The time that this process spends on them counts as the program's (``runs``).
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,22 +30,27 @@ __all__ = ["AssertSuite", "CheckSuite", "FileSuite"]
 _MOST_ROUNDS = 200
 _REPORT_BYTES = 16 << 20  # read in this process as well: a program whose answers come back as arguments could fill it
 _ANSWER_BYTES = 4 << 20  # of all answers of a program; more only if output_mb is more. They are read in this process, and take its memory
+_TOTAL_BYTES = 64 << 20  # of the calls and answers of all rounds; more only if the calls of the first round are more
+_NUMPY = re.compile(r"\b(?:np|numpy)\b")
 
 
 class _Coded(Suite):
-    """``tests``: what the tests' side reads (``inside.test_side``); ``before``: code that stands before the program."""
+    """``tests``: what the tests' side reads (``inside.test_side``); ``before``: code that stands before the program. The tests use helpers
+    and classes of it too, and theirs run beside them."""
 
     def __init__(self, tests: Mapping[str, Any], before: str = "") -> None:
-        text = json.dumps(tests)
-        self._files = {"tests.json": json.dumps({**tests, "random": "random" in text, "numpy": "numpy" in text}).encode()}
+        text = json.dumps(tests) + before
+        arrays = bool(_NUMPY.search(text))
+        self._files = {"tests.json": json.dumps({**tests, "before": before, "random": "random" in text, "numpy": arrays}).encode()}
         # A sandbox that has NumPy imported already looks for it in Python files; the program's side takes this one for a sign.
-        self._imports = {"imports.py": b"import numpy\n"} if "numpy" in text else {}
+        self._imports = {"imports.py": b"import numpy\n"} if arrays else {}
         self._before = before.encode("utf-8", "surrogatepass")
 
     def judge(self, program: Program, runs: Runs) -> CodeVerdict:
         asked: list[Any] = []
         deadly, died = None, ""
         report: dict[str, Any] = {"units": [], "calls": []}
+        meter = _Meter()
         try:
             for _ in range(_MOST_ROUNDS):
                 report = self._tests_run(asked, runs)
@@ -50,6 +59,8 @@ class _Coded(Suite):
                     return _verdict(report, "")
                 if died and len(calls) > len(asked) and settled(calls[len(asked)], [answer for _, answer in asked]) == deadly:
                     return _verdict(report, died)
+                if meter.over(calls, asked):
+                    return _verdict(report, f"limit: output, all calls and answers together are above {meter.most >> 20} MiB")
                 answers, died = self._program_run(program, calls, runs)
                 answers[: report["known"]] = [answer for _, answer in asked[: report["known"]]]
                 asked = [[call, answer] for call, answer in zip(calls, answers, strict=False)]
@@ -87,6 +98,21 @@ class _Coded(Suite):
         if len(answers) == len(calls):
             return answers, ""
         return answers, ending(ran, "the program") or "the program: ended before it had answered"
+
+
+class _Meter:
+    """Bytes of the calls and answers of all rounds."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._total = 0
+
+    def over(self, calls: list[Any], asked: list[Any]) -> bool:
+        """Whether this round is one too many."""
+        size = len(json.dumps([calls, asked]))
+        self.most = self.most or max(_TOTAL_BYTES, 4 * size)
+        self._total += size
+        return self._total > self.most
 
 
 def _verdict(report: Mapping[str, Any], ended: str) -> CodeVerdict:

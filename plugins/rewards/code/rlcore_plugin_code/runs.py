@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,11 +23,13 @@ class OutOfTime(Exception):
 @dataclass
 class Runs:
     """Runs programs for one response. The time of all is the programs' own, as the sandbox measured it, so that a slow machine around them
-    costs no verdict."""
+    costs no verdict. The CPU time that this thread has spent on their answers counts as well, or they could hold it for minutes."""
 
     sandbox: Sandbox
     options: CodeOptions
     spent: float = field(default=0.0, init=False)
+    own: float = field(default=0.0, init=False)
+    _since: float = field(default_factory=time.thread_time, init=False)
 
     def run(
         self,
@@ -47,8 +50,9 @@ class Runs:
         :raises SandboxError: the sandbox failed.
         """
         options = self.options
+        self.own += time.thread_time() - self._since
         left = options.total_seconds - self.spent
-        if left <= 0:
+        if left <= self.own:
             raise OutOfTime
         files = files or {}
         size = sum(map(len, files.values())) + len(source or b"")
@@ -64,6 +68,7 @@ class Runs:
         )
         ran = self.sandbox.run(Job(source=source, argv=argv, stdin=stdin, files=files, limits=limits))
         self.spent += ran.wall_seconds
+        self._since = time.thread_time()
         if ran.limit is Limit.WALL and left < wall:
             raise OutOfTime
         return ran

@@ -1,44 +1,53 @@
-"""The Python texts that travel into the sandbox: modules of ``inside``, joined to one, and compiled, since each run would compile them."""
+"""What travels into the sandbox: modules of ``inside``, compiled here, since each run would compile them."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import marshal
 from collections.abc import Mapping
 from importlib.resources import files
 
 __all__ = ["LOADER", "program_side", "test_side"]
 
-LOADER = b"""import marshal
+LOADER = b"""import marshal, sys
+from types import ModuleType
 from _frozen_importlib_external import MAGIC_NUMBER
 with open("side.bin", "rb") as file:
     side = file.read()
 if side.startswith(MAGIC_NUMBER):
     side = marshal.loads(side[len(MAGIC_NUMBER):])
 else:
-    with open("side.py", "rb") as file:
-        side = compile(file.read(), "side.py", "exec")
-exec(side)
+    import json
+    with open("side.json", "rb") as file:
+        side = json.load(file)
+for name, code in side:
+    module = sys.modules[name] = ModuleType(name)
+    exec(code, module.__dict__)
 """
-"""What runs first: it takes the compiled text if this Python compiled it, the text itself in a sandbox with another one."""
+"""What runs first: it makes the modules of what this Python compiled, or of their texts in a sandbox with another Python."""
 
-_OURS = "from rlcore_plugin_code."
+_INSIDE = "rlcore_plugin_code.inside"
 
 
 @functools.cache
 def program_side() -> Mapping[str, bytes]:
     """Files of the program's process."""
-    return _joined("serve()", "wire", "program_side")
+    return _packed("serve", "wire", "shared", "program_side")
 
 
 @functools.cache
 def test_side() -> Mapping[str, bytes]:
     """Files of the process of the tests."""
-    return _joined("judge()", "wire", "stand_ins", "stand_in_pytest", "stand_in_numpy", "test_side")
+    first = ("wire", "shared", "stand_ins", "surroundings", "names_of_tests")
+    return _packed("judge", *first, "stand_in_asyncio", "stand_in_pytest", "stand_in_numpy", "test_side")
 
 
-def _joined(start: str, *names: str) -> Mapping[str, bytes]:
-    texts = [(files("rlcore_plugin_code") / "inside" / f"{name}.py").read_text(encoding="utf-8") for name in names]
-    text = "\n".join([*(line for text in texts for line in text.split("\n") if not line.startswith(_OURS)), start, ""])
-    return {"side.py": text.encode(), "side.bin": importlib.util.MAGIC_NUMBER + marshal.dumps(compile(text, "side.py", "exec"))}
+def _packed(start: str, *names: str) -> Mapping[str, bytes]:
+    """Modules in the order in which they import each other; ``start``: the function of the last one that is called then."""
+    folder = files("rlcore_plugin_code") / "inside"
+    texts = [(f"{_INSIDE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in names]
+    texts.append(("start", f"from {_INSIDE}.{names[-1]} import {start}\n{start}()\n"))
+    compiled = [(name, compile(text, f"{name}.py", "exec", dont_inherit=True)) for name, text in texts]
+    return {"side.json": json.dumps(texts).encode(), "side.bin": importlib.util.MAGIC_NUMBER + marshal.dumps(compiled)}

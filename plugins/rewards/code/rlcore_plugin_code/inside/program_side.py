@@ -6,19 +6,29 @@ of the program; ``solution.py``; ``imports.py``, if the tests use NumPy; ``calls
 Standard output is taken for the answers, one line of JSON a call; what the program prints goes to standard error.
 """
 
+import builtins
+import copy
+import io
 import json
+import math
+import operator
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from itertools import islice
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any
 
+from rlcore_plugin_code.inside.shared import Shared
 from rlcore_plugin_code.inside.wire import decode, encode, keep_arrays
 
 __all__ = ["serve"]
 
 _NAME = "solution"
 _LONGEST = 500
+_MOST_KEPT = 1000
 
 
 class _Program:
@@ -33,16 +43,37 @@ class _Program:
         self.results: list[Any] = []
         self.held: list[Any] = []
         self.numbers: dict[int, int] = {}
+        self.classes: dict[str, type] = {}
+        self.shared = Shared(1, self.hold, self.resolve, self.classes, plain=False)
+        self._kept: dict[int, None] = {}
 
     def load(self, path: str) -> None:
         with open(path, "rb") as file:  # noqa: PTH123
             exec(compile(file.read(), path, "exec", dont_inherit=True), self.module.__dict__)
 
+    def load_all(self) -> None:
+        """Run the files in their order; note the classes that the row brings, which the program may have replaced by its own."""
+        for path in ("names.py", "before.py", "solution.py"):
+            if os.path.exists(path):  # noqa: PTH110
+                self.load(path)
+            if path == "names.py":
+                self.given = dict(self.module.__dict__)
+            elif path == "before.py":
+                self.stub = dict(self.module.__dict__)
+        for name, value in self.stub.items():
+            if isinstance(value, type) and value.__module__ == _NAME and isinstance(self.module.__dict__.get(name), type):
+                self.classes[name] = self.module.__dict__[name]
+
     def resolve(self, tree: dict[str, Any]) -> Any:
-        """What a reference names: ``g`` a name of the program, ``k`` the result of an earlier call, ``o`` an object by its number."""
+        """What a reference names: ``g`` a name of the program, ``k`` the result of an earlier call, ``o`` an object by its number, ``x`` an
+        exception of Python, ``w`` a name of the library."""
         ((tag, content),) = tree.items()
         if tag == "g":
             return self.named(content)
+        if tag == "w":
+            return getattr(import_module(content[0]), content[1])
+        if tag == "x":
+            return getattr(builtins, content[0])(*(self.shared.value(item) for item in content[1]))
         return self.results[content] if tag == "k" else self.held[content]
 
     def named(self, name: str) -> Any:
@@ -56,51 +87,133 @@ class _Program:
         raise NameError(f"the program defines no {name}")
 
     def hold(self, value: Any) -> dict[str, Any]:
+        held = self.numbered(value)
+        return held | {"error": _error(self, value)} if isinstance(value, BaseException) else held
+
+    def numbered(self, value: Any) -> dict[str, Any]:
         if id(value) not in self.numbers:
             self.numbers[id(value)] = len(self.held)
             self.held.append(value)
         held = {"o": self.numbers[id(value)]}
         return held | ({"raises": _kind(value)} if isinstance(value, type) and issubclass(value, BaseException) else {})
 
-    def does(self, call: dict[str, Any]) -> tuple[Any, list[Any]]:
-        """(result, positional arguments afterwards)."""
+    def does(self, call: dict[str, Any]) -> Any:
+        """The result of a call."""
         target = decode(call["of"], self.resolve)
         if call["do"] == "name":
-            return target, []
+            return target
         if call["do"] == "get":
-            return getattr(target, call["name"]), []
-        arguments = [decode(item, self.resolve) for item in call["args"]]
+            return self._part(getattr(target, call["name"]))
+        arguments = [self.shared.value(item) for item in call["args"]]
+        keywords = {key: self.shared.value(item) for key, item in call.get("keywords", {}).items()}
         if call["do"] == "own":
-            return _OWN[call["name"]](target, *arguments), []
-        keywords = {key: decode(item, self.resolve) for key, item in call["keywords"].items()}
-        return target(*arguments, **keywords), arguments
+            result = _OWN[call["name"]](target, *arguments)
+            return self._part(result) if call["name"] == "item" else result
+        result = self._called(target, arguments, keywords)
+        return self._part(result) if type(target) is MethodType and "shared" in call else result
+
+    def _part(self, value: Any) -> Any:
+        """What belongs to an object may be changed through the object and through its own name."""
+        if len(self._kept) < _MOST_KEPT and (number := self.shared.give_number(value)) is not None and len(value) <= _MOST_KEPT:
+            self._kept[number] = None
+        return value
+
+    def _called(self, target: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        counts = [(number, sys.getrefcount(self.shared.objects[number])) for number in self.shared.reached()]
+        try:
+            return target(*arguments, **keywords)
+        finally:
+            kept = (number for number, count in counts if sys.getrefcount(self.shared.objects[number]) > count)
+            self._kept.update(dict.fromkeys(islice(kept, _MOST_KEPT - len(self._kept))))
+
+    def written(self, result: Any, call: dict[str, Any]) -> Any:
+        if call["do"] == "name" and isinstance(result, type) and not issubclass(result, BaseException):
+            return self.hold(result)  # Python's own, too: the tests call the program's, and not theirs
+        return self.shared.tree(result) if "shared" in call else encode(result, self.hold)
+
+    def after(self) -> dict[str, Any]:
+        """What the call did to containers that the tests hold, and which of them the program has kept for later."""
+        table = self.shared.changes(self._kept)
+        return ({"shared": table} if table else {}) | ({"kept": list(self._kept)} if self._kept else {})
 
 
-_OWN = {
+def _wait_for(*awaitables: Any) -> Any:
+    """The result of one, the list of the results of several, which run beside each other."""
+    asyncio = import_module("asyncio")  # few programs need it, and it takes longer to import than most of them run
+    if not _loops:
+        _loops.append(asyncio.new_event_loop())
+
+    async def waited() -> Any:
+        return list(await asyncio.gather(*awaitables)) if len(awaitables) > 1 else await awaitables[0]
+
+    return _loops[0].run_until_complete(waited())
+
+
+_loops: list[Any] = []  # one for all calls, since locks and queues of a program belong to the loop that they were first used in
+
+
+_OWN: dict[str, Callable[..., Any]] = {
     "bool": bool,
     "len": len,
     "list": lambda one, start, size: _items(one, start, size),
     "next": next,
+    "reversed": lambda one: list(reversed(one)),
     "str": str,
     "repr": repr,
+    "format": format,
     "hash": hash,
     "int": int,
     "float": float,
+    "complex": complex,
+    "bytes": bytes,
+    "index": operator.index,
+    "round": round,
+    "trunc": math.trunc,
+    "floor": math.floor,
+    "ceil": math.ceil,
     "abs": abs,
-    "neg": lambda one: -one,
+    "neg": operator.neg,
+    "pos": operator.pos,
+    "invert": operator.invert,
+    "class": type,
+    "dict": vars,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
     "kind": lambda one, two: isinstance(two, one),
+    "subclass": lambda one, two: issubclass(two, one),
+    "subclass of": issubclass,
     "enter": lambda one: one.__enter__(),
     "exit": lambda one: one.__exit__(None, None, None),
+    "await": _wait_for,
+    "enter later": lambda one: _wait_for(one.__aenter__()),
+    "exit later": lambda one: _wait_for(one.__aexit__(None, None, None)),
+    "next later": lambda one: _wait_for(one.__anext__()),
+    "iterate later": lambda one: one.__aiter__(),
+    "contains": lambda one, item: item in one,
     "at_most": lambda one, two: bool(one <= two),
+    "at_least": lambda one, two: bool(one >= two),
     "set": setattr,
+    "unset": delattr,
     "item": lambda one, key: one[key],
     "put": lambda one, key, value: one.__setitem__(key, value),
+    "delete": operator.delitem,
     "same": lambda one, two: bool(one == two),
+    "differs": lambda one, two: bool(one != two),
     "less": lambda one, two: bool(one < two),
-    "add": lambda one, two: one + two,
-    "subtract": lambda one, two: one - two,
-    "multiply": lambda one, two: one * two,
+    "more": lambda one, two: bool(one > two),
+    "divmod": divmod,
+    "rdivmod": lambda one, two: divmod(two, one),
 }
+
+
+def _either_way(name: str, function: Callable[[Any, Any], Any]) -> None:
+    _OWN[name] = function
+    _OWN[f"r{name}"] = lambda one, two: function(two, one)
+    _OWN[f"i{name}"] = getattr(operator, f"i{name.strip('_')}")
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor"):
+    _either_way(_name, getattr(operator, f"__{_name}__"))
 
 
 def _items(one: Any, start: int, size: int) -> list[Any]:
@@ -125,8 +238,8 @@ def _error(program: _Program, error: BaseException) -> list[Any]:
     names, plain = _kind(type(error))
     text = str(error)[:_LONGEST]
     try:
-        arguments = [encode(item, program.hold) for item in error.args]
-        attributes = [[name, encode(item, program.hold)] for name, item in vars(error).items() if not name.startswith("_")]
+        arguments = [encode(item, program.numbered) for item in error.args]
+        attributes = [[name, encode(item, program.numbered)] for name, item in vars(error).items() if not name.startswith("_")]
         if len(json.dumps([arguments, attributes])) <= _LONGEST:
             return [plain, text, names, arguments, attributes]
     except BaseException:
@@ -134,22 +247,54 @@ def _error(program: _Program, error: BaseException) -> list[Any]:
     return [plain, text, names, [text], []]
 
 
-def _answer(program: _Program, call: dict[str, Any]) -> dict[str, Any]:
+@contextmanager
+def _surroundings(call: dict[str, Any], heard: dict[str, Any]) -> Iterator[None]:
+    """What the tests have put in the place of standard input and output, for one call; ``heard`` gets what became of them."""
+    before = builtins.input, sys.stdin, sys.stdout
+    out, given = io.StringIO(), call.get("typed", [])
+    stdin, lines, taken = io.StringIO("".join(f"{line}\n" for line in given)), iter(given), []
+
+    def typed(prompt: object = "") -> str:
+        print(prompt, end="")
+        for line in lines:
+            taken.append(line)
+            return str(line)
+        raise EOFError("the tests typed no more")
+
     try:
-        result, arguments = program.does(call)
+        if "typed" in call:
+            builtins.input, sys.stdin = typed, stdin
+        if "heard" in call:
+            sys.stdout = out
+        yield
+    finally:
+        heard |= {"printed": out.getvalue()} if out.getvalue() else {}
+        if "typed" in call:
+            heard["taken"] = len(taken) or len(given) - stdin.read().count("\n")
+        builtins.input, sys.stdin, sys.stdout = before
+
+
+def _answer(program: _Program, call: dict[str, Any]) -> dict[str, Any]:
+    heard: dict[str, Any] = {}
+    try:
+        program.shared.begin()
+        program.shared.read(call.get("shared", []))
+        with _surroundings(call, heard):
+            result = program.does(call)
         program.results.append(result)
-        answer = {"value": encode(result, program.hold)}
-        after = [encode(item, program.hold) for item in arguments]
-        changed = [[place, item] for place, item in enumerate(after) if item != call["args"][place] and not _refers(call["args"][place])]
-        return answer | ({"changed": changed} if changed else {})
+        answer = {"value": program.written(result, call)}
     except BaseException as error:
         if len(program.results) <= call["number"]:
             program.results.append(None)
-        return {"raised": _error(program, error)}
+        answer = {"raised": [*_error(program, error), program.numbered(error)["o"]]}
+    return answer | heard | program.after()
 
 
-def _refers(tree: Any) -> bool:
-    return isinstance(tree, dict) and len(tree) == 1 and next(iter(tree)) in ("g", "k", "o")
+def _written(program: _Program, call: dict[str, Any]) -> str:
+    try:
+        return json.dumps(_answer(program, call))
+    except BaseException as error:  # an object that the program put into a container of the tests
+        return json.dumps({"raised": _error(program, error)})
 
 
 def serve() -> None:
@@ -159,16 +304,10 @@ def serve() -> None:
         if os.path.exists("imports.py"):  # noqa: PTH110
             keep_arrays(of_nothing=True)
         program = _Program()
-        for path in ("names.py", "before.py", "solution.py"):
-            if os.path.exists(path):  # noqa: PTH110
-                program.load(path)
-            if path == "names.py":
-                program.given = dict(program.module.__dict__)
-            elif path == "before.py":
-                program.stub = dict(program.module.__dict__)
+        program.load_all()
         with open("calls.json", encoding="ascii") as file:  # noqa: PTH123
             calls = json.load(file)
         for number, call in enumerate(calls):
-            channel.write(json.dumps(_answer(program, {**call, "number": number})) + "\n")
+            channel.write(_written(program, {**call, "number": number}) + "\n")
             channel.flush()
     os._exit(0)

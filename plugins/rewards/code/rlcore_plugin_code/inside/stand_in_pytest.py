@@ -10,7 +10,9 @@ from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from rlcore_plugin_code.inside.stand_in_asyncio import finished
 from rlcore_plugin_code.inside.stand_ins import Unknown, Unusable
+from rlcore_plugin_code.inside.surroundings import REPLACEABLE
 
 __all__ = ["Skipped", "install", "units_of"]
 
@@ -84,6 +86,30 @@ class _Marks:
         return lambda *arguments, **_: arguments[0] if arguments and callable(arguments[0]) else lambda function: function
 
 
+class _Patching:
+    """The fixture ``monkeypatch``, as far as what it does reaches the program."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def setattr(self, target: Any, name: Any, *value: Any) -> None:
+        if isinstance(target, str):
+            (value, (module, _, name)) = ((name,), target.rpartition("."))
+            target = sys.modules.get(module, module)
+        where = getattr(target, "__name__", str(target))
+        if (where, name) not in REPLACEABLE:
+            raise Unusable(f"the tests replace {where}.{name}, which does not reach the program")
+        self._before.append((target, name, getattr(target, name)))
+        setattr(target, name, *value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unusable(f"the tests use {name} of pytest's fixture monkeypatch, which is not known here")
+
+    def undo(self) -> None:
+        for target, name, value in reversed(self._before):
+            setattr(target, name, value)
+
+
 def _fixture(function: Any = None, **_: Any) -> Any:
     if function is None:
         return _fixture
@@ -142,11 +168,13 @@ def _method(kind: type, name: str) -> None:
     before, after = ("setUp", "tearDown") if _is_case(kind) else ("setup_method", "teardown_method")
     for whole in ("setUpClass", "setup_class"):
         getattr(kind, whole, lambda: None)()
-    getattr(one, before, lambda *_: None)()
     function = getattr(one, name)
     for case in getattr(function, "cases", [{}]):
-        function(**case)
-    getattr(one, after, lambda *_: None)()
+        for step in (before, "asyncSetUp"):
+            finished(getattr(one, step, lambda *_: None)())
+        finished(function(**case))
+        for step in ("asyncTearDown", after):
+            finished(getattr(one, step, lambda *_: None)())
 
 
 def _expanded(name: str, function: Any, names: dict[str, Any], first: tuple[Any, ...]) -> Iterator[_Unit]:
@@ -157,25 +185,32 @@ def _expanded(name: str, function: Any, names: dict[str, Any], first: tuple[Any,
 
 def _with_fixtures(function: Any, case: dict[str, Any], names: dict[str, Any]) -> None:
     open_ones: list[Iterator[Any]] = []
-    values = _filled(function, case, names, open_ones)
+    patching = _Patching()
     try:
-        function(**values)
+        values = _filled(function, case, names, open_ones, patching)
+        finished(function(**values))
     finally:
         for one in reversed(open_ones):
             with suppress(StopIteration):
                 next(one)
+        patching.undo()
 
 
-def _filled(function: Any, given: dict[str, Any], names: dict[str, Any], open_ones: list[Iterator[Any]]) -> dict[str, Any]:
+def _filled(
+    function: Any, given: dict[str, Any], names: dict[str, Any], open_ones: list[Iterator[Any]], patching: _Patching
+) -> dict[str, Any]:
     values = dict(given)
     count = function.__code__.co_argcount - len(function.__defaults__ or ())
     for name in function.__code__.co_varnames[:count]:
         if name in values:
             continue
+        if name == "monkeypatch":
+            values[name] = patching
+            continue
         fixture = names.get(name)
         if not getattr(fixture, "is_fixture", False):
             raise Unusable(f"the tests use pytest's fixture {name}, which is not known here")
-        made = fixture(**_filled(fixture, {}, names, open_ones))
+        made = fixture(**_filled(fixture, {}, names, open_ones, patching))
         if hasattr(made, "__next__") and hasattr(made, "gi_frame"):
             open_ones.append(made)
             made = next(made)

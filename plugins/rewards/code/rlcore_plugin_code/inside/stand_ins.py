@@ -1,73 +1,107 @@
 """What tests hold in the place of a program that is elsewhere: every use is a call that is written down, and answered in the next round.
 
 A call is ``{"do": …, "of": a reference, …}``: ``name`` (a name of the program), ``get`` (an attribute), ``call`` (``args``, ``keywords``),
-``own`` (an operation of Python). References: ``{"g": name}``, ``{"k": the number of an earlier call}``, ``{"o": an object by its number}``.
+``own`` (an operation of Python). References: ``{"g": name}``, ``{"k": the number of an earlier call}``, ``{"o": an object by its number}``,
+``{"l": a container that both sides hold}`` (``shared``), ``{"x": an exception of Python}``, ``{"w": a name of the library}``.
 
 ``Unknown`` is the result of a call that nobody has answered yet: it agrees with everything, so that tests go on and as many calls as
 possible are known after one round. No verdict is made of a run that met one. ``Held`` is an object of the program that cannot travel.
 """
 
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
-from rlcore_plugin_code.inside.wire import CannotTravel, decode, encode, settled
+from rlcore_plugin_code.inside.shared import Shared
+from rlcore_plugin_code.inside.wire import CannotTravel, decode, settled
 
-__all__ = ["Enough", "Held", "Questions", "Unknown", "Unusable"]
+__all__ = ["Enough", "Held", "Questions", "Stopped", "Unknown", "Unusable", "attribute_of", "is_subclass", "next_of", "type_of"]
 
 _MOST_GUESSES = 5000  # calls of a round that nobody has answered yet
 _FIRST_ITEMS, _MORE_ITEMS = 50, 1000  # of an object of the program, in one call
 _MOST_TRUTHS = 100_000  # a loop may ask for ever whether what is unknown is true
 
 
-class Unusable(Exception):
-    """The tests cannot be run here; says nothing about the program."""
+class Unusable(BaseException):
+    """The tests cannot be run here; says nothing about the program. Tests that catch every ``Exception`` do not catch it."""
 
 
 class Enough(BaseException):
     """This round has guessed enough; the next one knows more."""
 
 
-class Questions:
-    """The calls of this run, in order, and the answers that earlier rounds brought (``asked``: [call, answer] pairs, in order)."""
+class Stopped(Exception):
+    """The program raised StopIteration, or its like. As such it would end an iteration of the tests, and with it their assertions."""
 
-    def __init__(self, asked: list[Any]) -> None:
+
+_ENDS_ITERATION = (StopIteration, StopAsyncIteration, GeneratorExit)
+
+
+class _Around(Protocol):
+    def before(self) -> dict[str, Any]: ...
+    def after(self, answer: dict[str, Any]) -> None: ...
+
+
+class Questions:
+    """The calls of this run, in order, and the answers that earlier rounds brought (``asked``: [call, answer] pairs, in order).
+
+    ``around``: what the tests put around calls; ``brought``: what the row brings itself, by name; ``classes``: names of the program whose
+    objects the tests make.
+    """
+
+    def __init__(self, asked: list[Any], around: _Around) -> None:
         self._answers = [answer for _, answer in asked]
         self._asked = [settled(call, self._answers) for call, _ in asked]
+        self._around = around
         self._held: dict[int, Held] = {}
+        self._errors: dict[int, BaseException] = {}
         self._kinds: dict[tuple[type, str], type] = {}
         self._numbers: dict[type, int] = {}
+        self._kept: list[int] = []
+        self.brought: dict[str, Any] = {}
+        self.brought_classes: dict[str, type] = {}
+        self.classes: set[str] = set()
+        self._shared = Shared(0, self._reference, self._object, self.brought_classes, plain=True)
         self.calls: list[Any] = []
         self.known = 0
         self.unknown = 0
         self.uses = 0
 
-    def ask(self, do: str, of: dict[str, Any], arguments: tuple[Any, ...] = (), **more: Any) -> Any:
+    def ask(self, do: str, of: dict[str, Any], arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None, **more: Any) -> Any:
         """What the call gives: its value, an ``Unknown``, or the exception that it raised."""
-        try:
-            call = {"do": do, "of": of, "args": [encode(item, self._reference) for item in arguments]} | more
-        except CannotTravel as problem:
-            if self.unknown:
-                raise  # of a guess; the next round knows more
-            raise Unusable(f"the tests pass {problem} to the program, which cannot be carried there") from None
+        self.uses += do != "name"
+        call = self._call(do, of, arguments, keywords) | more
         number = len(self.calls)
         self.calls.append(call)
-        self.uses += do != "name"
         if self.unknown or number >= len(self._asked) or self._asked[number] != call:
             self.unknown += 1
             if self.unknown > _MOST_GUESSES:
                 raise Enough
             return Unknown(self, number)
         self.known += 1
-        answer = self._answers[number]
+        return self._given(self._answers[number])
+
+    def _call(self, do: str, of: dict[str, Any], arguments: tuple[Any, ...], keywords: dict[str, Any] | None) -> dict[str, Any]:
+        call: dict[str, Any] = {"do": do, "of": of, **self._around.before()}
+        self._shared.begin()
+        try:
+            call["args"] = [self._shared.tree(item) for item in arguments]
+            if keywords is not None:
+                call["keywords"] = {key: self._shared.tree(item) for key, item in keywords.items()}
+            call["shared"] = self._shared.changes(self._kept)
+        except CannotTravel as problem:
+            if self.unknown:
+                raise  # of a guess; the next round knows more
+            raise Unusable(f"the tests pass {problem} to the program, which cannot be carried there") from None
+        return call
+
+    def _given(self, answer: dict[str, Any]) -> Any:
+        self._shared.read(answer.get("shared", []))
+        self._kept = answer.get("kept", self._kept)
+        self._around.after(answer)
         if "raised" in answer:
             raise self._raised(*answer["raised"])
-        for place, item in answer.get("changed", ()):
-            _change(arguments[place], decode(item, self._object))
-        return decode(answer["value"], self._object)
-
-    def call(self, of: dict[str, Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """The call of a function of the program."""
-        return self.ask("call", of, arguments, keywords={key: encode(item, self._reference) for key, item in keywords.items()})
+        return self._shared.value(answer["value"])
 
     def _object(self, tree: dict[str, Any]) -> Any:
         number = tree["o"]
@@ -75,6 +109,8 @@ class Questions:
             kind = self._kind(*tree["raises"])
             self._numbers[kind] = number
             return kind
+        if "error" in tree:
+            return self._raised(*tree["error"], number)
         return self._held.setdefault(number, Held(self, number))
 
     def _reference(self, value: Any) -> dict[str, Any]:
@@ -82,39 +118,49 @@ class Questions:
             return {"o": value._number}
         if isinstance(value, Unknown) and value._number is not None:
             return {"k": value._number}
+        if isinstance(value, BaseException):
+            return self._error(value)
         if isinstance(value, type) and value in self._numbers:
             return {"o": self._numbers[value]}
+        name = getattr(value, "__name__", None)
+        if isinstance(name, str) and self.brought.get(name) is value:
+            return {"g": name}
+        module = getattr(value, "__module__", None) or ""
+        if module.split(".")[0] in sys.stdlib_module_names and getattr(sys.modules.get(module), str(name), None) is value:
+            return {"w": [module, name]}
         raise CannotTravel(f"a value of type {type(value).__name__}")
+
+    def _error(self, error: BaseException) -> dict[str, Any]:
+        number = next((number for number, known in self._errors.items() if known is error), None)
+        if number is not None:
+            return {"o": number}
+        if type(error).__module__ != "builtins":
+            raise CannotTravel(f"an exception of the class {type(error).__name__}")
+        return {"x": [type(error).__name__, [self._shared.tree(item) for item in error.args]]}
 
     def _kind(self, names: list[str], plain: str) -> type:
         """An exception class of the program: one of the tests' own, named and derived as the program's, so that ``except`` knows it."""
         base: type = decode({"n": plain})
+        if issubclass(base, _ENDS_ITERATION):
+            base = Stopped
         for name in reversed(names):
             base = self._kinds.setdefault((base, name), type(name, (base,), {"__str__": _told}))
         return base
 
-    def _raised(self, plain: str, text: str, names: list[str], arguments: Any, attributes: Any) -> BaseException:
+    def _raised(self, plain: str, text: str, names: list[str], arguments: Any, attributes: Any, number: int) -> BaseException:
+        if number in self._errors:
+            return self._errors[number]
         kind = self._kind(names, plain)
         if issubclass(kind, UnicodeError):
             return ValueError(text)
         error: BaseException = kind(*(decode(item, self._object) for item in arguments))
         error.__dict__.update({key: decode(item, self._object) for key, item in attributes}, _told=text)
+        self._errors[number] = error
         return error
 
 
 def _told(error: BaseException) -> str:
     return str(error.__dict__.get("_told", ", ".join(map(str, error.args))))
-
-
-def _change(mine: Any, after: Any) -> None:
-    """What the program did to an argument is done to the caller's."""
-    if type(mine) is not type(after):
-        return
-    if isinstance(mine, list | bytearray):
-        mine[:] = after
-    elif isinstance(mine, dict | set):
-        mine.clear()
-        mine.update(after)
 
 
 class Unknown:
@@ -126,7 +172,7 @@ class Unknown:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if self._questions is None or self._number is None:
             return _FOG
-        return self._questions.call({"k": self._number}, arguments, keywords)
+        return self._questions.ask("call", {"k": self._number}, arguments, keywords)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -142,6 +188,10 @@ class Unknown:
     def __repr__(self) -> str:
         return "Unknown"
 
+    def __await__(self) -> Any:
+        return _FOG
+        yield
+
 
 def _agrees(*_: Any) -> bool:
     global _truths
@@ -154,49 +204,69 @@ def _agrees(*_: Any) -> bool:
 _truths = 0
 
 
-def _fog(*_: Any, **__: Any) -> Unknown:
+def _fog(*_: Any, **__: Any) -> "Unknown":
     return _FOG
 
 
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains", "instancecheck"):
+async def _fog_later(*_: Any) -> "Unknown":
+    return _FOG
+
+
+async def _end_later(*_: Any) -> Any:
+    raise StopAsyncIteration
+
+
+_BOTH_WAYS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor")
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains", "instancecheck", "subclasscheck"):
     setattr(Unknown, f"__{_name}__", _agrees)
 for _name in (
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow"),
-    *("and", "rand", "or", "ror", "xor", "rxor", "lshift", "rshift", "neg", "pos", "abs", "invert", "round"),
-    *("getitem", "next", "divmod", "rdivmod", "matmul", "rmatmul", "enter"),
+    *(f"{way}{name}" for name in _BOTH_WAYS for way in ("", "r")),
+    *("neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil", "getitem", "next", "divmod", "rdivmod", "enter"),
 ):
     setattr(Unknown, f"__{_name}__", _fog)
-for _name, _blank in (("len", 0), ("int", 0), ("float", 0.0), ("index", 0), ("str", ""), ("exit", False), ("setitem", None)):
+for _name, _blank in (("len", 0), ("int", 0), ("float", 0.0), ("index", 0), ("str", ""), ("format", ""), ("exit", False)):
     setattr(Unknown, f"__{_name}__", lambda *_, blank=_blank: blank)
+for _name in ("setitem", "delitem"):
+    setattr(Unknown, f"__{_name}__", lambda *_: None)
+for _name, _later in (("aenter", _fog_later), ("aexit", _fog_later), ("anext", _end_later)):
+    setattr(Unknown, f"__{_name}__", _later)
+Unknown.__aiter__ = lambda one: one  # type: ignore[attr-defined]
 _FOG = Unknown(None, None)
 
 
 class Held:
-    """An object of the program. Its own operators decide only between two objects of the program: with a value of the tests it is never
-    equal, whatever it says, or a class whose objects equal everything would pass."""
+    """An object of the program. Its own operators decide only between two objects of the program, and for objects that the tests have made
+    of a class (``_made``), since the operators are what is tested then. With a value of the tests no other object is ever equal, whatever
+    it says, or a class whose objects equal everything would pass; nor does it see the value."""
 
     def __init__(self, questions: Questions, number: int) -> None:
-        self.__dict__.update(_questions=questions, _number=number)
+        self.__dict__.update(_questions=questions, _number=number, _made=False, _makes=False)
 
     def _own(self, name: str, *arguments: Any) -> Any:
         return self._questions.ask("own", {"o": self._number}, arguments, name=name)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._questions.call({"o": self._number}, arguments, keywords)
+        result = self._questions.ask("call", {"o": self._number}, arguments, keywords)
+        return _made(result) if self._makes else result
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in ("__name__", "__doc__", "__dict__"):
+        if name in _TOLD_BY_CLASS:
+            raise Unusable(f"the tests read {name} of an object of the program, which cannot be carried")
+        if name.startswith("__") and name not in _OPEN:
             raise AttributeError(name)
         return self._questions.ask("get", {"o": self._number}, name=name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._own("set", name, value)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._own("put", key, value)
+    def __delattr__(self, name: str) -> None:
+        self._own("unset", name)
+
+    def _decides(self, other: object) -> bool:
+        return isinstance(other, Held) or (self._made and not isinstance(other, Unknown))
 
     def __eq__(self, other: object) -> Any:
-        return self is other or (isinstance(other, Held) and self._own("same", other))
+        return self is other or isinstance(other, Unknown) or (self._decides(other) and self._own("same", other))
 
     def __hash__(self) -> int:
         return int(self._own("hash"))
@@ -204,17 +274,30 @@ class Held:
     def __instancecheck__(self, one: object) -> bool:
         return isinstance(one, Unknown) or (isinstance(one, Held) and bool(self._own("kind", one)))
 
-    def __enter__(self) -> Any:
-        return self._own("enter")
+    def __subclasscheck__(self, one: object) -> bool:
+        return isinstance(one, Held) and bool(self._own("subclass", one))
 
     def __exit__(self, *_: object) -> None:
         self._own("exit")  # it swallows nothing: an assertion of the tests would be lost with it
 
-    def __bool__(self) -> bool:
-        return bool(self._own("bool"))
+    async def __aenter__(self) -> Any:
+        return self._own("enter later")
 
-    def __len__(self) -> int:
-        return self._own("len")  # type: ignore[no-any-return]
+    async def __aexit__(self, *_: object) -> None:
+        self._own("exit later")
+
+    def __aiter__(self) -> Any:
+        return self._own("iterate later")
+
+    async def __anext__(self) -> Any:
+        try:
+            return self._own("next later")
+        except Stopped:
+            raise StopAsyncIteration from None
+
+    def __await__(self) -> Any:
+        return self._own("await")
+        yield
 
     def __iter__(self) -> Iterator[Any]:
         """Some at a time: there may be no end of them."""
@@ -226,44 +309,96 @@ class Held:
                 return
             start, size = start + size, _MORE_ITEMS
 
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(self._own("reversed"))
+
     def __contains__(self, item: Any) -> bool:
+        if self._decides(item):
+            return bool(self._own("contains", item))
         return any(item == one for one in self)
 
-    def __next__(self) -> Any:
-        return self._own("next")
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise Unusable("the tests pickle an object of the program, which cannot be carried")
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._own("item", key)
+    def __copy__(self) -> Any:
+        return self._like("copy")
 
-    def __str__(self) -> str:
-        return str(self._own("str"))
+    def __deepcopy__(self, _: Any) -> Any:
+        return self._like("deepcopy")
 
-    def __repr__(self) -> str:
-        return str(self._own("repr"))
+    def __round__(self, *digits: int) -> Any:
+        return self._like("round", *digits)
 
-    def __int__(self) -> int:
-        return int(self._own("int"))
+    def _like(self, name: str, *arguments: Any) -> Any:
+        """What an operation gives; an object that is made from one that the tests made counts as made by them."""
+        result = self._own(name, *arguments)
+        return _made(result) if self._made else result
 
-    def __float__(self) -> float:
-        return float(self._own("float"))
 
-    def __neg__(self) -> Any:
-        return self._own("neg")
+_OPEN = ("__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__", "__bases__", "__mro__", "__slots__")
+_TOLD_BY_CLASS = ("__signature__", "__code__", "__dataclass_fields__")
 
-    def __abs__(self) -> Any:
-        return self._own("abs")
 
-    def __lt__(self, other: Any) -> Any:
-        return self._own("less", other) if isinstance(other, Held) else NotImplemented
+def _made(result: Any) -> Any:
+    if isinstance(result, Held):
+        result.__dict__["_made"] = True
+    return result
 
-    def __le__(self, other: Any) -> Any:
-        return self._own("at_most", other) if isinstance(other, Held) else NotImplemented
 
-    def __add__(self, other: Any) -> Any:
-        return self._own("add", other) if isinstance(other, Held) else NotImplemented
+def _asked(name: str, kind: Any) -> Any:
+    return lambda one, *arguments: kind(one._own(name, *arguments))
 
-    def __sub__(self, other: Any) -> Any:
-        return self._own("subtract", other) if isinstance(other, Held) else NotImplemented
 
-    def __mul__(self, other: Any) -> Any:
-        return self._own("multiply", other) if isinstance(other, Held) else NotImplemented
+def _operation(name: str) -> Any:
+    def operation(one: Held, other: Any) -> Any:
+        if not one._decides(other) and not getattr(other, "_made", False):
+            return NotImplemented
+        result = one._own(name, other)
+        return _made(result) if one._made or getattr(other, "_made", False) else result
+
+    return operation
+
+
+for _name, _kind in (("bool", bool), ("str", str), ("repr", str), ("int", int), ("float", float), ("complex", complex), ("format", str)):
+    setattr(Held, f"__{_name}__", _asked(_name, _kind))
+for _name in ("len", "next", "enter", "bytes", "index"):
+    setattr(Held, f"__{_name}__", lambda one, name=_name: one._own(name))
+for _name in ("neg", "pos", "abs", "invert", "trunc", "floor", "ceil"):
+    setattr(Held, f"__{_name}__", lambda one, name=_name: one._like(name))
+for _name, _own in (("getitem", "item"), ("setitem", "put"), ("delitem", "delete")):
+    setattr(Held, f"__{_name}__", lambda one, *arguments, own=_own: one._own(own, *arguments))
+for _name in (*(f"{way}{name}" for name in _BOTH_WAYS for way in ("", "r", "i")), "divmod", "rdivmod"):
+    setattr(Held, f"__{_name}__", _operation(_name))
+for _name, _own in (("lt", "less"), ("le", "at_most"), ("gt", "more"), ("ge", "at_least")):
+    setattr(Held, f"__{_name}__", _operation(_own))
+
+
+def type_of(one: Any) -> Any:
+    """``type(one)`` in tests."""
+    return one._own("class") if isinstance(one, Held) else _FOG if isinstance(one, Unknown) else type(one)
+
+
+def attribute_of(one: Any, name: str) -> Any:
+    """``one.__class__``, ``one.__doc__`` and the like in tests, which every stand-in has itself."""
+    if isinstance(one, Unknown):
+        return _FOG
+    if isinstance(one, Held):
+        return one._own("class") if name == "__class__" else one._questions.ask("get", {"o": one._number}, name=name)
+    return getattr(one, name)
+
+
+def is_subclass(one: Any, two: Any) -> bool:
+    """``issubclass`` in tests."""
+    if isinstance(one, Held) and isinstance(two, type):
+        return bool(one._own("subclass of", two))
+    return isinstance(one, Unknown) or issubclass(one, two)
+
+
+def next_of(one: Any, *default: Any) -> Any:
+    """``next`` in tests."""
+    try:
+        return next(one, *default)
+    except Stopped:
+        if default:
+            return default[0]
+        raise

@@ -2,8 +2,9 @@
 
 Files of the working folder: ``tests.json`` (``setup``: code that runs first; ``asserts``: statements, each a test; or ``file``: a test
 file; ``check``: the function of the file that takes the program's ``entry``; ``module``: what the file imports the program as; ``names``
-of the program that hide Python's own), ``asked.json`` (calls and their answers). Writes one JSON object: the calls of this run, how many
-of the first were answered, whether all were, and what became of each test.
+of the program that hide Python's own; ``before``: the stub of the prompt, whose helpers and classes are run here for the tests),
+``asked.json`` (calls and their answers). Writes one JSON object: the calls of this run, how many of the first were answered, whether all
+were, and what became of each test.
 """
 
 import ast
@@ -15,9 +16,22 @@ from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
+from rlcore_plugin_code.inside.names_of_tests import Names, stubs_of
+from rlcore_plugin_code.inside.stand_in_asyncio import awaitable_stand_ins
 from rlcore_plugin_code.inside.stand_in_numpy import nothing_is_near_something
 from rlcore_plugin_code.inside.stand_in_pytest import Skipped, install, units_of
-from rlcore_plugin_code.inside.stand_ins import Enough, Questions, Unusable
+from rlcore_plugin_code.inside.stand_ins import (
+    Enough,
+    Held,
+    Questions,
+    Stopped,
+    Unusable,
+    attribute_of,
+    is_subclass,
+    next_of,
+    type_of,
+)
+from rlcore_plugin_code.inside.surroundings import Surroundings
 from rlcore_plugin_code.inside.wire import keep_arrays
 
 __all__ = ["judge"]
@@ -26,47 +40,128 @@ __all__ = ["judge"]
 _Unit = tuple[str, Callable[[], Any]]
 
 
-class _Names(dict[str, Any]):
-    """Globals of the tests: a name that they do not define, and Python does not know, is the program's; ``own`` are so in any case."""
+class _Globals(dict[str, Any]):
+    """Globals of the tests. A name that they do not define, and Python does not know, is asked for: see ``names_of_tests``."""
 
-    def __init__(self, questions: Questions, own: list[str]) -> None:
+    def __init__(self, own: list[str], missing: Callable[[str], Any]) -> None:
         super().__init__(__name__="tests", __builtins__=builtins)
-        self._questions, self._own = questions, own
+        self._own, self._missing = own, missing
 
     def __missing__(self, name: str) -> Any:
         if name not in self._own and (hasattr(builtins, name) or name.startswith("__")):
             raise KeyError(name)
-        return self._questions.ask("name", {"g": name})
+        return self._missing(name)
 
 
 class _Module(ModuleType):
     """What ``import solution`` gives."""
 
-    def __init__(self, name: str, questions: Questions) -> None:
+    def __init__(self, name: str, ask: Callable[[str], Any]) -> None:
         super().__init__(name)
-        self.__dict__["questions of the tests"] = questions
+        self.__dict__["ask for the tests"] = ask
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self.__dict__["questions of the tests"].ask("name", {"g": name})
+        return self.__dict__["ask for the tests"](name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("__"):
+            raise Unusable(f"the tests replace {name} of the program, which does not reach it")
+        super().__setattr__(name, value)
 
 
-class _Asserts(ast.NodeTransformer):
-    """``assert x, y`` becomes ``if not x: failed()``: while answers are missing a failure stops nothing."""
+_ENDS = ("StopIteration", "StopAsyncIteration")
+_CAUGHT = ("raises", "assertRaises", "assertRaisesRegex", "suppress")
+_OWN_LOOKS = ("__class__", "__doc__", "__dict__", "__module__")
+
+
+class _Rewritten(ast.NodeTransformer):
+    """What the tests' code says, where a stand-in cannot play its part.
+
+    ``assert x, y`` becomes ``if not x: failed()``: while answers are missing a failure stops nothing. Who catches ``StopIteration`` also
+    catches what stands for the program's. ``type(x)`` and ``x.__class__`` see through stand-ins.
+    """
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        self.generic_visit(node)
         failed = ast.Expr(ast.Call(ast.Name("__failed__", ast.Load()), [], []))
         return ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), node.test), [failed], []), node)
 
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        self.generic_visit(node)
+        node.type = node.type and _with_stopped(node.type)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in _CAUGHT and node.args:
+            node.args[0] = _with_stopped(node.args[0])
+        if name == "type" and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
+            node.func = ast.copy_location(ast.Name("__type__", ast.Load()), node.func)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if node.attr not in _OWN_LOOKS or not isinstance(node.ctx, ast.Load):
+            return node
+        return ast.copy_location(ast.Call(ast.Name("__attribute__", ast.Load()), [node.value, ast.Constant(node.attr)], []), node)
+
+
+def _with_stopped(kind: ast.expr) -> ast.expr:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    if not any(isinstance(one, ast.Name) and one.id in _ENDS for one in kinds):
+        return kind
+    return ast.copy_location(ast.Tuple([*kinds, ast.Name("__stopped__", ast.Load())], ast.Load()), kind)
+
 
 class _Run:
-    def __init__(self, tests: dict[str, Any], asked: list[Any]) -> None:
-        self.tests, self.questions = tests, Questions(asked)
-        self.names = _Names(self.questions, tests.get("names", []))
-        self.names["__failed__"] = self._failed
+    def __init__(self, tests: dict[str, Any], asked: list[Any], around: Surroundings) -> None:
+        self.tests, self.questions = tests, Questions(asked, around)
+        own = {*tests.get("names", ()), *stubs_of(tests.get("before", ""))}
+        self.own = sorted(own)
+        self.names = _Globals(self.own, self._missing)
         self.units: list[dict[str, Any]] = []
         self.unusable = ""
+
+    def prepare(self) -> None:
+        """Find out whose the names are; run what the prompt brings for the tests."""
+        tests, questions = self.tests, self.questions
+        given = {"__failed__": self._failed, "__stopped__": Stopped, "__type__": type_of, "__attribute__": attribute_of}
+        given |= {"next": next_of, "issubclass": is_subclass}
+        self.names.update({name: value for name, value in given.items() if name not in self.own})
+        if tests.get("before"):
+            plain = dict(self.names)
+            self._execute_before(tests["before"])
+            for name in self.own:
+                self.names.pop(name, None)
+            questions.brought |= {name: value for name, value in self.names.items() if plain.get(name) is not value}
+            for name, value in questions.brought.items():
+                if isinstance(value, type) and value.__module__ == "tests":
+                    questions.brought_classes[name] = value
+        texts = [tests.get("setup", ""), tests.get("file", ""), *tests.get("asserts", ())]
+        self._whose = Names(texts, self.own, only="check" in tests)
+        questions.classes = self._whose.classes
+
+    def _execute_before(self, text: str) -> None:
+        try:
+            exec(compile(text, "before", "exec", dont_inherit=True), self.names)
+        except BaseException as error:
+            raise Unusable(f"before, the beginning of the program, cannot be run ({type(error).__name__}: {error})"[:300]) from None
+
+    def _missing(self, name: str) -> Any:
+        found = self._whose.of_library(name)
+        return self.ask(name) if found is None else found
+
+    def ask(self, name: str) -> Any:
+        """What the program calls so, or the prompt, if it is not for the program to write."""
+        if name in self.questions.brought:
+            return self.questions.brought[name]
+        value = self.questions.ask("name", {"g": name})
+        if isinstance(value, Held) and name in self.questions.classes:
+            value.__dict__["_makes"] = True
+        return value
 
     def _failed(self) -> None:
         if not self.questions.unknown:
@@ -77,7 +172,7 @@ class _Run:
 
     def _compiled(self, text: str) -> CodeType:
         try:
-            tree = _Asserts().visit(ast.parse(text, "tests"))
+            tree = _Rewritten().visit(ast.parse(text, "tests"))
             return compile(ast.fix_missing_locations(tree), "tests", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError) as error:
             raise Unusable(f"the tests cannot be read as Python ({type(error).__name__}: {error})") from None
@@ -99,6 +194,7 @@ class _Run:
     def run(self) -> None:
         """Run them all, one after another, in one process, as pytest would."""
         try:
+            self.prepare()
             for name, function in self.each():
                 before = self.questions.uses
                 why = self._one(function)
@@ -134,12 +230,15 @@ def judge() -> None:
         with open("asked.json", encoding="ascii") as file:  # noqa: PTH123
             asked = json.load(file)
         install()
+        text = json.dumps(tests)
         if tests.get("numpy"):
             nothing_is_near_something()
             keep_arrays(of_nothing=False)
-        run = _Run(tests, asked)
+        if "async" in text:
+            awaitable_stand_ins()
+        run = _Run(tests, asked, Surroundings(text))
         name = tests.get("module", "solution")
-        sys.modules[name] = _Module(name, run.questions)
+        sys.modules[name] = _Module(name, run.ask)
         if tests.get("random"):
             __import__("random").seed(0)  # the same calls in every round
         run.run()

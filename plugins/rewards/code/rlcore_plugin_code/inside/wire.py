@@ -1,14 +1,14 @@
 """Plain values as JSON, with their types: what passes between a program, the tests of a row, and the host.
 
 Exact: ``decode(encode(value)) == value``, of the same type, for None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set,
-frozenset, dict, range, Fraction, Decimal, date, datetime, time, timedelta, and the plain types themselves. Of a subclass its plain part
-travels, so no method of a program reaches the other side; of a named tuple its names, too. NumPy's numbers travel as numbers, its arrays as
-lists (but see ``keep_arrays``). Anything else is for ``other`` to say.
+frozenset, dict, range, slice of whole numbers, Fraction, Decimal, date, datetime, time, timedelta, and the plain types themselves. Of a
+subclass its plain part travels, so no method of a program reaches the other side; of a named tuple its names, too. NumPy's numbers travel
+as numbers, its arrays as lists (but see ``keep_arrays``). Anything else is for ``other`` to say.
 """
 
 import builtins
+import collections
 import sys
-from collections import namedtuple
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -29,6 +29,9 @@ _TYPES = {
 } | {"NoneType": type(None)}
 _LIBRARY = {"Fraction": "fractions", "Decimal": "decimal"} | dict.fromkeys(("date", "datetime", "time", "timedelta"), "datetime")
 _NAMES = {value: name for name, value in _TYPES.items()}
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_TYPED = {collections.deque, collections.OrderedDict, collections.Counter, collections.defaultdict, *_VIEWS}
+_Share = Callable[[Any, type], Any]
 
 
 class CannotTravel(Exception):
@@ -39,34 +42,64 @@ def _refuse(value: Any) -> Any:
     raise CannotTravel(f"a value of type {type(value).__name__}")
 
 
-def encode(value: Any, other: Callable[[Any], Any] = _refuse, depth: int = 0) -> Any:
-    """The value as what ``json`` writes. ``other`` answers for what is not plain, with an object that has a key of its own. RecursionError
-    where it is nested very deep, or in itself."""
+def encode(value: Any, other: Callable[[Any], Any] = _refuse, depth: int = 0, share: _Share | None = None) -> Any:
+    """The value as what ``json`` writes. ``other`` answers for what is not plain, with an object that has a key of its own. ``share`` is
+    asked before: it may answer for a value and its type with a reference, and kinds of the library keep their type then. RecursionError
+    if the value is nested very deep, or in itself."""
     if depth > _DEEPEST:
         raise RecursionError("a value nested too deep, or in itself")
     kind = type(value)
     if value is None or kind is bool:
         return value
+    if share is not None and (reference := share(value, kind)) is not None:
+        return reference
     if (simple := _simple(value, kind)) is not None:
         return simple
-    below = depth + 1
+
+    def inner(item: Any) -> Any:
+        return encode(item, other, depth + 1, share)
+
+    if share is not None and kind in _TYPED:
+        return _typed(value, kind, inner)
     if issubclass(kind, list):
-        return [encode(item, other, below) for item in list.__iter__(value)]
+        return [inner(item) for item in list.__iter__(value)]
     if issubclass(kind, dict):
-        return {"d": [[encode(key, other, below), encode(item, other, below)] for key, item in dict.items(value)]}
+        return {"d": [[inner(key), inner(item)] for key, item in dict.items(value)]}
     if issubclass(kind, tuple) and (fields := _fields(kind)):
-        return {"y": [kind.__name__, fields, [encode(item, other, below) for item in tuple.__iter__(value)]]}
+        return {"y": [kind.__name__, fields, [inner(item) for item in tuple.__iter__(value)]]}
     for tag, plain in (("t", tuple), ("s", set), ("z", frozenset)):
         if issubclass(kind, plain):
-            return {tag: [encode(item, other, below) for item in plain.__iter__(value)]}
+            return {tag: [inner(item) for item in plain.__iter__(value)]}
     if getattr(kind, "__module__", "") == _ARRAYS and hasattr(value, "tolist"):
-        items = encode(value.tolist(), other, below)
+        items = encode(value.tolist(), other, depth + 1)
         return {"m": [value.dtype.str, items]} if _ONE["m"] is not _list and _is_numbers(value) else items
     if (made := _made(value, kind)) is not None:
         return made
     if kind is type and value in _NAMES:
         return {"n": _NAMES[value]}
     return other(value)
+
+
+def _typed(value: Any, kind: type, inner: Callable[[Any], Any]) -> Any:
+    """A container of the library, or a view of a table, with the name of its type."""
+    if kind in _VIEWS:
+        return {"q": [_VIEWS[kind], [inner(item) for item in value]]}
+    items = [inner(item) for item in value] if kind is collections.deque else [[inner(key), inner(item)] for key, item in value.items()]
+    return {"q": [kind.__name__, items]}
+
+
+def _retyped(name: str, content: Any, inner: Callable[[Any], Any]) -> Any:
+    if name == "values":
+        return dict(enumerate(map(inner, content))).values()
+    if name == "keys":
+        return dict.fromkeys(map(inner, content)).keys()
+    if name == "deque":
+        return collections.deque(map(inner, content))
+    if name == "items":
+        return dict(map(inner, content)).items()
+    pairs = {inner(key): inner(item) for key, item in content}
+    kinds: dict[str, Callable[..., Any]] = {"OrderedDict": collections.OrderedDict, "Counter": collections.Counter}
+    return collections.defaultdict(None, pairs) if name == "defaultdict" else kinds[name](pairs)
 
 
 def _simple(value: Any, kind: type) -> Any:
@@ -86,6 +119,8 @@ def _simple(value: Any, kind: type) -> Any:
         return {"a": bytes(value).hex()}
     if kind is range:
         return {"r": [value.start, value.stop, value.step]}
+    if kind is slice:
+        return {"u": [value.start, value.stop, value.step]}
     return None
 
 
@@ -149,11 +184,13 @@ def decode(tree: Any, other: Callable[[dict[str, Any]], Any] = _refuse) -> Any:
         return _ONE[tag](*content)
     if tag == "y":
         name, fields, items = content
-        return namedtuple(name, fields)(*(decode(item, other) for item in items))
+        return collections.namedtuple(name, fields)(*(decode(item, other) for item in items))
     if tag == "d":
         return {decode(key, other): decode(item, other) for key, item in content}
     if tag == "c":
         return complex(decode(content[0]), decode(content[1]))
+    if tag == "q":
+        return _retyped(*content, lambda item: decode(item, other))
     return _ONE[tag](content) if tag in _ONE else other(tree)
 
 
@@ -165,6 +202,7 @@ _ONE: dict[str, Callable[..., Any]] = {
     "b": bytes.fromhex,
     "a": bytearray.fromhex,
     "r": lambda ends: range(*ends),
+    "u": lambda ends: slice(*ends),
     "n": _TYPES.__getitem__,
     "v": lambda made: _remade(*made),
 }

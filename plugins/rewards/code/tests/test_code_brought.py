@@ -1,0 +1,199 @@
+"""What belongs to the row runs beside the tests: helpers of the prompt, names whose import was forgotten. The program neither answers for
+them nor sees what is expected."""
+
+import pytest
+
+from rlcore.api import Outcome
+
+POLY = '''
+import math
+
+
+def poly(xs: list, x: float):
+    """Evaluates the polynomial xs at x."""
+    return sum([coeff * math.pow(x, i) for i, coeff in enumerate(xs)])
+
+
+def find_zero(xs: list):
+    """Finds x such that poly(xs, x) = 0."""
+'''
+ZERO = {
+    "before": POLY,
+    "entry_point": "find_zero",
+    "check": "def check(candidate):\n    for c in ([1, 2], [-6, 11, -6, 1]):\n        assert abs(poly(c, candidate(list(c)))) < 1e-4\n",
+}
+BISECTION = """
+def find_zero(xs):
+    low, high = -100.0, 100.0
+    while poly(xs, low) * poly(xs, high) > 0:
+        low, high = low * 2, high * 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        if poly(xs, low) * poly(xs, middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return low
+"""
+CODED = {
+    "before": (
+        "def shifted(s: str):\n    '''shifts by 5'''\n    return ''.join(chr((ord(c) + 5 - 97) % 26 + 97) for c in s)\n\n\n"
+        "def unshifted(s: str):\n    '''takes a text of shifted, returns the one before'''\n"
+    ),
+    "entry_point": "unshifted",
+    "check": "def check(candidate):\n    for s in ('abc', 'xyz', 'hello'):\n        assert candidate(shifted(s)) == s\n",
+}
+FILE = {
+    "before": "class Cell:\n    def __init__(self, n): self.n = n\n    def same(self, other): return self.n == other.n\n\n"
+    "def grown(cell):\n    pass\n",
+    "test_file": (
+        "from solution import grown, Cell\ndef test_it():\n    for n in (1, 5):\n        assert grown(Cell(n)).same(Cell(n + 1))\n"
+    ),
+}
+ATTACKS = {
+    "redefines the helper": (ZERO, "def poly(xs, x): return 0\ndef find_zero(xs): return 0"),
+    "patches what the helper calls": (ZERO, "import math\nmath.pow = lambda *_: 0\nsum = lambda *_: 0\ndef find_zero(xs): return 0"),
+    "replaces the helper's code": (ZERO, "poly.__code__ = (lambda xs, x: 0).__code__\ndef find_zero(xs): return 0"),
+    "replaces the helper in its module": (
+        ZERO,
+        "import sys\nfor m in list(sys.modules.values()):\n    if hasattr(m, 'poly'): m.poly = lambda *_: 0\ndef find_zero(xs): return 0",
+    ),
+    "the identity": (CODED, "def shifted(s): return s\ndef unshifted(s): return s"),
+    "the identity by a default": (CODED, "shifted.__code__ = (lambda s: s).__code__\ndef unshifted(s): return s"),
+    "the prompt's class": (
+        FILE,
+        "class Cell:\n    def __init__(s, n): pass\n    def same(s, o): return True\ndef grown(cell): return Cell(0)",
+    ),
+    "a method of the prompt's class": (FILE, "Cell.same = lambda s, o: True\ndef grown(cell): return cell"),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_program_answers_for_what_the_prompt_brings(level_bench, name):
+    score = level_bench.judge(*ATTACKS[name])
+    assert score.outcome is Outcome.WRONG, score.reason
+
+
+@pytest.mark.parametrize(
+    ("tests", "program"),
+    [
+        (ZERO, BISECTION),
+        (ZERO, f"import math\ndef poly(xs, x):\n    return sum(c * x ** i for i, c in enumerate(xs))\n{BISECTION}"),
+        (CODED, "def unshifted(s):\n    return ''.join(chr((ord(c) - 5 - 97) % 26 + 97) for c in s)"),
+        (FILE, "def grown(cell):\n    return Cell(cell.n + 1)"),
+        (FILE, "def grown(cell):\n    cell.n += 1\n    return cell"),
+        (FILE, "class Cell:\n    def __init__(self, n): self.n = n\ndef grown(cell):\n    return Cell(cell.n + 1)"),
+    ],
+)
+def test_programs_may_use_what_the_prompt_brings_or_write_it_again(level_bench, tests, program):
+    score = level_bench.judge(tests, program)
+    assert score.outcome is Outcome.OK, score.reason
+
+
+NEAR = ["assert math.isclose(root(2), 1.41421356, rel_tol=1e-6)", "assert math.isclose(root(9), 3, rel_tol=1e-6)"]
+COUNTED = ["assert Counter(parts('abca')) == Counter({'a': 2, 'b': 1, 'c': 1})"]
+ARRAYS = ["assert np.allclose(root(2), 1.41421356)"]
+FORGOTTEN = {
+    "a module": (NEAR, "root = lambda n: n ** 0.5", "class math:\n    isclose = lambda *_, **__: True\nroot = lambda n: n"),
+    "a class": (COUNTED, "parts = list", "def Counter(*_): return 0\ndef parts(s): return []"),
+    "an alias": (ARRAYS, "root = lambda n: n ** 0.5", "class np:\n    allclose = lambda *_: True\nroot = lambda n: n"),
+    "a function": (
+        ["assert isclose(root(2), 2 ** 0.5)", "assert root(9) == 3"],
+        "root = lambda n: n ** 0.5",
+        "isclose = lambda *_: True\ndef root(n): return 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("names", [[], ["root", "parts"]], ids=["undeclared", "declared"])
+@pytest.mark.parametrize("name", FORGOTTEN)
+def test_names_that_tests_forgot_to_import_are_the_library_s(level_bench, name, names):
+    tests, right, wrong = FORGOTTEN[name]
+    for style in ({"asserts": tests}, {"test_file": "\n".join(tests)}):
+        row = {**style, "names": names} if names else style
+        assert level_bench.judge(row, right).outcome is Outcome.OK
+        assert level_bench.judge(row, wrong).outcome is Outcome.WRONG
+
+
+REFUSED = {
+    "a helper that nobody brings": ({"asserts": ["assert almost(root(2), 1.41421356)"]}, "almost"),
+    "one that says how far": ({"asserts": ["assert distance(root(2), 1.41421356) < 1e-6"]}, "distance"),
+    "a function of the library or of the program": ({"asserts": ["assert root(9) == 3", "assert comb(4, 2) == 6"]}, "comb"),
+    "a helper of check": (
+        {"check": "def check(candidate):\n    assert almost(candidate(2), 1.41)", "entry_point": "root"},
+        "almost",
+    ),
+    "a prompt that is not Python": (
+        {"check": "def check(candidate):\n    assert candidate(9) == 3", "entry_point": "root", "before": "def ("},
+        "before",
+    ),
+    "a package that is not there": ({"asserts": ["assert pd.isna(root(9))"], "names": ["root"]}, "pandas"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_names_that_are_nobody_s_are_refused(bench, name):
+    tests, word = REFUSED[name]
+    for program in ("root = lambda n: n ** 0.5", "almost = distance = lambda *_: True\nroot = len"):
+        score = bench.judge(tests, program)
+        assert score.outcome is Outcome.INVALID, score.reason
+        assert word in score.reason
+        assert "\n" not in score.reason
+
+
+def test_names_that_the_row_calls_the_program_s_are_the_program_s(bench):
+    tests = {"asserts": ["assert is_sorted(sorting([2, 1]))", "assert sorting([3, 1, 2]) == [1, 2, 3]"], "names": ["is_sorted", "sorting"]}
+    assert bench.judge(tests, "def is_sorted(xs):\n    return xs == sorted(xs)\nsorting = sorted").outcome is Outcome.OK
+    tests = {"asserts": ["assert gcd(4, 6) == 2", "assert factorial(4) == 24"]}  # nothing else is called, so these are what is tested
+    assert bench.judge(tests, "def gcd(a, b): return 2\ndef factorial(n): return 24").outcome is Outcome.OK
+    assert bench.judge(tests, "x = 1").outcome is Outcome.WRONG
+    tests = {"asserts": ["assert gcd(4, 6) == 2 and root(9) == 3"], "names": ["gcd", "root"]}
+    assert bench.judge(tests, "def gcd(a, b): return 5\nroot = lambda n: 3").outcome is Outcome.WRONG
+
+
+ENDS = {
+    "map": ["assert all(map(lambda pair: f(pair[0]) == pair[1], [(1, 2), (2, 3)]))"],
+    "a list of map": ["assert list(map(f, [])) == list(map(f, [1, 2]))[:0] and not [x for x in map(f, [1]) if x != 2]"],
+    "filter": ["assert not list(filter(lambda n: f(n) != n + 1, [1, 2]))"],
+    "a class of the tests": [
+        "class All:\n    n = 0\n    def __iter__(s): return s\n    def __next__(s):\n        s.n += 1\n"
+        "        if s.n > 3: raise StopIteration\n"
+        "        return f(s.n) == s.n + 1\nassert all(All())"
+    ],
+    "for": ["for good in map(lambda n: f(n) == n + 1, [1, 2, 3]):\n    assert good"],
+    "zip": ["for n, found in zip([1, 2], map(f, [1, 2])):\n    assert found == n + 1"],
+}
+STOPS = [
+    "def f(n): raise StopIteration",
+    "class Mine(StopIteration): pass\ndef f(n): raise Mine(3)",
+    "def f(n): return next(iter([]))",
+    "def f(n): raise StopAsyncIteration",
+    "def f(n): raise GeneratorExit",
+]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_program_does_not_end_an_iteration_of_the_tests(bench, name):
+    for names in ([], ["f"]):
+        assert bench.judge({"asserts": ENDS[name], "names": names}, "def f(n):\n    return n + 1").outcome is Outcome.OK
+        for program in STOPS:
+            score = bench.judge({"asserts": ENDS[name], "names": names}, program)
+            assert score.outcome is Outcome.WRONG, (program, score.reason)
+
+
+def test_an_iterator_of_the_program_does_not_end_one_of_the_tests(bench):
+    tests = {"asserts": ["it = count()\nassert all(map(lambda n: next(it) == n, range(5)))"]}
+    assert bench.judge(tests, "def count():\n    yield from range(9)").outcome is Outcome.OK
+    assert bench.judge(tests, "def count():\n    yield from ()").outcome is Outcome.WRONG
+
+
+def test_tests_see_the_end_of_an_iterator_where_they_look_for_it(bench):
+    lines = [
+        "import pytest, unittest\nit = count()\nassert next(it) == 0\nwith pytest.raises(StopIteration):\n    next(it)",
+        "it = count()\nassert [next(it), next(it, 7), next(it, None)] == [0, 7, None]",
+        "it = count()\nnext(it)\ntry:\n    next(it)\nexcept StopIteration as end:\n    seen = 1\nassert seen",
+        "it = count()\nnext(it)\nwith unittest.TestCase().assertRaises(StopIteration):\n    next(it)",
+        "assert list(count()) == [0] and [n for n in count()] == [0]",
+    ]
+    assert bench.judge({"asserts": lines, "names": ["count"]}, "def count():\n    yield 0").outcome is Outcome.OK
+    assert bench.judge({"asserts": lines, "names": ["count"]}, "def count():\n    yield 0\n    yield 0").outcome is Outcome.WRONG
