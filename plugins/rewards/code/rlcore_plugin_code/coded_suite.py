@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore_plugin_code import texts
+from rlcore_plugin_code.bodies import closed
 from rlcore_plugin_code.cases import kind_name
 from rlcore_plugin_code.inside.wire import settled
 from rlcore_plugin_code.listed_suite import answers_of
@@ -120,8 +121,9 @@ class CheckSuite(_Coded):
         entry = _code(table, "entry_point")
         if not entry.isidentifier():
             raise BadCases("test_cases has a check, but entry_point is no name of a function")
-        super().__init__({"file": _code(table, "check"), "check": "check", "entry": entry, "names": [entry]}, _code(table, "before"))
-        self.defines = (entry,)
+        stub = _code(table, "before")
+        super().__init__({"file": _code(table, "check"), "check": "check", "entry": entry, "names": [entry]}, closed(stub))
+        self.defines, self.stub = (entry,), stub
 
 
 class FileSuite(_Coded):
