@@ -8,9 +8,22 @@ import marshal
 from collections.abc import Mapping
 from importlib.resources import files
 
-__all__ = ["LOADER", "program_side", "test_side"]
+from rlcore_plugin_code.digits import MOST_DIGITS
 
-LOADER = b"""import marshal
+__all__ = ["LIMITS", "LOADER", "as_judged", "program_side", "test_side"]
+
+MOST_FRAMES = 550_000
+"""Of Python calls within each other: what LeetCode allows; LiveCodeBench allows 50,000. The sandbox gives the stack for so many."""
+
+LIMITS = b"""import sys
+sys.setrecursionlimit(%d)
+sys.set_int_max_str_digits(%d)
+del sys
+""" % (MOST_FRAMES, MOST_DIGITS)
+"""Runs before any Python that is judged, or that judges. A program may set others."""
+
+LOADER = (
+    b"""%simport marshal
 from _frozen_importlib_external import MAGIC_NUMBER
 with open("side.bin", "rb") as file:
     side = file.read()
@@ -21,7 +34,15 @@ else:
         side = compile(file.read(), "side.py", "exec")
 exec(side)
 """
+    % LIMITS
+)
 """What runs first: it takes the compiled text if this Python compiled it, the text itself in a sandbox with another one."""
+
+
+def as_judged(program: bytes) -> bytes:
+    """Return a source that runs the program, in the same module, with the limits of such judges."""
+    return b"%sexec(compile(%r, 'solution.py', 'exec', dont_inherit=True))\n" % (LIMITS, program)
+
 
 _OURS = "from rlcore_plugin_code."
 
