@@ -78,7 +78,7 @@ def _first_margin(first: re.Match[str], inside: list[str], *, alone: bool) -> st
     own = first.group(1)
     usual = min(inside, key=len, default=own)
     goes_on = _GOES_ON.search(first.group())
-    if not goes_on or len(own) > len(usual):
+    if not goes_on:
         return usual
     is_block = goes_on.group().startswith(":")
     return usual if inside and len(inside[0]) > len(usual) and (is_block or alone) else own

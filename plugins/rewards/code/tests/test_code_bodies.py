@@ -51,6 +51,7 @@ BODIES = {
     "a table first, stripped": "    names = {\n        1: 'one',\n    }\n    return [x + y for x, y in zip(xs, [0] + xs)]".strip(),
     "a table first, at the left edge": "names = {\n        1: 'one',\n    }\nreturn [x + y for x, y in zip(xs, [0] + xs)]",
     "a condition in one line": "if not xs: return []\nelse: return [x + y for x, y in zip(xs, [0] + xs)]",
+    "a function inside, stripped, and an example": f"{HELPER}\n\n\nprint(grown([1]))".strip(),
     "an import": f"    import math\n{BODY}",
     "a helper of the stub": "    return [x + halved(2 * y) for x, y in zip(xs, [0] + xs)]",
     "one line": "return [x + y for x, y in zip(xs, [0] + xs)]",
@@ -121,7 +122,9 @@ def test_a_response_without_a_fence_that_is_a_body(level_bench, text):
     assert (score.outcome, score.format_ok) == (Outcome.OK, True), score.reason
 
 
-@pytest.mark.parametrize("text", [LEFT, f"Here it is:\n{BODY}", f"```python\n{BODY}", f" {LEFT}", "    I return nothing.", f"{STUB}{BODY}"])
+@pytest.mark.parametrize(
+    "text", [LEFT, f"Here it is:\n{BODY}", f"```python\n{BODY}", f" {LEFT}", "    I return nothing.", f"{STUB}{BODY}", f"{BODY}\n```\n"]
+)
 def test_other_responses_without_a_fence_hold_no_program(bench, text):
     assert bench.judge(row(), "", text=text).outcome is Outcome.MALFORMED
 
@@ -137,6 +140,7 @@ PROGRAMS = (
     "exec('def grown(xs): return xs')",
     '"""Grow them.\n    With care.\n"""\nglobals()["grown"] = lambda xs: xs',
     "for name in ['grown']:\n    globals()[name] = lambda xs: xs",
+    "def same(xs):\n    return xs\nglobals()['grown'] = same",
     "    def grown(xs):\n        return xs",
     "",
     "# nothing",

