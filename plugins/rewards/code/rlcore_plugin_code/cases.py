@@ -4,11 +4,11 @@ in what order."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from rlcore_plugin_code.digits import read_json
 from rlcore_plugin_code.suite import BadCases
 
 __all__ = ["Case", "chosen", "column", "kind_name", "pairs", "read_cases", "table_of"]
@@ -97,7 +97,7 @@ def table_of(value: Any) -> Mapping[str, Any]:
     table = value
     if isinstance(value, str):
         try:
-            table = json.loads(value)
+            table = read_json(value)
         except (ValueError, RecursionError) as error:
             raise BadCases(f"test_cases is a text that is not JSON ({str(error)[:80]}); it must read {_SHAPE}") from None
     if not isinstance(table, Mapping):

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore_plugin_code import texts
+from rlcore_plugin_code.bodies import closed
 from rlcore_plugin_code.cases import kind_name
 from rlcore_plugin_code.inside.wire import settled
 from rlcore_plugin_code.listed_suite import answers_of
@@ -61,7 +62,7 @@ class _Coded(Suite):
                     return _verdict(report, died)
                 if meter.over(calls, asked):
                     return _verdict(report, f"limit: output, all calls and answers together are above {meter.most >> 20} MiB")
-                answers, died = self._program_run(program, calls, runs)
+                answers, died = self._program_run(program, report, runs)
                 answers[: report["known"]] = [answer for _, answer in asked[: report["known"]]]
                 asked = [[call, answer] for call, answer in zip(calls, answers, strict=False)]
                 deadly = settled(calls[len(asked)], answers) if len(asked) < len(calls) else None
@@ -89,10 +90,12 @@ class _Coded(Suite):
             raise Unjudgeable("the tests of the row never call the program, so that any program would pass")
         return report
 
-    def _program_run(self, program: Program, calls: list[Any], runs: Runs) -> tuple[list[dict[str, Any]], str]:
+    def _program_run(self, program: Program, report: Mapping[str, Any], runs: Runs) -> tuple[list[dict[str, Any]], str]:
         """(answers, how the program ended if there are fewer of them than calls)."""
+        calls = report["calls"]
         asked = json.dumps(calls).encode()
-        files = {"solution.py": program.text, "before.py": self._before, "calls.json": asked, **self._imports, **texts.program_side()}
+        files = {"solution.py": program.text, "before.py": self._before, **self._imports, **texts.program_side()}
+        files |= {"calls.json": asked, "brought.json": json.dumps(report["brought"]).encode()}
         ran = runs.run(source=texts.LOADER, files=files, output_bytes=max(4 * len(asked), _ANSWER_BYTES))
         answers = answers_of(ran)[: len(calls)]
         if len(answers) == len(calls):
@@ -146,8 +149,9 @@ class CheckSuite(_Coded):
         entry = _code(table, "entry_point")
         if not entry.isidentifier():
             raise BadCases("test_cases has a check, but entry_point is no name of a function")
-        super().__init__({"file": _code(table, "check"), "check": "check", "entry": entry, "names": [entry]}, _code(table, "before"))
-        self.defines = (entry,)
+        stub = _code(table, "before")
+        super().__init__({"file": _code(table, "check"), "check": "check", "entry": entry, "names": [entry]}, closed(stub))
+        self.defines, self.stub = (entry,), stub
 
 
 class FileSuite(_Coded):

@@ -4,12 +4,16 @@ Both outputs are cut into tokens at ASCII white space (space, tab, line feed, ca
 part of a token), and the two sequences must be equal. How tokens are spread over lines does not count: problem sets were checked that way,
 and a program gains nothing by it. Two tokens are equal where their bytes are; only where the expected one is a decimal fraction (``0.5``,
 ``1e-3``) any number within the tolerance will do, and only in rows whose outputs are ``numeric``. So integers are exact at any size,
-``3.0``, ``+3`` and ``03`` are not ``3``, ``nan`` and ``inf`` equal only themselves, and text is text.
+``+3`` and ``03`` are not ``3``, ``nan`` and ``inf`` equal only themselves, and text is text. ``3.0`` is ``3`` only in a row that has
+``fractions``: such a problem asks for numbers with a point, and other languages write those that are whole without one. As a double it
+must be exactly that integer, below 2**53: no tolerance makes a count or an index equal to another.
 
 >>> same_output(b"1 0.333333\n", b"1\n0.33333333333\n", tolerance=1e-6)
 True
 >>> same_output(b"3\n", b"3.0\n", tolerance=1e-6)
 False
+>>> same_output(b"3\n", b"3.0\n", tolerance=1e-6, fractions=True), same_output(b"3\n", b"3.0000001\n", tolerance=1e-6, fractions=True)
+(True, False)
 >>> numeric([b"Case 1: 0.5\n", b"-1\n"]), numeric([b"1.10\n", b"1.10.2\n"])
 (True, False)
 """
@@ -20,11 +24,14 @@ import math
 import re
 from collections.abc import Iterable
 
-__all__ = ["near", "numeric", "same_output"]
+__all__ = ["has_fractions", "near", "numeric", "same_output"]
 
 # An exponent without a point is a number as Python writes one (1e-05, 2e+16): a longer mantissa, or none, is a word such as 12e4 or 0e1.
 _FRACTION = re.compile(rb"[+-]?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[1-9](?=[eE]))(?:[eE][+-]?+[0-9]++)?+")
 _NUMBER = re.compile(rb"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+")
+_INTEGER = re.compile(rb"0|-?+[1-9][0-9]*+")
+_WHOLE = 1 << 53  # from here on not each whole number is a double
+_POINT = re.compile(rb"[.eE]")
 _DIGIT = re.compile(rb"[0-9]")
 _LABEL = re.compile(rb"#?[0-9]+:")
 _LONGEST = 400  # characters of a number that is compared as one; a double never needs more
@@ -40,9 +47,16 @@ def numeric(outputs: Iterable[bytes]) -> bool:
     return True
 
 
-def same_output(expected: bytes, actual: bytes, *, tolerance: float, relative: float | None = None, numbers: bool = True) -> bool:
-    """True where the outputs have equal tokens; see the module. ``tolerance``: absolute, and relative unless ``relative`` is given.
-    An expected output without tokens equals nothing."""
+def has_fractions(outputs: Iterable[bytes]) -> bool:
+    """Whether one of these outputs, all that a row expects, holds a decimal fraction."""
+    return any(_FRACTION.fullmatch(token) for output in outputs if _POINT.search(output) for token in output.split())
+
+
+def same_output(
+    expected: bytes, actual: bytes, *, tolerance: float, relative: float | None = None, numbers: bool = True, fractions: bool = False
+) -> bool:
+    """True where the outputs have equal tokens; see the module. ``tolerance``: absolute, and relative unless ``relative`` is given;
+    ``numbers``, ``fractions``: whether the row is ``numeric``, and has some. An expected output without tokens equals nothing."""
     wanted = expected.split()
     if not wanted:
         return False
@@ -54,13 +68,23 @@ def same_output(expected: bytes, actual: bytes, *, tolerance: float, relative: f
     if wanted == found:
         return True
     ratio = tolerance if relative is None else relative
-    return numbers and all(w == f or _near(w, f, tolerance, ratio) for w, f in zip(wanted, found, strict=True))
+    return numbers and all(
+        w == f or _near(w, f, tolerance, ratio) or (fractions and _whole(w, f)) for w, f in zip(wanted, found, strict=True)
+    )
 
 
 def _near(wanted: bytes, found: bytes, absolute: float, relative: float) -> bool:
     if max(len(wanted), len(found)) > _LONGEST or not _FRACTION.fullmatch(wanted) or not _NUMBER.fullmatch(found):
         return False
     return near(float(wanted), float(found), absolute, relative)
+
+
+def _whole(wanted: bytes, found: bytes) -> bool:
+    """Whether an integer is expected, and this is a fraction whose double is exactly that."""
+    if len(found) > _LONGEST or len(wanted) > len(str(_WHOLE)) + 1 or not _INTEGER.fullmatch(wanted) or not _FRACTION.fullmatch(found):
+        return False
+    number = int(wanted)
+    return abs(number) < _WHOLE and float(found) == number
 
 
 def near(wanted: float, found: float, absolute: float, relative: float) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rlcore.api import ConfigError
 from rlcore.api.sandbox import Level, Ran
+from rlcore_plugin_code import texts
 from rlcore_plugin_code.runs import Runs, ending
 from rlcore_plugin_code.suite import Program
 
@@ -74,7 +75,8 @@ def prepared(program: Program, runs: Runs) -> Callable[[bytes, int], Ran]:
         argv = (_tool("javascript") or "/usr/bin/node", heap, "--openssl-config=/dev/null", "solution.js")
         files = {"solution.js": program.text}
         return lambda stdin, output: runs.run(argv=argv, files=files, stdin=stdin, output_bytes=output, address_bytes=_NODE_RESERVES)
-    return lambda stdin, output: runs.run(source=program.text, stdin=stdin, output_bytes=output)
+    source = texts.as_judged(program.text)
+    return lambda stdin, output: runs.run(source=source, stdin=stdin, output_bytes=output)
 
 
 def _compiled(program: Program, runs: Runs) -> Callable[[bytes, int], Ran]:

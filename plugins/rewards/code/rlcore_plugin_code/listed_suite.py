@@ -11,7 +11,8 @@ from typing import Any
 from rlcore.api.sandbox import Ran
 from rlcore_plugin_code import languages, texts
 from rlcore_plugin_code.cases import Case, chosen, kind_name, pairs, read_cases
-from rlcore_plugin_code.compare import numeric, same_output
+from rlcore_plugin_code.compare import has_fractions, numeric, same_output
+from rlcore_plugin_code.digits import read_json, whole
 from rlcore_plugin_code.inside.wire import encode
 from rlcore_plugin_code.runs import OutOfTime, Runs, ending
 from rlcore_plugin_code.suite import BadCases, CodeVerdict, Program, Suite
@@ -62,7 +63,9 @@ class StdinSuite(_Listed):
             raise BadCases("numeric of test_cases must be true or false")
         self.tests = read_cases(table, may_be_empty=checker is not None)
         self._checker = checker
-        self._numbers = numbers if numbers is not None else numeric(text for case in self.tests for text in (case.expected, *case.others))
+        valid = [text for case in self.tests for text in (case.expected, *case.others)]
+        self._numbers = numbers if numbers is not None else numeric(valid)
+        self._fractions = self._numbers and has_fractions(valid)
         self.reads_input = any(case.stdin.strip() for case in self.tests)
 
     def _prepared(self, program: Program, runs: Runs) -> Callable[[Case], str]:
@@ -82,15 +85,18 @@ class StdinSuite(_Listed):
             return _checked(self._checker, case, output, runs)
         absolute, relative = runs.options.closeness
         return any(
-            same_output(valid, output, tolerance=absolute, relative=relative, numbers=self._numbers)
+            same_output(valid, output, tolerance=absolute, relative=relative, numbers=self._numbers, fractions=self._fractions)
             for valid in (case.expected, *case.others)
         )
 
 
-_CHECK = b"""import runpy, sys
+_CHECK = (
+    texts.LIMITS
+    + b"""import runpy, sys
 sys.argv = ["checker.py", "input.txt", "output.txt", "expected.txt"]
 runpy.run_path("checker.py", run_name="__main__")
 """
+)
 
 
 def _checked(checker: str, case: Case, output: bytes, runs: Runs) -> bool:
@@ -114,7 +120,7 @@ class _Call:
 
     @property
     def texts(self) -> tuple[bytes, ...]:
-        return (json.dumps(self.arguments).encode(), json.dumps(self.valid).encode())
+        return (json.dumps(self.arguments).encode(), _written(self.valid).encode())
 
 
 class CallSuite(_Listed):
@@ -137,7 +143,7 @@ class CallSuite(_Listed):
         def judged(test: _Call) -> str:
             call = {"do": "call", "of": {"g": self._name}, "args": test.arguments, "keywords": {}}
             files = {"solution.py": program.text, "names.py": names, "calls.json": json.dumps([call]).encode(), **texts.program_side()}
-            longest = max(len(json.dumps(one)) for one in test.valid)
+            longest = max(len(_written(one)) for one in test.valid)
             ran = runs.run(source=texts.LOADER, files=files, output_bytes=8 * longest)
             if problem := ending(ran, f"test {test.number}"):
                 return problem
@@ -189,19 +195,27 @@ def _call(number: int, given: Any, valid: Sequence[Any]) -> _Call:
             f"input {number} of test_cases is {kind_name(given)}; of a function it must be a list of arguments, or a JSON value a line"
         )
     try:
-        json.dumps(results, allow_nan=True)
+        _written(results)
         return _Call(number, [encode(_with_numbers(argument)) for argument in arguments], results)
     except Exception as error:
         raise BadCases(f"test {number} of test_cases holds what no JSON holds ({str(error)[:80]})") from None
 
 
+def _written(value: Any) -> str:
+    """The value as JSON; with numbers of more digits than Python converts, as it would travel."""
+    try:
+        return json.dumps(value)
+    except ValueError:
+        return json.dumps(encode(value))
+
+
 def _json_lines(text: str, number: int) -> list[Any]:
     try:
-        return [json.loads(line) for line in text.split("\n") if line.strip()]
+        return [read_json(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError):
         pass
     try:
-        return [json.loads(text)]  # one value over several lines
+        return [read_json(text)]  # one value over several lines
     except (ValueError, RecursionError) as error:
         raise BadCases(f"input {number} of test_cases is a text that is not one JSON value a line ({str(error)[:60]})") from None
 
@@ -210,7 +224,7 @@ def _result(value: Any, number: int) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        return read_json(value)
     except (ValueError, RecursionError) as error:
         raise BadCases(f"output {number} of test_cases is a text that is not JSON ({str(error)[:60]})") from None
 
@@ -218,7 +232,7 @@ def _result(value: Any, number: int) -> Any:
 def _with_numbers(argument: Any) -> Any:
     """JSON has no tables with numbers for keys; where all keys read as whole numbers they were some."""
     if isinstance(argument, dict) and argument and all(key.lstrip("-").isascii() and key.lstrip("-").isdigit() for key in argument):
-        return {int(key): value for key, value in argument.items()}
+        return {whole(key): value for key, value in argument.items()}
     return argument
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
 from rlcore.api.sandbox import Sandbox, open_sandbox
 from rlcore_plugin_code import languages
+from rlcore_plugin_code.bodies import completed, unfenced_body
 from rlcore_plugin_code.extract import found_program
 from rlcore_plugin_code.options import CodeOptions
 from rlcore_plugin_code.runs import Runs
@@ -66,8 +67,10 @@ class CodeReward(Reward):
             return Score.failed(Outcome.INVALID, str(problem))
         accepted = self.options.languages if suite.any_language else ("python",)
         program = found_program(item.text, accepted, defines=suite.defines, reads_input=suite.reads_input)
+        if program is None and suite.stub and (body := unfenced_body(item.text)) is not None:
+            program = Program("python", body.encode("utf-8", "surrogatepass"))
         shown = program and program.text.decode("utf-8", "surrogatepass")[:_PARSED]
-        return replace(self._judge(program, suite, item.finish), parsed=shown)
+        return replace(self._judge(program and _whole(program, suite), suite, item.finish), parsed=shown)
 
     def _judge(self, program: Program | None, suite: Suite, finish: Finish) -> Score:
         if finish is Finish.LENGTH:
@@ -93,3 +96,11 @@ class CodeReward(Reward):
     def _wrong(self, share: float, reason: str) -> Score:
         value = self.options.format_score + share * (self.options.correct_score - self.options.format_score)
         return Score(value=value, accuracy=0.0, format_ok=True, outcome=Outcome.WRONG, reason=reason)
+
+
+def _whole(program: Program, suite: Suite) -> Program:
+    """The program, completed if it is only the body of the function that the prompt begins."""
+    if not suite.stub:
+        return program
+    text = completed(program.text.decode("utf-8", "surrogatepass"), suite.stub, suite.defines[0])
+    return program._replace(text=text.encode("utf-8", "surrogatepass"))

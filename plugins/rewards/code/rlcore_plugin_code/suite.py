@@ -42,6 +42,8 @@ class Suite(ABC):
     """Names one of which a program must define; none: it is run as a whole."""
     reads_input = False
     """Whether a program must read standard input."""
+    stub = ""
+    """The beginning of the program in the prompt, which ends inside the function that ``defines`` names: its body alone will do."""
     any_language = False
     """Whether a program may be in another language than Python."""
 

@@ -9,9 +9,22 @@ import marshal
 from collections.abc import Mapping
 from importlib.resources import files
 
-__all__ = ["LOADER", "program_side", "test_side"]
+from rlcore_plugin_code.digits import MOST_DIGITS
 
-LOADER = b"""import marshal, sys
+__all__ = ["LIMITS", "LOADER", "as_judged", "program_side", "test_side"]
+
+MOST_FRAMES = 550_000
+"""Of Python calls within each other: what LeetCode allows; LiveCodeBench allows 50,000. The sandbox gives the stack for so many."""
+
+LIMITS = b"""import sys
+sys.setrecursionlimit(%d)
+sys.set_int_max_str_digits(%d)
+del sys
+""" % (MOST_FRAMES, MOST_DIGITS)
+"""Runs before any Python that is judged, or that judges. A program may set others."""
+
+LOADER = (
+    b"""%simport marshal, sys
 from types import ModuleType
 from _frozen_importlib_external import MAGIC_NUMBER
 with open("side.bin", "rb") as file:
@@ -26,9 +39,16 @@ for name, code in side:
     module = sys.modules[name] = ModuleType(name)
     exec(code, module.__dict__)
 """
+    % LIMITS
+)
 """What runs first: it makes the modules of what this Python compiled, or of their texts in a sandbox with another Python."""
 
 _INSIDE = "rlcore_plugin_code.inside"
+
+
+def as_judged(program: bytes) -> bytes:
+    """Return a source that runs the program, in the same module, with the limits of such judges."""
+    return b"%sexec(compile(%r, 'solution.py', 'exec', dont_inherit=True))\n" % (LIMITS, program)
 
 
 @functools.cache

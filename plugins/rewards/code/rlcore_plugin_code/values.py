@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcore_plugin_code.compare import near
+from rlcore_plugin_code.digits import decimal
 
 __all__ = ["same_value"]
 
@@ -86,7 +87,7 @@ def _key(expected: dict[Any, Any], tree: Any) -> Any:
     if number is None or isinstance(number, bool | float):
         return None
     try:
-        written = str(number)
-    except ValueError:  # thousands of digits
+        written = decimal(number)
+    except ValueError:  # more digits than any expected key has
         return None
     return written if written in expected else None

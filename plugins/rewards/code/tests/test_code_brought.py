@@ -64,6 +64,8 @@ ATTACKS = {
         FILE,
         "class Cell:\n    def __init__(s, n): pass\n    def same(s, o): return True\ndef grown(cell): return Cell(0)",
     ),
+    "an attribute that hides a method": (FILE, "def grown(cell):\n    cell.same = lambda o: True\n    return cell"),
+    "an object that hides a method": (FILE, "def grown(cell):\n    cell = Cell(0)\n    cell.same = Cell\n    return cell"),
     "a method of the prompt's class": (FILE, "Cell.same = lambda s, o: True\ndef grown(cell): return cell"),
 }
 
@@ -88,6 +90,14 @@ def test_no_program_answers_for_what_the_prompt_brings(level_bench, name):
 def test_programs_may_use_what_the_prompt_brings_or_write_it_again(level_bench, tests, program):
     score = level_bench.judge(tests, program)
     assert score.outcome is Outcome.OK, score.reason
+
+
+def test_a_class_with_methods_to_be_written_is_the_program_s(bench):
+    before = "class Stack:\n    def push(self, x):\n        'puts x'\n    def pop(self):\n        'takes it'\n"
+    tests = {"before": before, "test_file": "from solution import Stack\ns = Stack()\ns.push(1)\nassert s.pop() == 1"}
+    program = "class Stack:\n    def __init__(s): s.xs = []\n    def push(s, x): s.xs.append(x)\n    def pop(s): return s.xs.pop()"
+    assert bench.judge(tests, program).outcome is Outcome.OK
+    assert bench.judge(tests, "class Stack:\n    def push(s, x): pass").outcome is Outcome.WRONG
 
 
 NEAR = ["assert math.isclose(root(2), 1.41421356, rel_tol=1e-6)", "assert math.isclose(root(9), 3, rel_tol=1e-6)"]

@@ -4,6 +4,7 @@ import pytest
 from rlcore_plugin_code.extract import fenced
 from rlcore_plugin_code.options import CodeOptions
 from rlcore_plugin_code.reward import CodeReward
+from rlcore_plugin_code.texts import as_judged
 
 from rlcore.api import Finish, Outcome, RewardInput, SandboxError
 from rlcore.api.sandbox import Limit, Ran
@@ -35,7 +36,7 @@ def test_every_test_must_pass(scripted):
     score = judge(reward)
     assert (score.value, score.accuracy, score.format_ok, score.outcome, score.reason) == (10.0, 1.0, True, Outcome.OK, "")
     assert sorted(job.stdin for job in sandbox.jobs) == [b"a\n", b"b\n", b"c\n", b"d\n"]
-    assert all(job.source == b"x\n" for job in sandbox.jobs)
+    assert all(job.source == as_judged(b"x\n") for job in sandbox.jobs)
 
 
 def test_the_first_failure_decides(scripted):
@@ -189,7 +190,8 @@ def test_what_was_judged_is_shown_shortened(scripted):
 def test_a_program_of_any_characters_reaches_the_sandbox(scripted):
     reward, sandbox = scripted(right)
     judge(reward, "# \ud800 é \x00")
-    assert sandbox.jobs[0].source == b"# \xed\xa0\x80 \xc3\xa9 \x00\n"
+    assert sandbox.jobs[0].source == as_judged(b"# \xed\xa0\x80 \xc3\xa9 \x00\n")
+    assert rb"(b'# \xed\xa0\x80 \xc3\xa9 \x00\n', " in sandbox.jobs[0].source
 
 
 def test_open_and_close(scripted):

@@ -186,10 +186,18 @@ def _imported(module: str) -> Any:
 
 
 def stubs_of(text: str) -> set[str]:
-    """Return the functions of a prompt that the program is to write: their bodies hold nothing but documentation."""
-    tree = _parsed(text)
-    found = [node for node in getattr(tree, "body", []) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {node.name for node in found if all(map(_says_nothing, node.body))}
+    """Return the names of a prompt that the program is to write: of functions whose bodies hold nothing but documentation, and of classes
+    with such methods."""
+    return {node.name for node in getattr(_parsed(text), "body", []) if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and _is_stub(node)}
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _is_stub(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any(isinstance(method, _FUNCTIONS) and not method.name.startswith("__") and _is_stub(method) for method in node.body)
+    return isinstance(node, _FUNCTIONS) and all(map(_says_nothing, node.body))
 
 
 def _says_nothing(node: ast.stmt) -> bool:

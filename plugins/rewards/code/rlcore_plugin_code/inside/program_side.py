@@ -2,7 +2,8 @@
 expected is here, so a program that takes this file over can write nothing but answers of its own.
 
 Files of the working folder: ``names.py``, run first in the same module, whose names are none of the program's; ``before.py``, a beginning
-of the program; ``solution.py``; ``imports.py``, if the tests use NumPy; ``calls.json``, a list of calls (``stand_ins`` says how they read).
+of the program; ``solution.py``; ``imports.py``, if the tests use NumPy; ``calls.json``, a list of calls (``stand_ins`` says how they read);
+``brought.json``, the classes of ``before.py`` that are for the tests.
 Standard output is taken for the answers, one line of JSON a call; what the program prints goes to standard error.
 """
 
@@ -60,8 +61,8 @@ class _Program:
                 self.given = dict(self.module.__dict__)
             elif path == "before.py":
                 self.stub = dict(self.module.__dict__)
-        for name, value in self.stub.items():
-            if isinstance(value, type) and value.__module__ == _NAME and isinstance(self.module.__dict__.get(name), type):
+        for name in _read("brought.json") if self.stub else ():
+            if isinstance(self.module.__dict__.get(name), type):
                 self.classes[name] = self.module.__dict__[name]
 
     def resolve(self, tree: dict[str, Any]) -> Any:
@@ -297,6 +298,11 @@ def _written(program: _Program, call: dict[str, Any]) -> str:
         return json.dumps({"raised": _error(program, error)})
 
 
+def _read(path: str) -> Any:
+    with open(path, encoding="ascii") as file:  # noqa: PTH123
+        return json.load(file)
+
+
 def serve() -> None:
     """Load the program, answer every call, end. An error while it loads ends it as it would end ``python solution.py``."""
     with os.fdopen(os.dup(1), "w", encoding="ascii") as channel:
@@ -305,9 +311,7 @@ def serve() -> None:
             keep_arrays(of_nothing=True)
         program = _Program()
         program.load_all()
-        with open("calls.json", encoding="ascii") as file:  # noqa: PTH123
-            calls = json.load(file)
-        for number, call in enumerate(calls):
+        for number, call in enumerate(_read("calls.json")):
             channel.write(_written(program, {**call, "number": number}) + "\n")
             channel.flush()
     os._exit(0)

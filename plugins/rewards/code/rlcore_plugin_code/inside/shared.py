@@ -131,6 +131,8 @@ class Shared:
     def _fill(self, value: Any, content: Any) -> None:
         kind = type(value)
         if kind not in _PLAIN:
+            if hidden := [key for key, _ in content if callable(getattr(kind, key, None))]:
+                raise TypeError(f"{hidden[0]} of an object hides a method of its class")  # which is the row's, and judges
             vars(value).clear()
             vars(value).update({key: self.value(item) for key, item in content})
         elif kind is bytearray:

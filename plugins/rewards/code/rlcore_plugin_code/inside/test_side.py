@@ -248,6 +248,7 @@ def judge() -> None:
                 "calls": questions.calls,
                 "known": questions.known,
                 "complete": not questions.unknown,
+                "brought": sorted(questions.brought_classes),
                 "units": run.units,
                 "unusable": run.unusable,
             },

@@ -42,11 +42,12 @@ def mbpp_row(row: Mapping[Any, Any]) -> dict[str, Any]:
         raise BadRow('"test_list" must be a list of assert statements')
     problem = text_in(row, "text" if row.get("text") else "prompt")
     names = _DEFINED.findall(str(row.get("code") or ""))
-    called = [name for name in names if any(re.search(rf"\b{name}\s*\(", text) for text in asserts)]
     setup = "\n".join(
         [*texts_in(row, "test_imports"), *texts_in({"test_setup_code": [row.get("test_setup_code") or ""]}, "test_setup_code")]
     )
     setup = setup.strip()
+    said = "\n".join([*asserts, setup, str(row.get("test") or "")])
+    called = [name for name in names if re.search(rf"\b{name}\b", said)]
     tests: dict[str, Any] = {"names": called or names[-1:]}
     if row.get("test"):
         tests["test_file"] = f"{setup}\n{text_in(row, 'test')}"

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import pickletools
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 from rlcore.api.data import BadRow
+from rlcore_plugin_code.digits import read_json
 from rlcore_plugin_code.rows.apps import tests_of
 from rlcore_plugin_code.rows.reading import function_prompt, has, stdin_prompt, table_in, text_in, whole
 
@@ -81,7 +81,7 @@ def _unpacked(text: str) -> str:
         raise BadRow(f'"private_test_cases" is neither JSON nor base64 of zlib of a pickle ({error})') from None
     found = pickled_text(data)
     try:
-        json.loads(found)
+        read_json(found)
     except (ValueError, RecursionError):
         raise BadRow('"private_test_cases" holds a text that is not JSON') from None
     return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from rlcore.api.data import BadRow
+from rlcore_plugin_code.digits import read_json
 
 __all__ = ["function_prompt", "has", "joined_tests", "stdin_prompt", "table_in", "text_in", "texts_in", "whole"]
 
@@ -44,7 +44,7 @@ def table_in(row: Mapping[Any, Any], name: str) -> Any:
         if not value.strip():
             raise BadRow(f'"{name}" is empty: this row has no tests')
         try:
-            value = json.loads(value)
+            value = read_json(value)
         except (ValueError, RecursionError) as error:
             raise BadRow(f'"{name}" is a text that is not JSON ({str(error)[:80]})') from None
     if value is None:
