@@ -12,6 +12,7 @@ from rlcore.config.layers import get_path, spoken
 from rlcore.config.model import RunConfig
 from rlcore.config.plan import Plan
 from rlcore.contracts.errors import ConfigError
+from rlcore.host.bounded_reading import read_document
 
 __all__ = ["changed_settings", "check_resumable", "other_settings", "settings_of"]
 
@@ -41,8 +42,8 @@ def settings_of(run: Path) -> RunConfig:
     """The resolved configuration of a run folder; ConfigError if its ``run.toml`` cannot be read."""
     path = run / "run.toml"
     try:
-        return _read(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # a ValidationError is a ValueError
+        return _read(read_document(path).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # a ValidationError is a ValueError
         first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise ConfigError(f"{path} cannot be read ({first}), so the run cannot go on") from None
 
