@@ -26,7 +26,7 @@ _FIXED = (
 """Checkpoints count prompts in the order that these give, and hold the weights that these name; the last line says where the run is."""
 _SURROUNDINGS = (
     *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
-    *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.best_by"),
+    *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.best_by", "log.private"),
     *("log.rollout_interval", "log.rollout_share", "log.rollout_max_mb"),
     *("log.trackers", "log.options"),
     *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline", "schedule.max_restores"),

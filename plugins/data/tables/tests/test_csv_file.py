@@ -131,8 +131,8 @@ def test_a_file_with_another_delimiter_is_told_about_it(tmp_path: Path) -> None:
     ("rows", "line"),
     [
         ("a," + "x" * MIB, 2),
-        ('a,"' + f"{'x' * 1022}\n\n" * 2 * 1024, 2 * 1024 + 1),
-        ('"a",' + f'"{"x" * 1020}\n",' * 2 * 1024, 1024 + 2),
+        ('a,"' + f"{'x' * 1022}\n\n" * 2 * 1024, 2 * 1024),
+        ('"a",' + f'"{"x" * 1020}\n",' * 2 * 1024, 1024 + 1),
         (f"a,b\nc,{'x' * MIB}", 3),
     ],
 )
