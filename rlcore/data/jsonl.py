@@ -25,6 +25,9 @@ _GZIP = b"\x1f\x8b"
 _ALWAYS_UNPACKED = 64 << 20
 _MOST_TIMES = 50
 """A gzip file may unpack to so many times its size; texts of people and of models have a tenth of that."""
+_ALWAYS_LINES = 200_000
+_LEAST_OF_A_LINE = 4
+"""Packed bytes: rows that differ take more than that."""
 _LONGEST_LIST = 2 << 30
 """Bytes of a ``.json`` file, which is held in memory as a whole."""
 _START = 1 << 16
@@ -52,7 +55,9 @@ def opened(path: Path, name: str) -> Iterator[BinaryIO]:
                 if start.startswith(magic):
                     raise DataError(f"{name}: the file {said}")
             if start.startswith(_GZIP):
-                with closing(unpacked(file, max(_ALWAYS_UNPACKED, _MOST_TIMES * path.stat().st_size))) as stream:
+                size = path.stat().st_size
+                lines = max(_ALWAYS_LINES, size // _LEAST_OF_A_LINE)
+                with closing(unpacked(file, max(_ALWAYS_UNPACKED, _MOST_TIMES * size), lines)) as stream:
                     yield stream
             else:
                 yield file

@@ -33,15 +33,16 @@ def bounded_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def unpacked(file: BinaryIO, most: int) -> BinaryIO:
-    """What a gzip file holds. UnpackedTooLargeError, while it is read, if it unpacks to more than ``most`` bytes."""
-    return io.BufferedReader(_Unpacked(file, most), 1 << 17)
+def unpacked(file: BinaryIO, most: int, lines: int) -> BinaryIO:
+    """What a gzip file holds. UnpackedTooLargeError, while it is read, if it unpacks to more than ``most`` bytes, or to more ``lines``."""
+    return io.BufferedReader(_Unpacked(file, most, lines), 1 << 17)
 
 
 class _Unpacked(io.RawIOBase):
-    def __init__(self, file: BinaryIO, most: int) -> None:
+    def __init__(self, file: BinaryIO, most: int, lines: int) -> None:
         self._stream = gzip.GzipFile(fileobj=file)
-        self._most = self._room = most
+        self._most, self._most_lines = most, lines
+        self._room, self._lines = most, lines
 
     def readable(self) -> bool:
         return True
@@ -49,6 +50,9 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count = self._stream.readinto(buffer)
         self._room -= count
+        self._lines -= bytes(buffer[:count]).count(b"\n")
+        if self._lines < 0:
+            raise UnpackedTooLargeError(f"it unpacks to more than {self._most_lines} lines")
         if self._room < 0:
             raise UnpackedTooLargeError(f"it unpacks to more than {_words(self._most)}")
         return count

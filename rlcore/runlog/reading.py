@@ -208,7 +208,7 @@ def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise ConfigError(f"{path} is no regular file; remove it")
     try:
         with path.open("rb") as file:
-            for number, line in bounded_lines(unpacked(file, _MOST_UNPACKED) if path.suffix == ".gz" else file):
+            for number, line in bounded_lines(unpacked(file, _MOST_UNPACKED, _MOST_LINES) if path.suffix == ".gz" else file):
                 if number > _MOST_LINES:
                     raise TooMuchError(f"it has more than {_MOST_LINES} lines")
                 yield number, line

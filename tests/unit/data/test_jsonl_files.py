@@ -129,9 +129,23 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(
     tmp_path: Path, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_UNPACKED", MIB)
+    monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_LINES", 10**9)
     path = tmp_path / name
     path.write_bytes(gzip.compress(content if ".json" in name else b"a,b\n" + content.translate(None, b'{}"')))
     with pytest.raises(DataError, match=rf"{name}: it unpacks to more than 1 MiB, .* if you trust it, unpack it with gunzip$"):
+        load_eval(path, [BOXED], REGISTRY)
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", GOOD.encode()])
+@pytest.mark.parametrize("name", ["train.jsonl.gz", "train.csv.gz"])
+def test_a_file_that_unpacks_to_lines_without_number_is_refused(
+    tmp_path: Path, name: str, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_LINES", 1000)
+    path = tmp_path / name
+    line = line if ".json" in name else line.translate(None, b'{}"')
+    path.write_bytes(gzip.compress((line + b"\n") * 1001 + GOOD.encode()))
+    with pytest.raises(DataError, match=rf"{name}: it unpacks to more than 1000 lines, the most for a gzip file of its size"):
         load_eval(path, [BOXED], REGISTRY)
 
 

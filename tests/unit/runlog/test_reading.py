@@ -121,7 +121,7 @@ MIB = 1 << 20
         (b'{"text": "' + b"x" * 4 * MIB, "1: the line has more than 1 MiB"),
         (b'{"step": 1}\n' + b" " * 4 * MIB, "2: the line has more than 1 MiB"),
         ((b'{"text": "' + b"x" * 9000 + b'"}\n') * 500, "it unpacks to more than 2 MiB"),
-        (b"{}\n" * 1001, "it has more than 1000 lines"),
+        (b"{}\n" * 1001, "it unpacks to more than 1000 lines"),
     ],
 )
 def test_rollouts_that_unpack_to_more_than_a_run_writes_are_named(
