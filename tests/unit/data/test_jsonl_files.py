@@ -130,6 +130,7 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(
 ) -> None:
     monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_UNPACKED", MIB)
     monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_LINES", 10**9)
+    monkeypatch.setattr("rlcore.data.dataset._MOST_BAD", 10**9)
     path = tmp_path / name
     path.write_bytes(gzip.compress(content if ".json" in name else b"a,b,c\n" + content.translate(None, b'{}"')))
     with pytest.raises(DataError, match=rf"{name}: it unpacks to more than 1 MiB, .* if you trust it, unpack it with gunzip$"):
