@@ -7,9 +7,9 @@ spec names a model. rlcore checks every row that it yields as it checks the rows
 A row format turns rows that somebody published into such rows: a ``RowFormatSpec`` by ``rlcore_register_row_formats``, whose target is a
 ``RowFormat``; ``rlcore.testing.RowFormatSuite`` checks its rules. ``read_rows`` reads a data set as a run does: source, columns, format.
 
-``opened`` opens a file, packed with gzip or not; ``install_line`` is what to type for a package that is not here. ``read_jsonl`` decodes a
-file; ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in
-``Routes`` need.
+``opened`` opens a file, packed with gzip or not, and ``LONGEST_ROW`` is the most bytes that a row may have; ``install_line`` is what to
+type for a package that is not here. ``read_jsonl`` decodes a file; ``parse_row`` checks one row by the rules of training data, and for the
+columns that the rewards in ``Routes`` need.
 
 >>> class Countdown(RowSource):
 ...     def rows(self, path):
@@ -26,9 +26,11 @@ from rlcore.contracts.specs import DataSourceSpec, RowFormatSpec
 from rlcore.data.jsonl import opened, read_jsonl
 from rlcore.data.prompts import read_rows
 from rlcore.data.rows import BadRow, Routes, parse_row
+from rlcore.host.bounded_reading import LONGEST_ROW
 from rlcore.host.install import install_line
 
 __all__ = [
+    "LONGEST_ROW",
     "BadRow",
     "DataError",
     "DataSourceSpec",

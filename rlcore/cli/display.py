@@ -15,6 +15,7 @@ from rich.console import Console
 from rlcore.cli.captured_output import CapturedOutput
 from rlcore.cli.panel import RunPanel, UpdatePace, clock, figure
 from rlcore.cli.terminal import Terminal
+from rlcore.host.visible_text import visible
 from rlcore.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class LinesDisplay(Progress):
         self.note(f"run folder: {folder}")
 
     def note(self, text: str) -> None:
-        """As it is."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        """With what a terminal would obey written out."""
+        self._console.print(visible(text, lines=True), markup=False, highlight=False, soft_wrap=True)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """A line, if not too many came before it; the last one in any case."""

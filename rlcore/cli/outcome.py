@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 
+from rlcore.host.visible_text import visible
 from rlcore.runtime.progress import Summary
 
 __all__ = ["show_outcome"]
@@ -15,7 +16,7 @@ __all__ = ["show_outcome"]
 def show_outcome(summary: Summary, console: Console, *, reports: bool = False) -> None:
     """``reports``: whether ``rlcore report`` can be typed."""
     for line in ("", *_result(summary), *_samples(summary), *_next(summary, reports=reports)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(visible(line, lines=True), markup=False, highlight=False, soft_wrap=True)
 
 
 def _result(summary: Summary) -> Iterator[str]:

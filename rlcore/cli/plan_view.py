@@ -11,6 +11,7 @@ from rlcore.config import Plan
 from rlcore.config.layers import get_path, spoken
 from rlcore.config.staleness import STALENESS
 from rlcore.contracts.specs import LABELS, PluginKind
+from rlcore.host.visible_text import visible
 
 __all__ = ["plan_json", "show_plan"]
 
@@ -53,7 +54,7 @@ def show_plan(plan: Plan) -> None:
         _print_rows(settings)
     print("\nnotes")
     for note in plan.notes:
-        print(f"  {note}")
+        print(f"  {visible(note)}")
     if plan.missing:
         print("\nmissing: train would refuse to start")
         _print_rows([(item.what, item.command) for item in plan.missing])
@@ -62,6 +63,7 @@ def show_plan(plan: Plan) -> None:
 
 
 def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
+    rows = [tuple(map(visible, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     for row in rows:
         print("  " + "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

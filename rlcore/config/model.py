@@ -378,6 +378,7 @@ class LogSection(Section):
     )
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
+    private: bool = setting(False, help="let nobody else read the folders of the run (mode 0700); off: what the umask allows")
     rollout_interval: Whole = setting(1, help="updates between rollout logs, the first one aside; 0: none")
     rollout_share: Fraction = setting(1.0, help="share of the groups of a logged update that are written, drawn by the seed; 1: all")
     rollout_max_mb: Positive = setting(1024.0, help="MB that rollout logs may take, and again those of evaluations; the oldest make room")

@@ -12,6 +12,7 @@ from rlcore.config.layers import get_path, spoken
 from rlcore.config.model import RunConfig
 from rlcore.config.plan import Plan
 from rlcore.contracts.errors import ConfigError
+from rlcore.host.bounded_reading import read_document
 
 __all__ = ["changed_settings", "check_resumable", "other_settings", "settings_of"]
 
@@ -25,7 +26,7 @@ _FIXED = (
 """Checkpoints count prompts in the order that these give, and hold the weights that these name; the last line says where the run is."""
 _SURROUNDINGS = (
     *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
-    *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.best_by"),
+    *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.best_by", "log.private"),
     *("log.rollout_interval", "log.rollout_share", "log.rollout_max_mb"),
     *("log.trackers", "log.options"),
     *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline", "schedule.max_restores"),
@@ -41,8 +42,8 @@ def settings_of(run: Path) -> RunConfig:
     """The resolved configuration of a run folder; ConfigError if its ``run.toml`` cannot be read."""
     path = run / "run.toml"
     try:
-        return _read(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # a ValidationError is a ValueError
+        return _read(read_document(path).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # a ValidationError is a ValueError
         first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise ConfigError(f"{path} cannot be read ({first}), so the run cannot go on") from None
 

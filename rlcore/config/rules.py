@@ -12,6 +12,7 @@ from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.metric_names import metric_of
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
+from rlcore.host.visible_text import visible
 
 __all__ = ["RULES", "Facts", "check_required", "check_rules"]
 
@@ -397,8 +398,18 @@ def _best_is_a_metric(facts: Facts) -> str | None:
     return f"{facts.cite('log.best_by')} is no metric of this run; type --best-by and accuracy, or one of docs/metrics.md, such as {known}"
 
 
+_LONGEST_NAME = 255
+"""Bytes of one part of a path."""
+
+
+def _is_folder_name(name: str) -> bool:
+    """Whether a name can be one part of a path, and be shown: a terminal obeys control characters, and nobody sees marks of direction."""
+    plain = bool(name) and name.isprintable() and not name.startswith(".") and "/" not in name and "\\" not in name
+    return plain and len(name.encode()) <= _LONGEST_NAME
+
+
 def _tasks_are_folders(facts: Facts) -> str | None:
-    bad = next((task for task in facts.config.eval.eval_dataset if not task or task.startswith(".") or "/" in task or "\\" in task), None)
+    bad = next((task for task in facts.config.eval.eval_dataset if not _is_folder_name(task)), None)
     if bad is None:
         return None
     return f'the evaluation task {bad!r} names a folder of the run: use a plain word; type -ed \'{{"heldout": "heldout.jsonl"}}\''
@@ -406,9 +417,22 @@ def _tasks_are_folders(facts: Facts) -> str | None:
 
 def _project_is_folder(facts: Facts) -> str | None:
     name = facts.config.run.project
-    if not name.startswith(".") and "/" not in name and "\\" not in name and name.isprintable():
+    if _is_folder_name(name):
         return None
-    return f"{facts.cite('run.project')} names a folder: use a plain word; type -p my-project"
+    return f"{visible(facts.cite('run.project'))} names a folder: use a plain word; type -p my-project"
+
+
+def _folders_can_be_paths(facts: Facts) -> str | None:
+    run, log = facts.config.run, facts.config.log
+    places = {
+        "run.run_dir": run.run_dir,
+        "run.ray_dir": run.ray_dir,
+        "log.save_dir": log.save_dir,
+        "log.rollout_save_dir": log.rollout_save_dir,
+        "eval.eval_save_dir": facts.config.eval.eval_save_dir,
+    }
+    bad = next((path for path, place in places.items() if place and not place.isprintable()), None)
+    return f"{visible(facts.cite(bad))} has a character that nobody sees: name a folder without it" if bad else None
 
 
 RULES: tuple[Rule, ...] = (
@@ -439,6 +463,7 @@ RULES: tuple[Rule, ...] = (
     _best_is_a_metric,
     _tasks_are_folders,
     _project_is_folder,
+    _folders_can_be_paths,
 )
 
 

@@ -19,6 +19,8 @@ from rlcore.data.rows import BadRow, Routes, parse_row
 
 __all__ = ["DataSet", "collect", "resized"]
 
+_MOST_BAD = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
@@ -61,8 +63,12 @@ def collect(rows: Iterable[tuple[int, object]], *, name: str, stem: str, routes:
             prompts.append(parse_row(row, index=len(prompts), default_id=f"{stem}:{line}", source=f"{name}:{line}", routes=routes))
         except BadRow as error:
             first, bad = first or f"{name}:{line}: {error}", bad + 1
+        if bad == _MOST_BAD:  # a file of another kind may have millions
+            break
     if bad:
-        raise DataError(first + (f" (and {bad - 1} more bad row{'s' if bad > 2 else ''} in this file)" if bad > 1 else ""))
+        least = "at least " if bad == _MOST_BAD else ""
+        more = f" (and {least}{bad - 1} more bad row{'s' if bad > 2 else ''} in this file)"
+        raise DataError(first + (more if bad > 1 else ""))
     if not prompts:
         raise DataError(f'{name}: the data is empty; it needs at least one row like {{"messages": …, "gt_answer": "3"}}')
     return prompts

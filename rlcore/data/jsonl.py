@@ -10,17 +10,28 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.data.rows import BadRow, readable
+from rlcore.host.bounded_reading import TooMuchError, UnpackedTooLargeError, bounded_lines, unpacked
 
 __all__ = ["JsonFile", "JsonLines", "opened", "read_jsonl"]
 
 _GZIP = b"\x1f\x8b"
+_ALWAYS_UNPACKED = 64 << 20
+_MOST_TIMES = 50
+"""A gzip file may unpack to so many times its size; texts of people and of models have a tenth of that."""
+_ALWAYS_LINES = 200_000
+_LEAST_OF_A_LINE = 4
+"""Packed bytes: rows that differ take more than that."""
+_LONGEST_LIST = 2 << 30
+"""Bytes of a ``.json`` file, which is held in memory as a whole."""
+_START = 1 << 16
+"""Bytes that show whether it holds a list."""
 _UNREADABLE = {
     b"PAR1": "is Parquet; let its name end in .parquet",
     b"PK\x03\x04": "is a zip archive; unpack it and name what was in it",
@@ -33,7 +44,7 @@ _UNREADABLE = {
 @contextmanager
 def opened(path: Path, name: str) -> Iterator[BinaryIO]:
     """The bytes of a text file, unpacked if they are gzip, whatever its name says. DataError, while it is read too, for what cannot be
-    read; ``name`` is how the user typed it."""
+    read, and for a gzip file that unpacks to far more than its size; ``name`` is how the user typed it."""
     if not path.is_file():
         raise DataError(f"{name}: is no regular file; write the rows to a file and name that")
     try:
@@ -43,8 +54,17 @@ def opened(path: Path, name: str) -> Iterator[BinaryIO]:
             for magic, said in _UNREADABLE.items():
                 if start.startswith(magic):
                     raise DataError(f"{name}: the file {said}")
-            with gzip.open(file) if start.startswith(_GZIP) else nullcontext(file) as stream:
-                yield cast(BinaryIO, stream)
+            if start.startswith(_GZIP):
+                size = path.stat().st_size
+                lines = max(_ALWAYS_LINES, size // _LEAST_OF_A_LINE)
+                with closing(unpacked(file, max(_ALWAYS_UNPACKED, _MOST_TIMES * size), lines)) as stream:
+                    yield stream
+            else:
+                yield file
+    except UnpackedTooLargeError as error:
+        raise DataError(f"{name}: {error}, the most for a gzip file of its size; if you trust it, unpack it with gunzip") from error
+    except TooMuchError as error:
+        raise DataError(f"{name}:{error}, the most that a row may have; split that row, or leave it out") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{name}: the gzip file is damaged or cut short ({error}); copy it again") from error
     except OSError as error:
@@ -68,7 +88,11 @@ class JsonFile(RowSource):
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource; the number of a row is its place in the list. The whole file is read at once."""
         with opened(Path(path), path) as file:
-            content = file.read()
+            start = file.read(_START)
+            is_list = start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"")
+            content = start + (file.read(_LONGEST_LIST - len(start) + 1) if is_list else b"")
+        if len(content) > _LONGEST_LIST:
+            raise DataError(f"{path}: the list has more than {_LONGEST_LIST >> 20} MiB, the most; write a row a line and name it .jsonl")
         if not content.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
             yield from JsonLines().rows(path)
             return
@@ -90,7 +114,7 @@ def read_jsonl(path: Path, name: str) -> Iterator[tuple[int, object | BadRow]]:
     """
     offset = 0
     with opened(path, name) as file:
-        for number, raw in enumerate(file, start=1):
+        for number, raw in bounded_lines(file):
             if number == 1 and raw.startswith(codecs.BOM_UTF8):
                 raw, offset = raw[3:], 3
             if raw.strip():

@@ -6,7 +6,6 @@ A folder ``step-N`` is whole, unless its disk damaged it, which ``verify`` finds
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 
 from rlcore.contracts.errors import ConfigError, RunError, disk_full
 from rlcore.contracts.interfaces import Saving
+from rlcore.host.bounded_reading import json_document
 from rlcore.runlog.folder import sync_entry, sync_folder, write_json, write_text, writing
 
 __all__ = ["Checkpoint", "checkpoint_steps", "prune", "verify"]
@@ -142,7 +142,7 @@ def verify(checkpoint: Path, below: str = "") -> None:
     Raises ConfigError, one sentence that names the first file that is damaged or absent."""
     again = "it is damaged; use another checkpoint, or copy it again"
     try:
-        marker = json.loads((checkpoint / _MARKER).read_text(encoding="utf-8"))
+        marker = json_document(checkpoint / _MARKER)
         if checkpoint.name.startswith("step-") and checkpoint.name != f"step-{marker['step']}":
             raise ConfigError(f"{checkpoint} is the checkpoint of step {marker['step']}, by its {_MARKER}: give it its name back")
         for name, known in marker["files"].items():

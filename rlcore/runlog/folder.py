@@ -25,6 +25,7 @@ _MOST_OF_ACCIDENTS = 4 << 20
 """Bytes of ``failures.jsonl`` and of ``reward_errors.jsonl``, give or take their last two lines."""
 _LEVEL = 6
 """Of gzip: half as fast as 1, and the files are a sixth smaller."""
+_PRIVATE = 0o700
 _SECOND = "%Y%m%d-%H%M%S"
 
 
@@ -52,17 +53,24 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, run_dir: Path, project: str, *, save_dir: Path | None, eval_save_dir: Path | None, rollout_save_dir: Path | None
+        cls,
+        run_dir: Path,
+        project: str,
+        *,
+        save_dir: Path | None,
+        eval_save_dir: Path | None,
+        rollout_save_dir: Path | None,
+        private: bool = False,
     ) -> RunFolder:
-        """Make a fresh folder; two runs that begin together get different ids."""
+        """Make a fresh folder; two runs that begin together get different ids. ``private``: nobody else may read it."""
         name = f"{_beginning(run_dir / project)}-{secrets.token_hex(3)}"
         folder = cls.at(run_dir / project / name, save_dir=save_dir, eval_save_dir=eval_save_dir, rollout_save_dir=rollout_save_dir)
         root = folder.root
         # All of them now: a folder that cannot be written must be known before the training, not at its end.
         made: list[Path] = []
         try:
-            for path in (root, folder.checkpoints, folder.evaluations, folder.rollouts):
-                path.mkdir(parents=True, exist_ok=path != root)
+            for path in folder.places:
+                path.mkdir(_PRIVATE if private else 0o777, parents=True, exist_ok=path != root)
                 if path not in made:  # two of them may be moved to one place
                     made.append(path)
         except (OSError, ValueError) as error:
@@ -73,6 +81,18 @@ class RunFolder:
                 f"{path}: the folder cannot be made ({reason}); choose others with --run-dir, -p, -sd, -esd and -rsd"
             ) from error
         return folder
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The folders that hold all that the run writes."""
+        return self.root, self.checkpoints, self.evaluations, self.rollouts
+
+    def make_private(self) -> None:
+        """Let nobody but the owner enter the run's folders, whatever the umask of those that write into them. RunError if it is denied."""
+        for path in self.places:
+            with writing(path):
+                path.mkdir(_PRIVATE, parents=True, exist_ok=True)
+                path.chmod(_PRIVATE)
 
     def write_document(self, name: str, value: Mapping[str, Any]) -> None:
         """``NAME.json``: ``manifest``, versions of everything; ``summary``, what the user was shown at the end."""

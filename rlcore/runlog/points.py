@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.resume_point import ResumePoint
+from rlcore.host.bounded_reading import json_document
 from rlcore.runlog.checkpoint import checkpoint_steps, verify
 from rlcore.runlog.folder import RunFolder
 
@@ -31,7 +31,7 @@ class PastRun:
     def finished(self) -> int | None:
         """The updates that it made, if it came to its own end; None if it died or was interrupted."""
         try:
-            summary = json.loads((self.root / "summary.json").read_text(encoding="utf-8"))
+            summary = json_document(self.root / "summary.json")
             return None if summary["interrupted"] else int(summary["steps"])
         except FileNotFoundError:
             return None
@@ -106,7 +106,7 @@ def _point(run: Path, folder: Path, step: int) -> ResumePoint:
 def _values(path: Path, kinds: Mapping[str, type]) -> dict[str, Any]:
     """A JSON object that has these values of these kinds."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json_document(path)
         lacking = [name for name, kind in kinds.items() if not isinstance(found[name], kind)]
     except FileNotFoundError:
         problem = "it is absent"

@@ -5,7 +5,6 @@ A reader takes no lock and changes nothing. What a kill left of a last line is s
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.errors import ConfigError
+from rlcore.host.bounded_reading import TooMuchError, bounded_lines, json_document, read_document, unpacked
 from rlcore.runlog.best_checkpoint import BestCheckpoint, BestFigure
 from rlcore.runlog.checkpoint import checkpoint_steps
 from rlcore.runlog.folder import RunFolder
@@ -29,6 +29,9 @@ __all__ = ["RunRecord", "as_rollout"]
 
 _DIGITS = 19
 """Of whole numbers that no run counts to."""
+_MOST_UNPACKED = 1 << 30
+"""Bytes of the rollouts of one update; a policy that repeats itself packs well, so their size on disk says little."""
+_MOST_LINES = 1_000_000
 _OF_ROLLOUTS = {"prediction": "text", "format_valid": "format_ok", "ans_valid": "accuracy", "response_length": "length"}
 """What a row of an evaluation calls otherwise than a rollout does."""
 
@@ -42,9 +45,8 @@ class RunRecord:
             raise ConfigError(f"{root} is no run folder, for it has no run.toml; type the folder that rlcore train printed")
         self.root = root
         try:
-            with (root / "run.toml").open("rb") as file:
-                self.config: Mapping[str, Any] = tomllib.load(file)
-        except (OSError, ValueError) as error:
+            self.config: Mapping[str, Any] = tomllib.loads(read_document(root / "run.toml").decode("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{root / 'run.toml'} cannot be read ({error}); restore it") from None
         if strange := [name for name, table in self.config.items() if name in ("run", "log", "eval") and not isinstance(table, dict)]:
             raise ConfigError(f"{root / 'run.toml'} is damaged: {strange[0]} is no table; restore it")
@@ -80,7 +82,7 @@ class RunRecord:
         """What the user was shown at the end; None if the run has not come to it."""
         path = self.root / "summary.json"
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            found: dict[str, Any] = json_document(path)
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -188,15 +190,10 @@ def _existing(folder: Path, step: int) -> Path:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a JSONL file, compressed or not; nothing if it is not there."""
-    try:
-        data = path.read_bytes()
-        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).split(b"\n")
-    except FileNotFoundError:
-        return
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); remove it") from None
-    for number, line in enumerate(lines[:-1], 1):  # what stands after the last line feed is half a line
+    """The whole lines of a JSONL file, compressed or not, one after the other; nothing if it is not there."""
+    for number, line in _raw_lines(path):
+        if not line.endswith(b"\n"):  # half a line
+            return
         try:
             row = json.loads(line, parse_float=_finite, parse_int=_held, parse_constant=lambda name: None)
         except (ValueError, RecursionError) as error:
@@ -204,6 +201,23 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         if not isinstance(row, dict):
             raise ConfigError(f"{path}:{number} is no JSON object; restore the file, or remove the line")
         yield row
+
+
+def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    if path.exists() and not path.is_file():  # a pipe would hang the reader
+        raise ConfigError(f"{path} is no regular file; remove it")
+    try:
+        with path.open("rb") as file:
+            for number, line in bounded_lines(unpacked(file, _MOST_UNPACKED, _MOST_LINES) if path.suffix == ".gz" else file):
+                if number > _MOST_LINES:
+                    raise TooMuchError(f"it has more than {_MOST_LINES} lines")
+                yield number, line
+    except FileNotFoundError:
+        return
+    except TooMuchError as error:
+        raise ConfigError(f"{path} holds more than a run writes ({error}); remove it") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); remove it") from None
 
 
 def _finite(digits: str) -> float | None:

@@ -72,7 +72,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     """None for half a line, which a kill in the middle of a write leaves."""
     try:
         record = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

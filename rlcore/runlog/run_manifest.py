@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 import rlcore
 from rlcore.contracts.errors import ConfigError
+from rlcore.host.bounded_reading import json_document
 
 if TYPE_CHECKING:
     from rlcore.host.registry import Attestation
@@ -75,7 +76,7 @@ def read_manifest(root: Path) -> dict[str, Any] | None:
     """The manifest of a run; None if the run was killed before it was written. ConfigError if it cannot be read."""
     path = root / "manifest.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json_document(path)
         _Manifest.model_validate(found)
     except FileNotFoundError:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
@@ -12,6 +11,7 @@ from rlcore.config import Plan
 from rlcore.config.resume_rules import changed_settings, check_resumable, other_settings, settings_of
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.resume_point import ResumePoint
+from rlcore.host.bounded_reading import json_document
 from rlcore.runlog.checkpoint import checkpoint_steps, verify
 from rlcore.runlog.points import NoPointError, PastRun, find_point, past_runs
 from rlcore.runlog.run_lock import last_writer, locked
@@ -138,7 +138,7 @@ def summary_of(run: PastRun) -> Summary:
     """The summary of a run that is finished; ConfigError if it cannot be read."""
     path = run.root / "summary.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json_document(path)
         known = {field.name: found[field.name] for field in fields(Summary) if field.name in found}
         saved = run.checkpoints / Path(found["checkpoint"]).name if found["checkpoint"] else None  # the run may have been moved
         samples = tuple(Sample(**sample) for sample in found["samples"])

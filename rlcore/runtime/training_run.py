@@ -253,11 +253,13 @@ class TrainingRun:
         )
         holding = self._holding or closing
         if self.root is None:
-            folder = RunFolder.create(Path(self._config.run.run_dir), self._config.run.project, **moved)
+            folder = RunFolder.create(Path(self._config.run.run_dir), self._config.run.project, **moved, private=log.private)
             holding.enter_context(locked(folder.root))
         else:
             folder, step = RunFolder.at(self.root, **moved), first_version(self._plan)
             holding.enter_context(locked(folder.root))
+            if log.private:
+                folder.make_private()
             changed = changed_settings(self._plan, settings_of(folder.root))
             manifest = resumed_manifest(folder.root, step, manifest, changed)
             if "data" in manifest["resumes"][-1]:

@@ -158,3 +158,13 @@ def test_every_backend_that_is_installed_declares_its_capabilities() -> None:
             assert spec.capabilities is not None, (kind, name)
             if find_spec(spec.requires_module or "sys") is not None:  # else its engine has an environment of its own, and tests there
                 assert registry.load(kind, name).capabilities == spec.capabilities, (kind, name)  # type: ignore[attr-defined]
+
+
+def test_a_strangers_settings_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    hostile = "a\x1b]0;owned\x07\x9b2J\u202eb"
+    run = tester.fake_run(data={"system_prompt": hostile}, eval={"eval_dataset": {"heldout": f"hf:{hostile}"}})
+    for words in (("train", run, "--dry-run"), ("show", "config", run), ("eval", "model", run, "--dry-run")):
+        said = tester.run(*words).assert_ok().stdout
+        assert all(character.isprintable() for line in said.split("To paste")[0].splitlines() for character in line), words
+        assert r"a\x1b]0;owned\x07\x9b2J\u202eb" in said

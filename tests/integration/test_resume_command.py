@@ -264,3 +264,13 @@ def test_a_run_goes_on_from_python(tester: RunTester, monkeypatch: pytest.Monkey
             rlcore.train(resume=run)
         assert rlcore.train(resume=run, max_steps=7).steps == 7
     assert steps(run) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_run_is_made_private_at_its_start_or_when_it_goes_on(tester: RunTester, monkeypatch: pytest.MonkeyPatch, begun: bool) -> None:
+    moved = {name: str(tester.folder / name) for name in ("save_dir", "rollout_save_dir")}
+    run = die(tester, monkeypatch, "train", config(tester, **moved, private=begun), update=5)
+    places = (run, run / "eval", tester.folder / "save_dir" / run.name, tester.folder / "rollout_save_dir" / run.name)
+    assert [not place.stat().st_mode & 0o077 for place in places] == [begun] * 4
+    tester.run("resume", str(run), *([] if begun else ["--private"])).assert_ok()
+    assert [place.stat().st_mode & 0o777 for place in places] == [0o700] * 4

@@ -53,6 +53,7 @@ HOST = (
     "devices",
     "environments",
     "visible_text",
+    "bounded_reading",
 )
 # Within floors 0, 1 and 2 a module may import those written before it; on the floors above, neighbours never import each other.
 FLOORS: list[tuple[str, ...]] = [

@@ -57,6 +57,12 @@ def test_lines_hold_no_escapes_and_one_line_an_update() -> None:
     assert sum(line.startswith("step ") for line in lines().splitlines()) == 2
 
 
+def test_a_note_does_not_steer_the_terminal() -> None:
+    out = io.StringIO()
+    LinesDisplay(Console(file=out, width=100, color_system=None)).note("warning: a\x1b]0;owned\x07\n\x9b2J")
+    assert out.getvalue() == "warning: a\\x1b]0;owned\\x07\n\\x9b2J\n"
+
+
 def test_quiet_says_warnings_alone() -> None:
     out = io.StringIO()
     display = QuietDisplay(Console(file=out, width=100))

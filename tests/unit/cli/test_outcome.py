@@ -14,6 +14,7 @@ from rich.console import Console
 from rlcore.cli.outcome import show_outcome
 from rlcore.runlog.best_checkpoint import BestFigure
 from rlcore.runtime import Summary
+from rlcore.runtime.progress import Sample
 
 
 def summary(**fields: Any) -> Summary:
@@ -92,3 +93,11 @@ def test_the_report_is_advised_where_there_is_such_a_command() -> None:
     commands = [[line.split()[1] for line in shown(made, reports=reports) if line.startswith("  rlcore ")] for reports in (False, True)]
     assert commands == [["resume", "show"], ["report", "resume", "show"]]
     assert "  rlcore report runs/x    # learning curves, evaluations and answers in one HTML file" in shown(summary(), reports=True)
+
+
+def test_what_a_model_wrote_does_not_steer_the_terminal() -> None:
+    hostile = "a\x1b]0;owned\x07\x9b2J\u202eb\r\nc"
+    sample = Sample(prompt=hostile, gold=hostile, before=hostile, after=hostile)
+    lines = shown(summary(samples=(sample,), remarks=(hostile,), switched_off={hostile: hostile}, run=Path(hostile)))
+    assert all(line.isprintable() for line in lines)
+    assert r"  after    a\x1b]0;owned\x07\x9b2J\u202eb\x0d⏎c" in lines

@@ -96,6 +96,10 @@ def plan(registry: Registry, values: dict[str, Any], *rewards: str) -> Plan:
     return plan_run([], {}, registry, overrides={**base, **values})
 
 
+UNSEEN = ("\0", "\x1b[2J", "\n", "\r", "\t", "\x07", "\x7f", "\x9b31m", "\u202e", "\u2066", "\u200b", "\u2028")
+NO_NAMES = ("", ".", "..", ".a", "a/b", "/", "a\\b", "x" * 256, "é" * 128)
+FOLDERS = ("run_dir", "ray_dir", "save_dir", "rollout_save_dir", "eval_save_dir")
+
 REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"train_batch_size": 2, "train_minibatch_size": 3}, (), "train_minibatch_size = 3"),
     ({"train_minibatch_size": 2, "num_generations": 4, "train_microbatch_size": 9}, (), "type -tmbs 8"),
@@ -172,10 +176,16 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "best_by": "eval/a/maj@3"}, (), "is not measured with eval_samples 4"),
     ({"eval_dataset": {"a": "hf:x"}, "best_by": "eval/a/failed"}, (), "is no metric of this run"),
     ({"project": "../x"}, (), "project = ../x"),
+    *(({"project": f"a{sign}b"}, (), "names a folder: use a plain word") for sign in UNSEEN),
+    *(({"eval_dataset": {f"a{sign}b": "hf:x"}}, (), f"the evaluation task {f'a{sign}b'!r} names a folder") for sign in UNSEEN),
+    *(({"eval_dataset": {name: "hf:x"}}, (), "names a folder of the run: use a plain word") for name in NO_NAMES),
+    *(({"project": name}, (), "names a folder: use a plain word") for name in NO_NAMES if name),
+    *(({key: f"a/{sign}/b"}, (), "has a character that nobody sees") for key in FOLDERS for sign in UNSEEN),
     ({"seed": 13}, (), "rlcore-plugin-acme: seed 13 is unlucky"),
 ]
 
 LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    *(({"project": name, "eval_dataset": {name: "hf:x"}}, ()) for name in ("x" * 255, "é" * 127, "a b", "数学", "a..b", "-a")),
     ({"train_batch_size": 3, "train_minibatch_size": 3}, ()),
     ({"train_minibatch_size": 2, "num_generations": 4, "train_microbatch_size": 8}, ()),
     ({"filter_range": [0.1, 0.9]}, ()),

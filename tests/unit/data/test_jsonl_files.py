@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,97 @@ def test_ids_must_be_unique(tmp_path: Path) -> None:
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nothing\.jsonl: no such data file; check the path that was typed"):
         load_eval(tmp_path / "nothing.jsonl", [BOXED], REGISTRY)
+
+
+MIB = 1 << 20
+BOMBS = {
+    "one line": b'{"messages": "' + b"x" * 8 * MIB + b'"}',
+    "one line of nothing": b" " * 8 * MIB,
+    "blank lines": b"\n" * 8 * MIB,
+    "good rows": GOOD.encode() + b"\n" + f"{GOOD}\n".encode() * (8 * MIB // len(GOOD.encode())),
+    "brackets": b"[" * 8 * MIB,
+    "a list": b"[" + b"{}," * (8 * MIB // 3) + b"{}]",
+}
+
+
+@pytest.mark.parametrize("content", BOMBS.values(), ids=list(BOMBS))
+@pytest.mark.parametrize("name", ["train.jsonl", "train.jsonl.gz", "train.json.gz", "train.csv.gz"])
+def test_a_file_that_unpacks_to_far_more_than_its_size_is_refused(
+    tmp_path: Path, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_UNPACKED", MIB)
+    monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_LINES", 10**9)
+    monkeypatch.setattr("rlcore.data.dataset._MOST_BAD", 10**9)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content if ".json" in name else b"a,b,c\n" + content.translate(None, b'{}"')))
+    with pytest.raises(DataError, match=rf"{name}: it unpacks to more than 1 MiB, .* if you trust it, unpack it with gunzip$"):
+        load_eval(path, [BOXED], REGISTRY)
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", GOOD.encode()])
+@pytest.mark.parametrize("name", ["train.jsonl.gz", "train.csv.gz"])
+def test_a_file_that_unpacks_to_lines_without_number_is_refused(
+    tmp_path: Path, name: str, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_LINES", 1000)
+    path = tmp_path / name
+    line = line if ".json" in name else line.translate(None, b'{}"')
+    path.write_bytes(gzip.compress((line + b"\n") * 1001 + GOOD.encode()))
+    with pytest.raises(DataError, match=rf"{name}: it unpacks to more than 1000 lines, the most for a gzip file of its size"):
+        load_eval(path, [BOXED], REGISTRY)
+
+
+def test_a_gzip_file_may_unpack_to_many_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.data.jsonl._ALWAYS_UNPACKED", 1)
+    path = tmp_path / "train.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(GOOD for _ in range(40)).encode()))
+    assert path.stat().st_size * 20 < 40 * len(GOOD) < path.stat().st_size * 50
+    assert len(load_eval(path, [BOXED], REGISTRY)) == 40
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_without_an_end_is_refused_with_its_number(
+    tmp_path: Path, packed: bool, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlcore.host.bounded_reading.LONGEST_ROW", MIB)
+    content = f"{GOOD}\n\n".encode() + b"x" * (MIB + 1) + end
+    said = refused(tmp_path, gzip.compress(content) if packed else content)
+    assert said == "train.jsonl:3: the line has more than 1 MiB, the most that a row may have; split that row, or leave it out"
+    assert refused(tmp_path, content.replace(b"xx", b"", 1)).startswith("train.jsonl:3: not JSON")
+
+
+def test_a_file_with_a_hole_for_a_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.host.bounded_reading.LONGEST_ROW", MIB)
+    for name in ("train.jsonl", "train.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 40)  # takes no room on the disk
+        with pytest.raises(DataError, match=rf"{name}:1: the line has more than 1 MiB"):
+            load_eval(tmp_path / name, [BOXED], REGISTRY)
+
+
+def test_a_list_that_memory_would_not_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.data.jsonl._LONGEST_LIST", MIB)
+    path = tmp_path / "train.json"
+    for start in (b"[", codecs.BOM_UTF8 + b" \n["):
+        with path.open("wb") as file:
+            file.write(start)
+            file.truncate(1 << 40)
+        with pytest.raises(DataError, match=r"train\.json: the list has more than 1 MiB, the most; write a row a line and name it \.jsonl"):
+            load_eval(path, [BOXED], REGISTRY)
+
+
+def test_bad_rows_are_counted_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.data.dataset._MOST_BAD", 3)
+    assert refused(tmp_path, f"{GOOD}\n[]\n[]\n[]\n[]\n").endswith("(and at least 2 more bad rows in this file)")
+    assert refused(tmp_path, f"{GOOD}\n[]\n[]\n").endswith("(and 1 more bad row in this file)")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet"])
+def test_what_is_no_regular_file_hangs_nobody(tmp_path: Path, suffix: str) -> None:
+    os.mkfifo(tmp_path / f"pipe.{suffix}")
+    (tmp_path / f"zero.{suffix}").symlink_to("/dev/zero")
+    (tmp_path / f"loop.{suffix}").symlink_to(tmp_path / f"loop.{suffix}")
+    for name in ("pipe", "zero", "loop"):
+        with pytest.raises(DataError, match=rf"{name}\.{suffix}: "):
+            load_eval(tmp_path / f"{name}.{suffix}", [BOXED], REGISTRY)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import stat
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -169,3 +171,31 @@ def test_lines_are_appended_whole(tmp_path: Path) -> None:
     append_json_line(tmp_path / "log", {"a": 1})
     append_json_line(tmp_path / "log", {"a": 2})
     assert (tmp_path / "log").read_text() == '{"a": 1}\n{"a": 2}\n'
+
+
+def modes(made: RunFolder) -> set[int]:
+    return {stat.S_IMODE(place.stat().st_mode) for place in made.places}
+
+
+def private_folder(tmp_path: Path, private: bool) -> RunFolder:
+    moved = {"save_dir": tmp_path / "a" / "saved", "eval_save_dir": tmp_path / "held", "rollout_save_dir": None}
+    return RunFolder.create(tmp_path / "runs", "project", **moved, private=private)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o007])
+def test_a_private_run_is_its_owners_alone_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        made, shared = private_folder(tmp_path, True), private_folder(tmp_path, False)
+    finally:
+        os.umask(before)
+    assert modes(made) == {0o700}
+    assert modes(shared) == {0o777 & ~mask}
+    assert stat.S_IMODE((tmp_path / "a" / "saved").stat().st_mode) == 0o777 & ~mask, "others may have runs there"
+
+
+def test_a_run_can_be_made_private_later(tmp_path: Path) -> None:
+    made = private_folder(tmp_path, False)
+    made.evaluations.rmdir()
+    made.make_private()
+    assert modes(made) == {0o700}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import socket
 import subprocess
@@ -12,7 +13,9 @@ import pytest
 
 from rlcore.api import ConfigError
 from rlcore.api.runs import RunRecord, as_rollout
+from rlcore.config.resume_rules import settings_of
 from rlcore.runlog import RunFolder
+from rlcore.runlog.points import find_point
 
 
 @pytest.fixture
@@ -106,3 +109,88 @@ def test_an_answer_of_an_evaluation_has_the_names_of_a_rollout() -> None:
     answer = {"prediction": "7", "ans_valid": 1.0, "format_valid": True, "response_length": 3, "gold": "7"}
     assert as_rollout(answer) == {"text": "7", "accuracy": 1.0, "format_ok": True, "length": 3, "gold": "7"}
     assert as_rollout({"text": "7", "length": 3}) == {"text": "7", "length": 3}
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"text": "' + b"x" * 4 * MIB + b'"}\n', "1: the line has more than 1 MiB"),
+        (b'{"text": "' + b"x" * 4 * MIB, "1: the line has more than 1 MiB"),
+        (b'{"step": 1}\n' + b" " * 4 * MIB, "2: the line has more than 1 MiB"),
+        ((b'{"text": "' + b"x" * 9000 + b'"}\n') * 500, "it unpacks to more than 2 MiB"),
+        (b"{}\n" * 1001, "it unpacks to more than 1000 lines"),
+    ],
+)
+def test_rollouts_that_unpack_to_more_than_a_run_writes_are_named(
+    run: RunFolder, content: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlcore.host.bounded_reading.LONGEST_ROW", MIB)
+    monkeypatch.setattr("rlcore.runlog.reading._MOST_UNPACKED", 2 * MIB)
+    monkeypatch.setattr("rlcore.runlog.reading._MOST_LINES", 1000)
+    path = run.rollouts / "step-4.jsonl.gz"
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises(ConfigError) as caught:
+        list(RunRecord(run.root).rollouts(4))
+    assert str(caught.value) == f"{path} holds more than a run writes ({said}); remove it"
+
+
+def test_a_log_without_an_end_is_named(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.host.bounded_reading.LONGEST_ROW", MIB)
+    with (run.root / "metrics.jsonl").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl holds more than a run writes \(1: the line has more than 1 MiB\)"):
+        RunRecord(run.root).updates()
+
+
+READS = {
+    "metrics.jsonl": RunRecord.updates,
+    "times.jsonl": RunRecord.times,
+    "failures.jsonl": RunRecord.failures,
+    "reward_errors.jsonl": RunRecord.reward_errors,
+    "summary.json": lambda record: record.state,
+    "manifest.json": lambda record: record.manifest,
+    "eval/a/step-1.jsonl": lambda record: record.evaluation_rows("a", 1),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("there", ["pipe", "device", "folder", "nested"])
+def test_what_stands_in_the_place_of_a_file_hangs_nobody(run: RunFolder, name: str, there: str) -> None:
+    path = run.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if there == "pipe":
+        os.mkfifo(path)
+    elif there == "device":
+        path.symlink_to("/dev/zero")
+    elif there == "folder":
+        path.mkdir()
+    else:
+        path.write_text("[" * 100_000 + "\n")
+    with pytest.raises(ConfigError, match=rf"{path}"):
+        READS[name](RunRecord(run.root))
+
+
+def test_settings_of_a_run_that_are_nested_without_end_are_named(run: RunFolder) -> None:
+    (run.root / "run.toml").write_text("a = " + "[" * 100_000)
+    with pytest.raises(ConfigError, match=r"run\.toml cannot be read"):
+        RunRecord(run.root)
+    with pytest.raises(ConfigError, match=r"run\.toml cannot be read"):
+        settings_of(run.root)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "state.json"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_checkpoint_that_is_nested_without_end_is_named(run: RunFolder, name: str, nested: bool) -> None:
+    checkpoint = run.checkpoints / "step-1"
+    checkpoint.mkdir()
+    (checkpoint / "checkpoint.json").write_text('{"step": 1, "files": {}}')
+    (checkpoint / name).unlink(missing_ok=True)
+    if nested:
+        (checkpoint / name).write_text("[" * 100_000)
+    else:
+        os.mkfifo(checkpoint / name)
+    with pytest.raises(ConfigError, match=rf"{name} (cannot be understood|is damaged)"):
+        find_point(run.root, 1)

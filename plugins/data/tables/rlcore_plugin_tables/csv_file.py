@@ -10,11 +10,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.api.data import BadRow, DataError, RowSource, opened
+from rlcore.api.data import LONGEST_ROW, BadRow, DataError, RowSource, opened
 
 __all__ = ["CsvFile", "CsvOptions"]
-
-_LONGEST = 1 << 30  # characters of a cell; the limit of the csv module, 131072, is below what a model writes
 
 
 class CsvOptions(BaseModel):
@@ -36,14 +34,17 @@ class CsvFile(RowSource):
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource; the number of a row is that of its last line."""
-        csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
+        csv.field_size_limit(LONGEST_ROW)  # that of the csv module, 131072 characters, is below what a model writes
         try:
             with opened(Path(path), path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
-                reader = csv.DictReader(file, delimiter=self._options.delimiter, strict=True)
+                lines = _RowLines(path, file)
+                reader = csv.DictReader(lines, delimiter=self._options.delimiter, strict=True)
                 if reader.fieldnames and reader.fieldnames[0].startswith(("{", "[")):
                     raise DataError(f"{path}: the file holds JSON, not CSV; let its name end in .jsonl (a row a line) or .json (one list)")
                 self._check_header(path, reader.fieldnames or ())
+                lines.row = 0
                 for cells in reader:
+                    lines.row = 0
                     yield reader.line_num, self._row(cells, len(reader.fieldnames or ()))
         except (UnicodeDecodeError, csv.Error) as error:
             between = f"; cells stand between {self._options.delimiter!r}, unless options = {{delimiter = …}} says otherwise"
@@ -70,3 +71,21 @@ class CsvFile(RowSource):
             return BadRow(f'{has}; fill that column, or name another: options = {{prompt = "…"}}')
         row["messages"] = {"role": "user", "content": row.pop(prompt)}
         return row
+
+
+class _RowLines:
+    """The lines of a CSV file. DataError if those of one ``row`` (its characters so far) are too many: a quote may never be closed."""
+
+    def __init__(self, path: str, file: TextIOWrapper) -> None:
+        self._path, self._file = path, file
+        self.row = self._number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._file.readline(LONGEST_ROW + 1):
+            self._number, self.row = self._number + 1, self.row + len(line)
+            if self.row > LONGEST_ROW:
+                raise DataError(
+                    f"{self._path}:{self._number}: the row has more than {LONGEST_ROW >> 20} MiB, the most that one may have; "
+                    "leave it out, or close its quotes"
+                )
+            yield line

@@ -12,6 +12,9 @@ from rlcore.api.data import DataError, RowSource, install_line
 __all__ = ["HubRows", "ParquetFile"]
 
 _PREFIX = "hf:"
+_ALWAYS_UNPACKED = 1 << 30
+_MOST_TIMES = 200
+"""A Parquet file may unpack to so many times its size: columns that say the same in every row take nearly nothing."""
 
 
 class ParquetFile(RowSource):
@@ -20,12 +23,24 @@ class ParquetFile(RowSource):
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource."""
         parquet = _optional("pyarrow.parquet", path)
+        if not Path(path).is_file():
+            raise DataError(f"{path}: is no regular file; write the rows to a file and name that")
         try:
             with parquet.ParquetFile(path) as file:
-                batches = file.iter_batches(batch_size=1024)
+                batches = _bounded(path, file.iter_batches(batch_size=1024))
                 yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
         except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
             raise DataError(f"{path}: not a Parquet file that can be read ({_first_line(error)})") from error
+
+
+def _bounded(path: str, batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a file. DataError once they have too many bytes."""
+    most = room = max(_ALWAYS_UNPACKED, _MOST_TIMES * Path(path).stat().st_size)
+    for batch in batches:
+        room -= batch.nbytes
+        if room < 0:
+            raise DataError(f"{path}: it unpacks to more than {most >> 20} MiB, the most for a Parquet file of its size; name it as JSONL")
+        yield batch
 
 
 class HubRows(RowSource):

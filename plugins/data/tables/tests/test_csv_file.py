@@ -17,6 +17,7 @@ from rlcore.api.data import BadRow, DataError, RowSource
 from rlcore.testing import DataSourceSuite, Registry, load_eval
 
 REGISTRY = Registry.discover()
+MIB = 1 << 20
 ROWS = [{"messages": {"role": "user", "content": f"{number} + 1"}, "gt_answer": str(number + 1)} for number in (1, 2, 3)]
 ROW = '{"messages": {"role": "user", "content": "é"}, "gt_answer": "3"}'
 
@@ -124,3 +125,31 @@ def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
 def test_a_file_with_another_delimiter_is_told_about_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cells stand between ','.*delimiter"):
         csv_rows('question;answer\n"1+1";2\n', tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ("a," + "x" * MIB, 2),
+        ('a,"' + f"{'x' * 1022}\n\n" * 2 * 1024, 2 * 1024),
+        ('"a",' + f'"{"x" * 1020}\n",' * 2 * 1024, 1024 + 1),
+        (f"a,b\nc,{'x' * MIB}", 3),
+    ],
+)
+def test_a_row_without_an_end_is_refused_with_its_line(rows: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_plugin_tables.csv_file.LONGEST_ROW", MIB)
+    with pytest.raises(DataError, match=rf"train\.csv:{line}: the row has more than 1 MiB, the most that one may have"):
+        csv_rows(f"prompt,gt_answer\n{rows}", tmp_path)
+
+
+def test_many_rows_are_together_longer_than_one_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_plugin_tables.csv_file.LONGEST_ROW", 1000)
+    assert len(csv_rows("prompt,gt_answer\n" + 'a,"b\nb"\n' * 1000, tmp_path)) == 1000
+
+
+def test_a_parquet_file_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_plugin_tables.tables._ALWAYS_UNPACKED", 1 << 20)
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table({"messages": ["x" * 10_000] * 10_000}), path)
+    with pytest.raises(DataError, match=r"t\.parquet: it unpacks to more than \d+ MiB, the most for a Parquet file of its size"):
+        list(ParquetFile().rows(str(path)))

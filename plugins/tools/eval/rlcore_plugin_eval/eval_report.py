@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.commands import Plan
+from rlcore.api.commands import Plan, visible
 from rlcore_plugin_eval.eval_plan import plugins_of
 from rlcore_plugin_eval.evaluating import Evaluated
 from rlcore_plugin_eval.subject import Subject
@@ -16,7 +16,7 @@ __all__ = ["evaluated_json", "plan_text", "planned_json"]
 
 
 def plan_text(plan: Plan, subject: Subject) -> str:
-    """A few lines: what would be evaluated, on what, how; and what is missing."""
+    """A few lines for a terminal: what would be evaluated, on what, how; and what is missing."""
     config = plan.config
     held_out, inference = config.eval, config.inference
     where = f" in {inference.environment}" if inference.environment else ""
@@ -32,7 +32,7 @@ def plan_text(plan: Plan, subject: Subject) -> str:
         f"reward    {', '.join(entry.name for entry in config.rewards)}",
         *(f"missing   {item}" for item in plan.missing),
     ]
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))
 
 
 def planned_json(plan: Plan, subject: Subject) -> dict[str, Any]:

@@ -1,12 +1,15 @@
-"""Serves the page and its data on the loopback address, to a browser of this machine and to nobody else.
+"""Serves the page and its data on the loopback address, to whoever has the address that the command printed.
 
-A name that an attacker's server points at 127.0.0.1 would make a browser read the data for the attacker's page (DNS rebinding), so a
-request whose Host is not this server is refused.
+Every user of the machine reaches the port, so each path begins with a token that only that address holds. A name that an attacker's
+server points at 127.0.0.1 would make a browser read the data for the attacker's page (DNS rebinding), so a request whose Host is not this
+server is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import secrets
 import socket
 import sys
 import threading
@@ -22,16 +25,20 @@ from rlcore_plugin_report.report_content import ReportContent
 __all__ = ["PageServer"]
 
 _HOST = "127.0.0.1"
+_TOKEN_BYTES = 32
+_REFUSED = b"open the whole address that rlcore watch printed in its terminal; it holds a token\n"
 
 
 class PageServer(ThreadingHTTPServer):
-    """``/`` is the page, ``/figures`` and ``/rollouts`` its data (gzip of JSON, with an ETag). UsageError if the port is taken."""
+    """``/TOKEN/`` is the page, ``figures`` and ``rollouts`` below it its data (gzip of JSON, with an ETag). UsageError if the port is
+    taken."""
 
     daemon_threads = True  # a browser holds connections open, and Ctrl-C must end all
 
     def __init__(self, content: ReportContent, port: int) -> None:
+        self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._page = page()
-        self._parts: Mapping[str, Callable[[], dict[str, Any]]] = {"/figures": content.figures, "/rollouts": content.rollouts}
+        self._parts: Mapping[str, Callable[[], dict[str, Any]]] = {"figures": content.figures, "rollouts": content.rollouts}
         self._one_at_a_time = threading.Lock()
         try:
             super().__init__((_HOST, port), PageRequest)
@@ -41,15 +48,21 @@ class PageServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """What to type into a browser."""
-        return f"http://{_HOST}:{self.server_port}/"
+        return f"http://{_HOST}:{self.server_port}/{self.token}/"
 
     def is_host(self, named: str | None) -> bool:
         """Whether a request's ``Host`` names this server."""
         return named in {f"{name}:{self.server_port}" for name in (_HOST, "localhost")}
 
+    def asked(self, path: str) -> str | None:
+        """What a path asks for behind the token; None if it lacks the token."""
+        token, slash, name = path.removeprefix("/").partition("/")
+        known = hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode("ascii"))
+        return name if known and slash else None
+
     def body(self, path: str) -> tuple[bytes, str] | None:
-        """Bytes and type of what a path names; None if it names nothing."""
-        if path == "/":
+        """Bytes and type of what a path behind the token names; None if it names nothing."""
+        if not path:
             return self._page, "text/html; charset=utf-8"
         if path not in self._parts:
             return None
@@ -70,16 +83,17 @@ class PageRequest(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, its data, or what is wrong in one sentence."""
-        if not self.server.is_host(self.headers.get("Host")):
-            self._answer(HTTPStatus.FORBIDDEN, b"type the address that rlcore watch printed\n")
+        asked = self.server.asked(self.path.partition("?")[0])
+        if asked is None or not self.server.is_host(self.headers.get("Host")):
+            self._answer(HTTPStatus.FORBIDDEN, _REFUSED)
             return
         try:
-            found = self.server.body(self.path.partition("?")[0])
+            found = self.server.body(asked)
         except RlcoreError as error:  # the folder was removed, say
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode("utf-8", "replace"))
             return
         if found is None:
-            self._answer(HTTPStatus.NOT_FOUND, b"there is / alone\n")
+            self._answer(HTTPStatus.NOT_FOUND, b"there is nothing here; open the address that rlcore watch printed\n")
             return
         data, kind = found
         tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
@@ -92,7 +106,7 @@ class PageRequest(BaseHTTPRequestHandler):
         self.send_response(status)
         headers = {
             "Content-Type": kind,
-            "Cache-Control": "no-cache",
+            "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
             "Cross-Origin-Resource-Policy": "same-origin",

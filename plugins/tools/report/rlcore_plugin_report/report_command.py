@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rlcore.api import UsageError
-from rlcore.api.commands import Command, ExampleFormatter, Parser, runs_among
+from rlcore.api.commands import Command, ExampleFormatter, Parser, runs_among, visible
 
 __all__ = ["ReportCommand", "add_bounds"]
 
@@ -70,7 +70,7 @@ class ReportCommand(Command):
             print(json.dumps(told))
         else:
             held = f"{rollouts['count']} rollouts and answers" if rollouts["count"] else "no rollouts"
-            print(f"{target} ({_size_words(len(data))}, {held}); open it in a browser")
+            print(f"{visible(str(target))} ({_size_words(len(data))}, {held}); open it in a browser")
         return 0
 
 

@@ -11,8 +11,9 @@ from rlcore_plugin_report.report_command import add_bounds
 __all__ = ["WatchCommand"]
 
 _TEXT = """\
-Show a run in the browser while it goes on: the page of rlcore report, which keeps up with the run and keeps your place. It is served to
-this machine alone; from elsewhere, forward the port: ssh -L PORT:127.0.0.1:PORT HOST. Ctrl-C ends it; the run goes on.
+Show a run in the browser while it goes on: the page of rlcore report, which keeps up with the run and keeps your place. It is served on
+this machine alone, at an address with a token: keep it from others, who read the run with it. From elsewhere, forward the port:
+ssh -L PORT:127.0.0.1:PORT HOST. Ctrl-C ends it; the run goes on.
 """
 _EPILOG = """\
 examples:

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from rlcore_plugin_report.page_server import PageServer
@@ -32,16 +33,18 @@ def run(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(run: Path) -> Iterator[PageServer]:
     with PageServer(ReportContent([run], Bounds(100, 1000)), 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server
         server.shutdown()
         thread.join()
 
 
-def ask(server: PageServer, path: str, **headers: str) -> http.client.HTTPResponse:
+def ask(server: PageServer, path: str, *, token: str | None = None, **headers: str) -> http.client.HTTPResponse:
+    """``token``: another one than the server's; "" for none."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
-    connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    first = f"/{server.token}" if token is None else f"/{token}" if token else ""
+    connection.request("GET", first + path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
     answer.body = answer.read()  # type: ignore[attr-defined]
     connection.close()
@@ -82,6 +85,38 @@ def test_a_name_that_points_here_is_refused(server: PageServer, host: str, path:
     assert ask(server, path, Host=f"localhost:{server.server_port}").status == 200
 
 
+@pytest.mark.parametrize("wrong", ["", "figures", "{token}x", "{cut}", "%00", "{token}%00", "\u00e9", "..", "?token={token}", "{swapped}"])
+def test_other_users_of_the_machine_are_refused(server: PageServer, wrong: str) -> None:
+    token = server.token
+    first = quote(wrong.format(token=token, cut=token[:-1], swapped=token.swapcase()), safe="%?=./")
+    for path in ("/", "/figures", "/rollouts", "/favicon.ico", "/run.toml"):
+        answer = ask(server, path, token=first)
+        assert answer.status == 403
+        assert answer.body.count(b"\n") == 1  # type: ignore[attr-defined]
+        assert b"rlcore watch" in answer.body  # type: ignore[attr-defined]
+        assert token.encode() not in answer.body  # type: ignore[attr-defined]
+
+
+def test_the_token_is_long_and_of_this_server_alone(server: PageServer, run: Path) -> None:
+    with PageServer(ReportContent([run], Bounds(1, 100)), 0) as other:
+        assert other.token != server.token
+        assert min(len(other.token), len(server.token)) >= 32
+        assert server.url == f"http://127.0.0.1:{server.server_port}/{server.token}/"
+
+
+@pytest.mark.parametrize("path", ["/", "/figures", "/rollouts", "/nothing"])
+def test_an_answer_is_kept_nowhere_and_tells_no_other_site(server: PageServer, path: str) -> None:
+    for token in (None, "wrong"):
+        headers = ask(server, path, token=token).headers
+        assert (headers["Cache-Control"], headers["Referrer-Policy"]) == ("no-store", "no-referrer")
+
+
+def test_requests_are_not_logged(server: PageServer, capfd: pytest.CaptureFixture[str]) -> None:
+    ask(server, "/figures")
+    ask(server, "/nothing", token="wrong")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_nothing_else_is_served(server: PageServer) -> None:
     assert ask(server, "/../run.toml").status == 404
     assert ask(server, "/run.toml").status == 404
@@ -112,10 +147,10 @@ def test_ctrl_c_ends_it_with_0_while_a_browser_is_connected(run: Path) -> None:
     )
     assert watching.stdout is not None
     with watching, watching.stdout:
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", watching.stdout.readline())
+        found = re.search(r"http://127\.0\.0\.1:(\d+)(/[\w-]{32,}/) ", watching.stdout.readline())
         assert found is not None
         connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=30)
-        connection.request("GET", "/figures")
+        connection.request("GET", f"{found[2]}figures")
         assert connection.getresponse().read()
         watching.send_signal(signal.SIGINT)
         assert watching.wait(timeout=60) == 0

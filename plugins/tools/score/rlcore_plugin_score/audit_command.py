@@ -96,7 +96,7 @@ class AuditCommand(Command):
             _show(report, args.all)
         judged = any(one.answer in (Answer.ACCEPTED, Answer.REFUSED) for one in tried)
         if not judged:
-            print(f"error: no case could be judged; the first: {tried[0].verdict.score.reason}", file=sys.stderr)
+            print(f"error: no case could be judged; the first: {visible(tried[0].verdict.score.reason)}", file=sys.stderr)
         return 0 if judged and not report["findings"] else 1
 
 
@@ -130,7 +130,7 @@ def _show(report: dict[str, Any], everything: bool) -> None:
     cases = report["cases"]
     own = sum(case["origin"] == "plugin" for case in cases)
     if report["note"]:
-        console.print(f"note: {report['note']}", soft_wrap=True)
+        console.print(f"note: {visible(report['note'])}", soft_wrap=True)
     console.print(
         f"reward {report['reward']}: {own} cases of its plugin, {len(cases) - own} generic, {report['seconds']:.1f} s\n", soft_wrap=True
     )

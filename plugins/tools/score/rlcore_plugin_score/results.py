@@ -69,7 +69,7 @@ class ResultFile:
     def _check_identity(self) -> None:
         try:
             before = dict(json.loads(self._about.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UsageError(f"--resume: {self._about} cannot be read, so nobody knows what was judged; leave out --resume") from error
         if differs := sorted(key for key in {*before, *self._identity} if before.get(key) != self._identity.get(key)):
             raise UsageError(
@@ -131,7 +131,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
     """A whole row, None for one that was cut short."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if line.endswith(b"\n") and isinstance(row, dict) and isinstance(row.get("line"), int) else None
 

@@ -125,7 +125,8 @@ def show_choice(plan: dict[str, Any]) -> None:
     for reward in plan["rewards"]:
         options = ", ".join(f"{key} = {value}" for key, value in reward["options"].items()) or "no options"
         console.print(f"reward {reward['name']}  weight {reward['weight']:g}, deadline {reward['deadline']:g} s, {options}", soft_wrap=True)
-    console.print(f"{plan['file']}: {plan['rows']} rows, {plan['completions']} completions, {plan['invalid']} invalid", soft_wrap=True)
+    counts = f"{plan['rows']} rows, {plan['completions']} completions, {plan['invalid']} invalid"
+    console.print(f"{visible(plan['file'])}: {counts}", soft_wrap=True)
     if plan["first_invalid"]:
-        console.print(f"first invalid: {plan['first_invalid']}", soft_wrap=True)
+        console.print(f"first invalid: {visible(plan['first_invalid'])}", soft_wrap=True)
     console.print(f"would judge with {_workers(plan['workers'])}; whether a gold answer can be used, only the reward can say")

@@ -163,3 +163,12 @@ def test_a_function_that_applies_to_nothing_judges_nothing(tester: RunTester) ->
     none = tester.run("score", *argv, "--limit", "1")
     assert none.exit_code == 1
     assert "the function does not apply" in none.stderr
+
+
+def test_a_strangers_rows_do_not_steer_the_terminal(tester: RunTester) -> None:
+    hostile = "a\x1b]0;owned\x07\x9b2J"
+    tester.write("bad.jsonl", f'{{"{hostile}": 1, "{hostile}": 2}}\n'.replace("\x1b", "\\u001b").replace("\x07", "\\u0007"))
+    for more in (("--dry-run",), ()):
+        done = tester.run("score", "bad.jsonl", "--reward", "fake", *more)
+        assert r'the key "a\x1b]0;owned\x07\x9b2J" occurs twice' in done.stdout
+        assert all(line.isprintable() for line in [*done.stdout.splitlines(), *done.stderr.splitlines()])

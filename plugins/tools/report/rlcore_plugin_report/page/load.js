@@ -22,7 +22,7 @@ export function follow(name, seconds, changed, connected) {
   let tag = null;
   async function ask() {
     if (document.hidden && tag !== null) return;
-    const answer = await fetch(`/${name}`, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
+    const answer = await fetch(name, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
     if (answer.status === 304) return;
     if (!answer.ok) throw new Error((await answer.text()).trim());
     const data = await answer.json();

@@ -1,0 +1,83 @@
+"""Reading with bounds: files of strangers may hold a line without an end, or unpack to a thousand times their size."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+__all__ = ["LONGEST_ROW", "TooMuchError", "UnpackedTooLargeError", "bounded_lines", "json_document", "read_document", "unpacked"]
+
+LONGEST_ROW = 256 << 20
+"""Bytes of a line, of a row, or of a JSON or TOML document. A row of code with all its tests has less."""
+
+
+class TooMuchError(ValueError):
+    """A file holds more than a reader takes; the text is what it holds, without its place."""
+
+
+class UnpackedTooLargeError(TooMuchError):
+    """A packed file holds too much."""
+
+
+def bounded_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """(line number from 1, line) of each line. TooMuchError, with the number in front, for one that is too long."""
+    number = 0
+    while line := stream.readline(LONGEST_ROW + 1):
+        number += 1
+        if len(line) > LONGEST_ROW:
+            raise TooMuchError(f"{number}: the line has more than {_words(LONGEST_ROW)}")
+        yield number, line
+
+
+def unpacked(file: BinaryIO, most: int, lines: int) -> BinaryIO:
+    """What a gzip file holds. UnpackedTooLargeError, while it is read, if it unpacks to more than ``most`` bytes, or to more ``lines``."""
+    return io.BufferedReader(_Unpacked(file, most, lines), 1 << 17)
+
+
+class _Unpacked(io.RawIOBase):
+    def __init__(self, file: BinaryIO, most: int, lines: int) -> None:
+        self._stream = gzip.GzipFile(fileobj=file)
+        self._most, self._most_lines = most, lines
+        self._room, self._lines = most, lines
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._stream.readinto(buffer)
+        self._room -= count
+        self._lines -= bytes(buffer[:count]).count(b"\n")
+        if self._lines < 0:
+            raise UnpackedTooLargeError(f"it unpacks to more than {self._most_lines} lines")
+        if self._room < 0:
+            raise UnpackedTooLargeError(f"it unpacks to more than {_words(self._most)}")
+        return count
+
+
+def read_document(path: Path) -> bytes:
+    """A file that is read at once. OSError if it cannot be read, TooMuchError if it is too large."""
+    with path.open("rb") as file:
+        data = file.read(LONGEST_ROW + 1)
+    if len(data) > LONGEST_ROW:
+        raise TooMuchError(f"it has more than {_words(LONGEST_ROW)}")
+    return data
+
+
+def json_document(path: Path) -> Any:
+    """The value of a JSON file, which must be a regular one: a pipe in its place would hang the reader.
+
+    OSError if it cannot be read, ValueError if it holds no JSON that can be used."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no regular file")
+    try:
+        return json.loads(read_document(path).decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _words(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size} bytes"
