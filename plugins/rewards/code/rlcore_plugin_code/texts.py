@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import marshal
+import zlib
 from collections.abc import Mapping
 from importlib.resources import files
 
@@ -32,9 +33,9 @@ with open("side.bin", "rb") as file:
 if side.startswith(MAGIC_NUMBER):
     side = marshal.loads(side[len(MAGIC_NUMBER):])
 else:
-    import json
-    with open("side.json", "rb") as file:
-        side = json.load(file)
+    import json, zlib
+    with open("side.json.z", "rb") as file:
+        side = json.loads(zlib.decompress(file.read()))
 for name, code in side:
     module = sys.modules[name] = ModuleType(name)
     exec(code, module.__dict__)
@@ -60,7 +61,7 @@ def program_side() -> Mapping[str, bytes]:
 @functools.cache
 def test_side() -> Mapping[str, bytes]:
     """Files of the process of the tests."""
-    first = ("wire", "shared", "stand_ins", "surroundings", "names_of_tests")
+    first = ("wire", "shared", "surroundings", "stand_ins", "names_of_tests")
     return _packed("judge", *first, "stand_in_asyncio", "stand_in_pytest", "stand_in_numpy", "test_side")
 
 
@@ -69,5 +70,6 @@ def _packed(start: str, *names: str) -> Mapping[str, bytes]:
     folder = files("rlcore_plugin_code") / "inside"
     texts = [(f"{_INSIDE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in names]
     texts.append(("start", f"from {_INSIDE}.{names[-1]} import {start}\n{start}()\n"))
-    compiled = [(name, compile(text, f"{name}.py", "exec", dont_inherit=True)) for name, text in texts]
-    return {"side.json": json.dumps(texts).encode(), "side.bin": importlib.util.MAGIC_NUMBER + marshal.dumps(compiled)}
+    compiled = [(name, compile(text, f"{name}.py", "exec", dont_inherit=True, optimize=2)) for name, text in texts]
+    packed = zlib.compress(json.dumps(texts).encode())  # small, since it is seldom read and always sent
+    return {"side.json.z": packed, "side.bin": importlib.util.MAGIC_NUMBER + marshal.dumps(compiled)}

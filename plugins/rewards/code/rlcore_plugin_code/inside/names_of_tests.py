@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from rlcore_plugin_code.inside.stand_ins import Unusable
+from rlcore_plugin_code.inside.wire import Unusable
 
 __all__ = ["Names", "stubs_of"]
 
@@ -39,7 +39,7 @@ _FURTHER = {
 }
 _CERTAIN_OF = {name: module for module, names in _CERTAIN.items() for name in names.split()}
 _FURTHER_OF = {name: module for module, names in _FURTHER.items() for name in names.split()}
-_PLAIN = frozenset(name for kind in (str, list, dict, set, tuple, int, float, complex, bytes, bytearray) for name in dir(kind))
+_PLAIN = frozenset().union(*map(vars, (str, list, dict, set, tuple, int, float, complex, bytes, bytearray)))
 
 
 class Names:

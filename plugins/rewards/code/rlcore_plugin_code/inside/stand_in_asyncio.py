@@ -3,7 +3,8 @@
 from importlib import import_module
 from typing import Any
 
-from rlcore_plugin_code.inside.stand_ins import Held, Unknown, Unusable
+from rlcore_plugin_code.inside.stand_ins import Held, Unknown
+from rlcore_plugin_code.inside.wire import Unusable
 
 __all__ = ["awaitable_stand_ins", "finished"]
 

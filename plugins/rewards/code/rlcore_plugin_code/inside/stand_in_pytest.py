@@ -11,8 +11,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rlcore_plugin_code.inside.stand_in_asyncio import finished
-from rlcore_plugin_code.inside.stand_ins import Unknown, Unusable
+from rlcore_plugin_code.inside.stand_ins import Unknown
 from rlcore_plugin_code.inside.surroundings import REPLACEABLE
+from rlcore_plugin_code.inside.wire import Unusable
 
 __all__ = ["Skipped", "install", "units_of"]
 

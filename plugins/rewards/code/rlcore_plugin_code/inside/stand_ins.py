@@ -10,20 +10,17 @@ possible are known after one round. No verdict is made of a run that met one. ``
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from rlcore_plugin_code.inside.shared import Shared
-from rlcore_plugin_code.inside.wire import CannotTravel, decode, settled
+from rlcore_plugin_code.inside.surroundings import Surroundings
+from rlcore_plugin_code.inside.wire import CannotTravel, Unusable, decode, settled
 
-__all__ = ["Enough", "Held", "Questions", "Stopped", "Unknown", "Unusable", "attribute_of", "is_subclass", "next_of", "type_of"]
+__all__ = ["Enough", "Held", "Questions", "Stopped", "Unknown", "attribute_of", "is_subclass", "next_of", "type_of"]
 
 _MOST_GUESSES = 5000  # calls of a round that nobody has answered yet
 _FIRST_ITEMS, _MORE_ITEMS = 50, 1000  # of an object of the program, in one call
 _MOST_TRUTHS = 100_000  # a loop may ask for ever whether what is unknown is true
-
-
-class Unusable(BaseException):
-    """The tests cannot be run here; says nothing about the program. Tests that catch every ``Exception`` do not catch it."""
 
 
 class Enough(BaseException):
@@ -37,11 +34,6 @@ class Stopped(Exception):
 _ENDS_ITERATION = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
-class _Around(Protocol):
-    def before(self) -> dict[str, Any]: ...
-    def after(self, answer: dict[str, Any]) -> None: ...
-
-
 class Questions:
     """The calls of this run, in order, and the answers that earlier rounds brought (``asked``: [call, answer] pairs, in order).
 
@@ -49,7 +41,7 @@ class Questions:
     objects the tests make.
     """
 
-    def __init__(self, asked: list[Any], around: _Around) -> None:
+    def __init__(self, asked: list[Any], around: Surroundings) -> None:
         self._answers = [answer for _, answer in asked]
         self._asked = [settled(call, self._answers) for call, _ in asked]
         self._around = around
@@ -163,36 +155,6 @@ def _told(error: BaseException) -> str:
     return str(error.__dict__.get("_told", ", ".join(map(str, error.args))))
 
 
-class Unknown:
-    """See the module."""
-
-    def __init__(self, questions: Questions | None, number: int | None) -> None:
-        self._questions, self._number = questions, number
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if self._questions is None or self._number is None:
-            return _FOG
-        return self._questions.ask("call", {"k": self._number}, arguments, keywords)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _FOG
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __repr__(self) -> str:
-        return "Unknown"
-
-    def __await__(self) -> Any:
-        return _FOG
-        yield
-
-
 def _agrees(*_: Any) -> bool:
     global _truths
     _truths += 1
@@ -217,24 +179,109 @@ async def _end_later(*_: Any) -> Any:
 
 
 _BOTH_WAYS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor")
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains", "instancecheck", "subclasscheck"):
-    setattr(Unknown, f"__{_name}__", _agrees)
-for _name in (
+_AGREE = ("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains", "instancecheck", "subclasscheck")
+_FOGGED = (
     *(f"{way}{name}" for name in _BOTH_WAYS for way in ("", "r")),
     *("neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil", "getitem", "next", "divmod", "rdivmod", "enter"),
-):
-    setattr(Unknown, f"__{_name}__", _fog)
-for _name, _blank in (("len", 0), ("int", 0), ("float", 0.0), ("index", 0), ("str", ""), ("format", ""), ("exit", False)):
-    setattr(Unknown, f"__{_name}__", lambda *_, blank=_blank: blank)
-for _name in ("setitem", "delitem"):
-    setattr(Unknown, f"__{_name}__", lambda *_: None)
-for _name, _later in (("aenter", _fog_later), ("aexit", _fog_later), ("anext", _end_later)):
-    setattr(Unknown, f"__{_name}__", _later)
-Unknown.__aiter__ = lambda one: one  # type: ignore[attr-defined]
+)
+_BLANKS = {"len": 0, "int": 0, "float": 0.0, "index": 0, "str": "", "format": "", "exit": False, "setitem": None, "delitem": None}
+
+
+def _blank(value: Any) -> Any:
+    return lambda *_: value
+
+
+def _special(table: dict[str, Any]) -> dict[str, Any]:
+    return {f"__{name}__": function for name, function in table.items()}
+
+
+# A class is made with all its operators at once: each one that is set later costs as much as ten.
+_UnknownOperators: Any = type(
+    "_UnknownOperators",
+    (),
+    _special(
+        dict.fromkeys(_AGREE, _agrees)
+        | dict.fromkeys(_FOGGED, _fog)
+        | {name: _blank(value) for name, value in _BLANKS.items()}
+        | {"aenter": _fog_later, "aexit": _fog_later, "anext": _end_later, "aiter": lambda one: one, "hash": lambda _: 0}
+    ),
+)
+
+
+class Unknown(_UnknownOperators):
+    """See the module."""
+
+    def __init__(self, questions: Questions | None, number: int | None) -> None:
+        self._questions, self._number = questions, number
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if self._questions is None or self._number is None:
+            return _FOG
+        return self._questions.ask("call", {"k": self._number}, arguments, keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _FOG
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __repr__(self) -> str:
+        return "Unknown"
+
+    def __await__(self) -> Any:
+        return _FOG
+        yield
+
+
 _FOG = Unknown(None, None)
 
 
-class Held:
+def _made(result: Any) -> Any:
+    if isinstance(result, Held):
+        result.__dict__["_made"] = True
+    return result
+
+
+def _asked(name: str, kind: Any) -> Any:
+    return lambda one, *arguments: kind(one._own(name, *arguments))
+
+
+def _owned(name: str) -> Any:
+    return lambda one, *arguments: one._own(name, *arguments)
+
+
+def _liked(name: str) -> Any:
+    return lambda one: one._like(name)
+
+
+def _operation(name: str) -> Any:
+    def operation(one: "Held", other: Any) -> Any:
+        if not one._decides(other) and not getattr(other, "_made", False):
+            return NotImplemented
+        result = one._own(name, other)
+        return _made(result) if one._made or getattr(other, "_made", False) else result
+
+    return operation
+
+
+_KINDS = {"bool": bool, "str": str, "repr": str, "int": int, "float": float, "complex": complex, "format": str}
+_OWNED = {name: name for name in ("len", "next", "enter", "bytes", "index")} | {"getitem": "item", "setitem": "put", "delitem": "delete"}
+_OPERATIONS = {name: name for name in (*(f"{way}{name}" for name in _BOTH_WAYS for way in ("", "r", "i")), "divmod", "rdivmod")}
+_HeldOperators: Any = type(
+    "_HeldOperators",
+    (),
+    _special(
+        {name: _asked(name, kind) for name, kind in _KINDS.items()}
+        | {name: _owned(own) for name, own in _OWNED.items()}
+        | {name: _liked(name) for name in ("neg", "pos", "abs", "invert", "trunc", "floor", "ceil")}
+        | {name: _operation(own) for name, own in (_OPERATIONS | {"lt": "less", "le": "at_most", "gt": "more", "ge": "at_least"}).items()}
+    ),
+)
+
+
+class Held(_HeldOperators):
     """An object of the program. Its own operators decide only between two objects of the program, and for objects that the tests have made
     of a class (``_made``), since the operators are what is tested then. With a value of the tests no other object is ever equal, whatever
     it says, or a class whose objects equal everything would pass; nor does it see the value."""
@@ -337,40 +384,6 @@ class Held:
 
 _OPEN = ("__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__", "__bases__", "__mro__", "__slots__")
 _TOLD_BY_CLASS = ("__signature__", "__code__", "__dataclass_fields__")
-
-
-def _made(result: Any) -> Any:
-    if isinstance(result, Held):
-        result.__dict__["_made"] = True
-    return result
-
-
-def _asked(name: str, kind: Any) -> Any:
-    return lambda one, *arguments: kind(one._own(name, *arguments))
-
-
-def _operation(name: str) -> Any:
-    def operation(one: Held, other: Any) -> Any:
-        if not one._decides(other) and not getattr(other, "_made", False):
-            return NotImplemented
-        result = one._own(name, other)
-        return _made(result) if one._made or getattr(other, "_made", False) else result
-
-    return operation
-
-
-for _name, _kind in (("bool", bool), ("str", str), ("repr", str), ("int", int), ("float", float), ("complex", complex), ("format", str)):
-    setattr(Held, f"__{_name}__", _asked(_name, _kind))
-for _name in ("len", "next", "enter", "bytes", "index"):
-    setattr(Held, f"__{_name}__", lambda one, name=_name: one._own(name))
-for _name in ("neg", "pos", "abs", "invert", "trunc", "floor", "ceil"):
-    setattr(Held, f"__{_name}__", lambda one, name=_name: one._like(name))
-for _name, _own in (("getitem", "item"), ("setitem", "put"), ("delitem", "delete")):
-    setattr(Held, f"__{_name}__", lambda one, *arguments, own=_own: one._own(own, *arguments))
-for _name in (*(f"{way}{name}" for name in _BOTH_WAYS for way in ("", "r", "i")), "divmod", "rdivmod"):
-    setattr(Held, f"__{_name}__", _operation(_name))
-for _name, _own in (("lt", "less"), ("le", "at_most"), ("gt", "more"), ("ge", "at_least")):
-    setattr(Held, f"__{_name}__", _operation(_own))
 
 
 def type_of(one: Any) -> Any:

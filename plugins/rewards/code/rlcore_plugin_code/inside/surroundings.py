@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from rlcore_plugin_code.inside.stand_ins import Unusable
+from rlcore_plugin_code.inside.wire import Unusable
 
 __all__ = ["REPLACEABLE", "Surroundings"]
 

@@ -25,14 +25,13 @@ from rlcore_plugin_code.inside.stand_ins import (
     Held,
     Questions,
     Stopped,
-    Unusable,
     attribute_of,
     is_subclass,
     next_of,
     type_of,
 )
 from rlcore_plugin_code.inside.surroundings import Surroundings
-from rlcore_plugin_code.inside.wire import keep_arrays
+from rlcore_plugin_code.inside.wire import Unusable, keep_arrays
 
 __all__ = ["judge"]
 

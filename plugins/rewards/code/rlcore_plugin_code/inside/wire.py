@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["CannotTravel", "decode", "encode", "keep_arrays", "settled"]
+__all__ = ["CannotTravel", "Unusable", "decode", "encode", "keep_arrays", "settled"]
 
 _EXACT = 1 << 53  # what any reader of JSON keeps of a whole number
 _DEEPEST = 200
@@ -36,6 +36,10 @@ _Share = Callable[[Any, type], Any]
 
 class CannotTravel(Exception):
     """The value is none that can be written down; the text says of what type it is."""
+
+
+class Unusable(BaseException):
+    """The tests cannot be run here; says nothing about the program. Tests that catch every ``Exception`` do not catch it."""
 
 
 def _refuse(value: Any) -> Any:
