@@ -129,6 +129,7 @@ class LocalSandbox(Sandbox):
 
     def __init__(self, walls: Walls, facts: str) -> None:
         self.level = walls.level
+        self.packages = frozenset(walls.packages)
         self._facts, self._walls = facts, walls
         self._lock = threading.Lock()
         self._closed, self._owner = False, os.getpid()
