@@ -17,13 +17,12 @@ __all__ = ["SOCKET", "Run", "Use", "everyone", "lives", "one", "to_look_at"]
 
 _TICK = 0.05
 _FIRST_LOOK = 0.1
-_PAGE = os.sysconf("SC_PAGESIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Use:
-    """What all processes of a run use now: seconds of CPU, resident bytes, threads, and the limit that they exceed, if any."""
+    """What all processes of a run use now: seconds of CPU, bytes of memory, threads, and the limit that they exceed, if any."""
 
     cpu: float = 0.0
     memory: int = 0
@@ -191,6 +190,11 @@ def _add(use: Use, name: str) -> str:
     use.tasks += int(fields[17])
     if fields[0] == b"Z" and int(fields[17]) > 1:
         folder = to_look_at(name)
-        fields = _stat(folder)
-    use.memory += int(fields[21]) * _PAGE
+    use.memory += _memory(folder)
     return folder
+
+
+def _memory(folder: str) -> int:
+    """Bytes that are resident, that the machine has swapped out, or that page tables take: a page of a gigabyte takes two pages of them."""
+    with open(f"{folder}/status", "rb") as file:  # noqa: PTH123
+        return sum(int(line.split()[1]) << 10 for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:")))
