@@ -17,6 +17,7 @@ __all__ = ["SOCKET", "Run", "Use", "everyone", "lives", "one", "to_look_at"]
 
 _TICK = 0.05
 _FIRST_LOOK = 0.1
+_TELLING = 1.0
 _CLOCK = os.sysconf("SC_CLK_TCK")
 
 
@@ -31,11 +32,11 @@ class Use:
 
 
 class Run:
-    """One run from the zygote's side: ``of`` the process, ``wait``, ``end``, ``answer``, in this order."""
+    """One run from the zygote's side: ``of`` the process, ``wait``, ``end``, ``cleaned`` (of a folder), ``answer``, in this order."""
 
     def __init__(self, limits: Mapping[str, Any], channel: socket.socket, *, walled: bool) -> None:
         self._limits, self._channel, self._walled = limits, channel, walled
-        self._started = time.monotonic()
+        self._started = self._told = time.monotonic()
         self.flag = mmap.mmap(-1, mmap.PAGESIZE)
         """One shared byte: the program met MemoryError."""
         self._ready, self.is_ready = os.pipe()
@@ -115,6 +116,20 @@ class Run:
         if self.flag[0] and code != 0:
             return "memory"
         return "disk" if code == -signal.SIGXFSZ else None
+
+    def still_cleaning(self) -> None:
+        """Tell the host once a second that what the program left is being removed: it waits for no zygote that says nothing."""
+        if (now := time.monotonic()) >= self._told + _TELLING:
+            self._told = now
+            self._channel.send(b'{"cleaning": true}')
+
+    def cleaned(self, *, too_much: bool) -> None:
+        """Charge the program for what it left: the time of removing it, and the limit if it was ``too_much``."""
+        if "error" in self._answer:
+            return
+        self._answer["wall"] = time.monotonic() - self._started
+        if too_much and self._stopped is None:
+            self._answer |= {"exit": None, "signal": None, "limit": "disk"}
 
     def answer(self) -> dict[str, Any]:
         """Return how the program ended, as the host is told."""

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from rlcore_plugin_sandbox.jail import landlock, program, program_folder, seccomp, watch
@@ -38,13 +38,16 @@ def run(
         if pid == 0:
             _be_program(zygote, this.is_ready, descriptors, limits, this.flag, home, walled)
         try:
-            this.of(pid, _Looks(pid, home, limits, walled=walled is not None))
+            looks = _Looks(pid, home, limits, walled=walled is not None)
+            this.of(pid, looks)
             this.wait()
         finally:
             if walled is None:
                 _kill_group(pid)
             this.end()
-            _clean_up(home, walled=walled is not None)
+            too_much = looks.too_much_left()
+            _clean_up(home, this.still_cleaning, walled=walled is not None)
+            this.cleaned(too_much=too_much)
     return this.answer()
 
 
@@ -87,7 +90,7 @@ class _Looks:
     def __call__(self) -> watch.Use:
         use = watch.one(self._pid)
         found: set[int] = set()
-        files, size = program_folder.stored(self._home, self._limits["files"], found)
+        files, size = self._stored(found)
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             process = watch.to_look_at(self._pid)
             try:
@@ -98,11 +101,34 @@ class _Looks:
                     size = self._limits["disk"] + 1  # it has made itself such that nobody can say what it holds
             else:
                 use.memory += held.sockets * watch.SOCKET + held.pipes * _PIPE
-        if files > self._limits["files"] or size > self._limits["disk"]:
+        if self._too_much(files, size):
             use.over = "disk"
         elif use.tasks > self._limits["processes"]:
             use.over = "memory"  # of the kernel, for each thread, which no process limit counts
         return use
+
+    def too_much_left(self) -> bool:
+        """Return whether the program, which has ended, left more in its folder than it may have there."""
+        with contextlib.suppress(FileNotFoundError):  # level none: what escaped removes it
+            return self._too_much(*program_folder.stored(self._home, self._limits["files"]))
+        return False
+
+    def _too_much(self, files: int, size: int) -> bool:
+        return files > int(self._limits["files"]) or size > int(self._limits["disk"])
+
+    def _stored(self, found: set[int]) -> tuple[int, int]:
+        """What lies in the folder. A process that moves subfolders while they are counted is stopped until they are."""
+        most = int(self._limits["files"])
+        with contextlib.suppress(FileNotFoundError):
+            return program_folder.stored(self._home, most, found)
+        os.kill(self._pid, signal.SIGSTOP)
+        try:
+            os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            return program_folder.stored(self._home, most, found)
+        except FileNotFoundError:
+            return 0, 0  # level none: it has processes that are not stopped
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
 
     def _unseen(self, process: str, seen: set[int]) -> int:
         """Bytes of files that are mapped and neither in the folder nor open: nothing tells how large they are, so each may be as large as
@@ -112,10 +138,10 @@ class _Looks:
         return len(hidden & before) * (int(self._limits["disk"]) + 1)
 
 
-def _clean_up(home: str, *, walled: bool) -> None:
+def _clean_up(home: str, tick: Callable[[], None], *, walled: bool) -> None:
     """Empty the folder before the next program. OSError if that fails: the zygote ends then, and its folder is used no more."""
     with contextlib.nullcontext() if walled else contextlib.suppress(OSError):
-        program_folder.empty(home)
+        program_folder.empty(home, tick)
 
 
 def _kill_group(pid: int) -> None:
