@@ -118,25 +118,24 @@ def test_a_folder_that_moves_while_it_is_counted_is_seen(tmp_path, monkeypatch) 
         program_folder.stored(str(tmp_path), 100)
 
 
-def test_a_process_that_moves_its_folders_is_stopped_while_they_are_counted(sleeper, tmp_path, monkeypatch) -> None:  # noqa: F811
+@pytest.mark.parametrize(("walled", "over"), [(True, "disk"), (False, None)])
+def test_a_process_that_moves_its_folders_is_stopped_while_they_are_counted(sleeper, tmp_path, monkeypatch, walled, over) -> None:  # noqa: F811
     states = []
 
     def moved(*_: object) -> tuple[int, int]:
         states.append(Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(")")[2].split()[0])
-        if len(states) == 1:
-            raise FileNotFoundError
-        return 101, 0
+        raise FileNotFoundError
 
     monkeypatch.setattr(program_folder, "stored", moved)
-    assert _Looks(sleeper.pid, str(tmp_path), LIMITS, walled=True)().over == "disk"
-    assert states == ["S", "T"]
+    assert _Looks(sleeper.pid, str(tmp_path), LIMITS, walled=walled)().over == over
+    assert (states[0], states[-1]) == ("S", "T")
     os.waitid(os.P_PID, sleeper.pid, os.WCONTINUED)
     sleeper.send_signal(signal.SIGTERM)
     assert sleeper.wait(60) == -signal.SIGTERM
 
 
 MOVING = """
-import os, threading, time
+import os, signal, threading, time
 os.makedirs("a/b"); inside = os.open("a/b", os.O_RDONLY)
 def move(parent, names):
     folder = os.open(parent, os.O_RDONLY)
@@ -144,11 +143,16 @@ def move(parent, names):
         for name, new in zip(names, [*names[1:], names[0]]): os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
 for parent, first in ((".", "a"), ("a", "b")):
     threading.Thread(target=move, args=(parent, [first, *(f"n{n}" for n in range(40))]), daemon=True).start()
+def go_on():
+    while True: os.kill(os.getpid(), signal.SIGCONT)
+if GOES_ON: threading.Thread(target=go_on, daemon=True).start()
 for n in range(100_000):
     os.close(os.open(str(n), os.O_CREAT | os.O_WRONLY, dir_fd=inside))
 """
 
 
-def test_folders_that_move_hide_nothing(box) -> None:
-    ran = run(box, MOVING, files=200)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_folders_that_move_hide_nothing(box, goes_on: bool) -> None:
+    """Nor if the program undoes its stop."""
+    ran = run(box, MOVING.replace("GOES_ON", str(goes_on)), files=200)
     assert ran.limit is Limit.DISK if box.level is Level.LANDLOCK else not ran.ok

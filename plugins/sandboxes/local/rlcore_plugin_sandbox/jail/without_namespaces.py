@@ -19,6 +19,7 @@ __all__ = ["run", "walls"]
 
 _ANY_PID = 0x7A9F0001  # stands in the filter where each run puts its own; beyond any process id
 _PIPE = 64 << 10  # bytes that a pipe holds; the filter keeps programs from asking for more
+_TRIES = 100  # to count a folder that moves: each thread may end one system call after the process is stopped
 _THREADS = 1 << 20  # processes are refused by the filter; the count is per user here, so that a small one would hit other people's
 
 
@@ -121,14 +122,14 @@ class _Looks:
         most = int(self._limits["files"])
         with contextlib.suppress(FileNotFoundError):
             return program_folder.stored(self._home, most, found)
-        os.kill(self._pid, signal.SIGSTOP)
         try:
-            os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-            return program_folder.stored(self._home, most, found)
-        except FileNotFoundError:
-            return 0, 0  # level none: it has processes that are not stopped
+            for _ in range(_TRIES):
+                os.kill(self._pid, signal.SIGSTOP)  # not waited for: the process can undo it as soon as it comes
+                with contextlib.suppress(FileNotFoundError):
+                    return program_folder.stored(self._home, most, found)
         finally:
             os.kill(self._pid, signal.SIGCONT)
+        return (most + 1, 0) if self._walled else (0, 0)  # level none: its other processes are not stopped
 
     def _unseen(self, process: str, seen: set[int]) -> int:
         """Bytes of files that are mapped and neither in the folder nor open: nothing tells how large they are, so each may be as large as
