@@ -4,10 +4,11 @@ what a process holds whose first thread has ended."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
 import pytest
-from kit_sandbox import run
+from kit_sandbox import opened, run
 from rlcore_plugin_sandbox.jail import program_folder, watch
 from rlcore_plugin_sandbox.jail.without_namespaces import _Looks
 
@@ -201,6 +202,16 @@ def test_short_children_of_an_honest_program_cost_what_they_use(box) -> None:
     program = "import subprocess, time\nfor _ in range(60): subprocess.run(['/bin/true'], check=True)\ntime.sleep(1.5)\nprint('all')"
     ran = run(box, program, cpu_seconds=1.5)
     assert (ran.stdout, ran.limit) == (b"all\n", None)
+
+
+def test_a_host_that_ignores_its_children_runs_programs_all_the_same(box) -> None:
+    """What it ignores, all that it starts would ignore."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with opened(box.level) as started:
+            assert run(started, "print(1)").stdout == b"1\n"
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 HEADLESS = """
