@@ -8,11 +8,11 @@ import signal
 import subprocess
 
 import pytest
-from kit_sandbox import opened, run
+from kit_sandbox import run
 from rlcore_plugin_sandbox.jail import program_folder, watch
 from rlcore_plugin_sandbox.jail.without_namespaces import _Looks
 
-from rlcore.api.sandbox import Level, Limit
+from rlcore.api.sandbox import Level, Limit, SandboxOptions, open_sandbox
 
 MIB = 1 << 20
 
@@ -208,7 +208,7 @@ def test_a_host_that_ignores_its_children_runs_programs_all_the_same(box) -> Non
     """What it ignores, all that it starts would ignore."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with opened(box.level) as started:
+        with open_sandbox(SandboxOptions(level=box.level)) as started:
             assert run(started, "print(1)").stdout == b"1\n"
     finally:
         signal.signal(signal.SIGCHLD, before)
