@@ -86,25 +86,30 @@ def mapped(process: str, folder: str) -> set[int]:
     return found
 
 
-def empty(folder: str, tick: Callable[[], None] = lambda: None) -> None:
-    """Remove everything in it, however deep, whatever its modes; call ``tick`` before each entry. Its program must have ended.
+def empty(folder: str, tick: Callable[[], None] = lambda: None) -> int:
+    """Remove everything in it, however deep, whatever its modes; call ``tick`` before each entry. Return how many there were. Its program
+    must have ended.
 
     Subfolders are lifted to the top, a level at a time: no path gets long, nothing recurses.
     """
-    prefix, lifted = os.urandom(8).hex(), 0
+    prefix, lifted, removed = os.urandom(8).hex(), 0, 0
     while names := os.listdir(folder):  # noqa: PTH208
         for name in names:
             path = f"{folder}/{name}"
             tick()
+            removed += 1
             if _removed(path):
                 continue
             for inner in _within(path):
                 tick()
-                if not _removed(f"{path}/{inner}"):
+                if _removed(f"{path}/{inner}"):
+                    removed += 1
+                else:  # it counts when its turn comes at the top
                     os.chmod(f"{path}/{inner}", 0o700)  # noqa: PTH101 - else it could not be moved
                     lifted += 1
                     os.rename(f"{path}/{inner}", f"{folder}/{prefix}-{lifted}")  # noqa: PTH104
             os.rmdir(path)  # noqa: PTH106
+    return removed
 
 
 def remove(folder: str) -> None:

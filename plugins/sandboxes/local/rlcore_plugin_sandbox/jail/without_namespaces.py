@@ -39,16 +39,14 @@ def run(
         if pid == 0:
             _be_program(zygote, this.is_ready, descriptors, limits, this.flag, home, walled)
         try:
-            looks = _Looks(pid, home, limits, walled=walled is not None)
-            this.of(pid, looks)
+            this.of(pid, _Looks(pid, home, limits, walled=walled is not None))
             this.wait()
         finally:
             if walled is None:
                 _kill_group(pid)
             this.end()
-            too_much = looks.too_much_left()
-            _clean_up(home, this.still_cleaning, walled=walled is not None)
-            this.cleaned(too_much=too_much)
+            left = _clean_up(home, this.still_cleaning, walled=walled is not None)
+            this.cleaned(too_much=left > int(limits["files"]))
     return this.answer()
 
 
@@ -102,20 +100,11 @@ class _Looks:
                     size = self._limits["disk"] + 1  # it has made itself such that nobody can say what it holds
             else:
                 use.memory += held.sockets * watch.SOCKET + held.pipes * _PIPE
-        if self._too_much(files, size):
+        if files > self._limits["files"] or size > self._limits["disk"]:
             use.over = "disk"
         elif use.tasks > self._limits["processes"]:
             use.over = "memory"  # of the kernel, for each thread, which no process limit counts
         return use
-
-    def too_much_left(self) -> bool:
-        """Return whether the program, which has ended, left more in its folder than it may have there."""
-        with contextlib.suppress(FileNotFoundError):  # level none: what escaped removes it
-            return self._too_much(*program_folder.stored(self._home, self._limits["files"]))
-        return False
-
-    def _too_much(self, files: int, size: int) -> bool:
-        return files > int(self._limits["files"]) or size > int(self._limits["disk"])
 
     def _stored(self, found: set[int]) -> tuple[int, int]:
         """What lies in the folder. A process that moves subfolders while they are counted is stopped until they are."""
@@ -139,10 +128,14 @@ class _Looks:
         return len(hidden & before) * (int(self._limits["disk"]) + 1)
 
 
-def _clean_up(home: str, tick: Callable[[], None], *, walled: bool) -> None:
-    """Empty the folder before the next program. OSError if that fails: the zygote ends then, and its folder is used no more."""
+def _clean_up(home: str, tick: Callable[[], None], *, walled: bool) -> int:
+    """Empty the folder before the next program; return how many entries it had.
+
+    :raises OSError: that fails; the zygote ends then, and its folder is used no more.
+    """
     with contextlib.nullcontext() if walled else contextlib.suppress(OSError):
-        program_folder.empty(home, tick)
+        return program_folder.empty(home, tick)
+    return 0
 
 
 def _kill_group(pid: int) -> None:
