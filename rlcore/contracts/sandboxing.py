@@ -152,6 +152,8 @@ class Sandbox(ABC):
 
     level: Level
     """What the walls promise; set before the constructor returns."""
+    packages: frozenset[str] | None = None
+    """Names of the packages that programs may import beside the standard library, set before the constructor returns; None: not known."""
 
     @abstractmethod
     def run(self, job: Job) -> Ran:

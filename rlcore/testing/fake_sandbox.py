@@ -19,6 +19,7 @@ class FakeSandboxOptions(BaseModel):
     stdout: str | None = Field(default=None, description="What every program prints; its own input if unset.")
     exit_code: int = Field(default=0, description="How every program ends.")
     limit: Limit | None = Field(default=None, description="The limit that every program runs into.")
+    packages: frozenset[str] | None = Field(default=None, description="The packages that programs may import; not known if unset.")
 
 
 class FakeSandbox(Sandbox):
@@ -28,6 +29,7 @@ class FakeSandbox(Sandbox):
 
     def __init__(self, options: FakeSandboxOptions | None = None, answer: Callable[[Job], Ran] | None = None) -> None:
         self.options = options if options is not None else FakeSandboxOptions()
+        self.packages = self.options.packages
         self.answer = answer if answer is not None else self._by_options
         self.jobs: list[Job] = []
         self.closed = 0

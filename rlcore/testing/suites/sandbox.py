@@ -86,6 +86,15 @@ class SandboxSuite(ABC):
             assert line.strip() == " ".join(line.split()), f"describe() is not one line: {line!r}"
             assert sandbox.describe() == line, "describe() says something else the second time"
 
+    def test_programs_import_the_packages_that_it_names(self) -> None:
+        """``packages`` are names that programs may import; rewards do not judge rows that need another package."""
+        with self.opened() as sandbox:
+            names = sandbox.packages
+            assert names is None or isinstance(names, frozenset), f"packages is {names!r}, it must be a frozenset of names, or None"
+            for name in sorted(names or ()):
+                ran = self._run(sandbox, f"import {name}")
+                assert ran.ok, f"packages names {name!r}, but a program that imports it fails: {ran}"
+
     def test_it_may_be_closed_twice(self) -> None:
         """``close`` may be called twice; a closed sandbox runs nothing and says so."""
         sandbox = self.opened()

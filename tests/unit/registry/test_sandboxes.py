@@ -132,6 +132,8 @@ def test_the_fake_answers_as_its_options_say() -> None:
     said = FakeSandbox(FakeSandboxOptions(stdout="3", exit_code=2)).run(Job(source="", stdin=b"x"))
     assert (said.stdout, said.exit_code, said.limit) == (b"3", 2, None)
     assert FakeSandbox().run(Job(source="", stdin=b"x")).stdout == b"x"
+    assert FakeSandbox().packages is None
+    assert FakeSandbox(FakeSandboxOptions(packages={"numpy"})).packages == {"numpy"}
     assert FakeSandbox(FakeSandboxOptions(limit="cpu")).run(Job(source="")).limit is Limit.CPU
 
 

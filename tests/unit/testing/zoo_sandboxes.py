@@ -54,6 +54,10 @@ class SaysNothing(PlainSandbox):
         return ""
 
 
+class NamesTooMuch(PlainSandbox):
+    packages = frozenset({"math", "no_such_package"})
+
+
 class ClosesOnce(PlainSandbox):
     def close(self) -> None:
         if self._closed:
@@ -184,6 +188,7 @@ BUGS: list[tuple[type[SandboxSuite] | type[Sandbox], str]] = [
     (CountsNobody, "test_processes_and_threads_are_bounded"),
     (HasNoLevel, "test_it_describes_itself_in_one_line"),
     (SaysNothing, "test_it_describes_itself_in_one_line"),
+    (NamesTooMuch, "test_programs_import_the_packages_that_it_names"),
     (RunsWhenClosed, "test_it_may_be_closed_twice"),
     (TranslatesLines, "test_programs_read_and_print"),
     (ForgetsTheCode, "test_exit_codes_are_those_of_python"),

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from rlcore_plugin_sandbox import interpreter
 
-__all__ = ["JAIL", "JailUser", "command", "jail_users", "version"]
+__all__ = ["JAIL", "PACKAGES", "JailUser", "command", "jail_users", "version"]
 
 JAIL = "/jail"
 """The folder inside the jail that holds the jail's own code."""
+PACKAGES = "/packages"
+"""The folder inside the jail that holds packages beside the standard library, wherever they lie on this machine."""
 _PYTHON = "/python"
 _NOBODY = 65534
 _DEVICES = ("null", "full", "random", "urandom")  # not zero: mapped shared, it is memory that no process is charged for
@@ -52,8 +54,9 @@ def version() -> str | None:
         return None
 
 
-def command(user: JailUser, readable: Sequence[str], python_arguments: Sequence[str]) -> list[str]:
-    """The whole command: an interpreter inside, with the jail's code under ``JAIL``."""
+def command(user: JailUser, readable: Sequence[str], packages: Sequence[str], python_arguments: Sequence[str]) -> list[str]:
+    """The whole command: an interpreter inside, with the jail's code under ``JAIL``, and folders of packages side by side under
+    ``PACKAGES``, where each finds its libraries."""
     words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *user.arguments]
     words += ["--hostname", "jail"]
     variables = interpreter.environment("/tmp") | ({} if _in_usr() else {"LD_LIBRARY_PATH": f"{_PYTHON}/lib"})
@@ -66,6 +69,8 @@ def command(user: JailUser, readable: Sequence[str], python_arguments: Sequence[
         for parent in reversed(Path(folder).parents):
             words += ["--perms", "0755", "--dir", str(parent)]  # else only its maker could go through it
         words += ["--ro-bind", folder, folder]
+    words += ["--perms", "0755", "--dir", PACKAGES]
+    words += [word for folder in packages for word in ("--ro-bind", folder, f"{PACKAGES}/{Path(folder).name}")]
     words += ["--ro-bind", str(Path(__file__).parent / "jail"), f"{JAIL}/jail"]
     words += ["--proc", "/proc", "--dir", "/tmp", "--tmpfs", "/dev", "--dir", "/dev/shm", *_devices()]
     # Empty folders over some of this machine, too, would else be there for writing, and one for all programs.

@@ -19,8 +19,7 @@ from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess, boot
 __all__ = ["KeptZygote", "Walls", "imports_of"]
 
 _HERE = Path(__file__).parent
-# bubblewrap.py leaves /dev/zero out, since memory mapped from it outlives its process if another one holds it. Here there is only one.
-_DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
+_DEVICES = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"]
 _SYSTEM = [
     "/usr/lib",
     "/usr/lib64",
@@ -37,12 +36,12 @@ _SYSTEM = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walls:
-    """What a zygote is started in: which folders of this machine programs may read, which packages (name: folder, one of those) they may
-    import, and at level namespaces as whom they run."""
+    """What a zygote is started in: which folders of this machine programs may read, which packages (name: its folder, and that of its
+    libraries if there is one) they may import, and at level namespaces as whom they run."""
 
     level: Level
     readable: Sequence[str]
-    packages: Mapping[str, str]
+    packages: Mapping[str, Sequence[str]]
     user: bubblewrap.JailUser | None = None
 
 
@@ -89,15 +88,16 @@ class KeptZygote:
     def start(self) -> None:
         """Start one. ZygoteDied or OSError if that fails; ``drop`` it then."""
         walls = self._walls
+        folders = [folder for of_one in walls.packages.values() for folder in of_one]
         setup: dict[str, Any] = {
             "level": str(walls.level),
-            "packages": dict(walls.packages),
+            "packages": {name: of_one[0] for name, of_one in walls.packages.items()},
             "warm": list(walls.packages) if self._warm else [],
         }
         if (user := walls.user) is not None:
-            setup |= {"uid": user.uid, "gid": user.gid}
+            setup |= {"uid": user.uid, "gid": user.gid, "packages": {name: f"{bubblewrap.PACKAGES}/{name}" for name in walls.packages}}
             self.process = ZygoteProcess(
-                lambda control: bubblewrap.command(user, walls.readable, boot_arguments(bubblewrap.JAIL, control, setup)),
+                lambda control: bubblewrap.command(user, walls.readable, folders, boot_arguments(bubblewrap.JAIL, control, setup)),
                 {"PATH": os.environ.get("PATH", os.defpath)},
             )
             return
@@ -105,7 +105,7 @@ class KeptZygote:
         self._remove_home = weakref.finalize(self, _remove, self._home, self._owner)
         setup |= {
             "home": self._home,
-            "readable": [*_SYSTEM, *interpreter.standard_library(), *walls.readable],
+            "readable": [*_SYSTEM, *interpreter.standard_library(), *walls.readable, *folders],
             "listed": [str(interpreter.library())],
             "devices": _DEVICES,
         }

@@ -7,7 +7,7 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from rlcore.api import SandboxError
@@ -17,7 +17,7 @@ from rlcore_plugin_sandbox.jail import landlock
 from rlcore_plugin_sandbox.jail.syscalls import ARCHITECTURES, machine
 from rlcore_plugin_sandbox.kept_zygote import KeptZygote, Walls, imports_of
 from rlcore_plugin_sandbox.options import LocalSandboxOptions
-from rlcore_plugin_sandbox.wall_probe import probe
+from rlcore_plugin_sandbox.wall_probe import import_gap, probe
 from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 
 __all__ = ["LocalSandbox", "open_local"]
@@ -62,12 +62,12 @@ _Make = Callable[[], "LocalSandbox"]
 
 def _ways(level: Level, options: LocalSandboxOptions, reasons: list[str]) -> list[_Make]:
     """Return functions that make a sandbox of this level, untried; if there is none, add the reason to ``reasons``."""
-    packages = _packages(options)
-    shown = [str(Path(folder).resolve()) for folder in options.readable] + [str(path) for paths in packages.values() for path in paths]
+    packages, absent = _packages(options)
+    readable = [str(Path(folder).resolve()) for folder in options.readable]
 
     def way(facts: str, user: bubblewrap.JailUser | None = None) -> _Make:
-        walls = Walls(level=level, readable=shown, packages={name: str(paths[0]) for name, paths in packages.items()}, user=user)
-        return lambda: LocalSandbox(walls, facts)
+        walls = Walls(level=level, readable=readable, packages=packages, user=user)
+        return lambda: LocalSandbox(walls, facts, absent)
 
     if level is Level.NAMESPACES:
         version = bubblewrap.version()
@@ -85,33 +85,32 @@ def _ways(level: Level, options: LocalSandboxOptions, reasons: list[str]) -> lis
     return [way("NO WALLS: programs have this user's rights")]
 
 
-def _packages(options: LocalSandboxOptions) -> dict[str, list[Path]]:
-    """Folders of the packages that programs may import. SandboxError for one that the user named and that cannot be shown; of those that
-    nobody asked for, what is not there is left out."""
-    found = {}
+def _packages(options: LocalSandboxOptions) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return the folders of the packages that programs may import, and why others are not there. SandboxError for one that the user named
+    and that is not there."""
+    found, absent = {}, {}
     for name in options.packages:
-        paths = interpreter.package(name)
-        gap = "is no package with a folder of its own that is installed here" if not paths else None
-        if paths and paths[0].parts[1] in _NOT_READABLE:
-            gap = f"lies in /{paths[0].parts[1]}, which cannot be shown to programs"
-        if gap is None:
-            found[name] = paths
-        elif "packages" in options.model_fields_set:
-            raise SandboxError(f"sandbox.backend_options.packages names {name!r}, which {gap}; install it elsewhere, or leave it out")
-    return found
+        if paths := interpreter.package(name):
+            found[name] = [str(path) for path in paths]
+        elif "packages" not in options.model_fields_set:
+            absent[name] = "it is not installed here"
+        else:
+            gap = "which is no package with a folder of its own that is installed here"
+            raise SandboxError(f"sandbox.backend_options.packages names {name!r}, {gap}; install it, or leave it out")
+    return found, absent
 
 
 def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
     sandbox = None
     try:
         sandbox = make()
-        gap = probe(sandbox)
+        if (gap := probe(sandbox)) is None:
+            sandbox.try_packages()
+            return sandbox
     except SandboxError as error:
         gap = str(error)
     except OSError as error:  # what the probe itself needs
         gap = f"{sandbox.level if sandbox else 'sandbox'}: {error}"
-    if gap is None:
-        return sandbox
     if sandbox is not None:
         sandbox.close()
     reasons.append(gap)
@@ -127,9 +126,10 @@ class LocalSandbox(Sandbox):
     :raises SandboxError: the zygote does not start.
     """
 
-    def __init__(self, walls: Walls, facts: str) -> None:
+    def __init__(self, walls: Walls, facts: str, absent: Mapping[str, str]) -> None:
         self.level = walls.level
-        self._facts, self._walls = facts, walls
+        self.packages: frozenset[str] = frozenset(walls.packages)
+        self._facts, self._walls, self._absent = facts, walls, dict(absent)
         self._lock = threading.Lock()
         self._closed, self._owner = False, os.getpid()
         self._plain = KeptZygote(walls)
@@ -152,8 +152,16 @@ class LocalSandbox(Sandbox):
         return self._plain.process
 
     def describe(self) -> str:
-        packages = f"; programs may import {', '.join(self._walls.packages)}" if self._walls.packages else ""
-        return f"{self.level} ({self._facts}{packages})"
+        packages = f"; programs may import {', '.join(sorted(self.packages))}" if self.packages else ""
+        absent = "".join(f"; programs cannot import {name}: {gap}" for name, gap in self._absent.items())
+        return f"{self.level} ({self._facts}{packages}{absent})"
+
+    def try_packages(self) -> None:
+        """Import each package in a program of its own, and do without those that fail: they may need what the walls do not show."""
+        for name in sorted(self.packages):
+            if (gap := import_gap(self, name)) is not None:
+                self.packages -= {name}
+                self._absent[name] = gap
 
     def run(self, job: Job) -> Ran:
         _must_fit(job)

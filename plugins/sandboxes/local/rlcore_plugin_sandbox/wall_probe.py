@@ -12,7 +12,7 @@ from pathlib import Path
 from rlcore.api import SandboxError
 from rlcore.api.sandbox import Job, Level, Limits, Sandbox
 
-__all__ = ["probe"]
+__all__ = ["import_gap", "probe"]
 
 _OPEN = "open('/tmp/own', 'w').close()"
 _PROGRAM = """
@@ -37,6 +37,19 @@ if ctypes.CDLL(None).ptrace(16, os.getppid(), None, None) == 0: found.append("ot
 with open("/tmp/own", "w") as own: own.write("x")
 print(*found, sep="; ", end="")
 """
+
+
+_IMPORTING = Limits(cpu_seconds=60, wall_seconds=120, memory_bytes=8 << 30)
+
+
+def import_gap(sandbox: Sandbox, name: str) -> str | None:
+    """Return None if a program can import the package; else why it cannot, in one line."""
+    ran = sandbox.run(Job(source=f"__import__({name!r})", limits=_IMPORTING))
+    if ran.ok:
+        return None
+    words = ran.stderr.decode(errors="replace").split("\n")
+    last = next((" ".join(line.split()) for line in reversed(words) if line.strip()), f"exit code {ran.exit_code}, signal {ran.signal}")
+    return f"limit: {ran.limit}" if ran.limit else last[:200]
 
 
 def probe(sandbox: Sandbox) -> str | None:

@@ -168,7 +168,11 @@ class ZygoteProcess:
                 raise ZygoteDied("no answer in time")
             for descriptor, _ in ready:
                 if descriptor == self._channel.fileno():
-                    answer = self._answer()
+                    said = self._answer()
+                    if "cleaning" in said:
+                        limit = time.monotonic() + _GRACE_SECONDS
+                        continue
+                    answer = said
                     poll.unregister(descriptor)
                     continue
                 data = os.read(descriptor, _CHUNK)

@@ -4,6 +4,7 @@ what a process holds whose first thread has ended."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
 import pytest
@@ -11,7 +12,7 @@ from kit_sandbox import run
 from rlcore_plugin_sandbox.jail import program_folder, watch
 from rlcore_plugin_sandbox.jail.without_namespaces import _Looks
 
-from rlcore.api.sandbox import Level, Limit
+from rlcore.api.sandbox import Level, Limit, SandboxOptions, open_sandbox
 
 MIB = 1 << 20
 
@@ -116,6 +117,101 @@ time.sleep(0.4)
 """
     ran = run(box, program, disk_bytes=1 * MIB)
     assert (ran.ok, ran.stderr) == (True, b"")
+
+
+MAPPING = """
+import ctypes, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+"""
+DROPPED = f"""{MAPPING}
+for _ in range(24):
+    area = libc.mmap(None, 16 << 20, 3, 0x21, -1, 0)
+    if area == 2**64 - 1: raise SystemExit(f"refused: {{ctypes.get_errno()}}")
+    ctypes.memset(area, 7, 16 << 20)
+    libc.madvise(area, 16 << 20, 4)  # no longer resident, and still there
+print("had it")
+"""
+TABLES = f"""{MAPPING}
+for n in range(20_000):  # a page a gigabyte: each takes two pages of page tables
+    area = libc.mmap((1 << 44) + (n << 30), 4096, 1, 0x100022, -1, 0)
+    ctypes.c_char.from_address(area).value
+time.sleep(60)
+"""
+
+
+def test_shared_memory_that_is_no_longer_resident_is_refused(box) -> None:
+    """As a module of Node could hold it, which may reserve more addresses than it may use."""
+    ran = run(box, DROPPED, memory_bytes=256 * MIB, address_bytes=1 << 36)
+    assert b"had it" not in ran.stdout
+    assert b"refused: 1" in ran.stderr
+
+
+def test_page_tables_count(box) -> None:
+    assert run(box, TABLES, memory_bytes=128 * MIB).limit is Limit.MEMORY
+
+
+def test_swapped_memory_counts(tmp_path) -> None:
+    (tmp_path / "status").write_text("Name:\tVmSwap: 9 kB\nVmHWM:\t 900 kB\nVmRSS:\t 100 kB\nVmPTE:\t 20 kB\nVmSwap:\t 3 kB\n")
+    assert watch._memory(str(tmp_path)) == 123 << 10
+
+
+BURNING = """
+import os, signal, time
+SET
+while True:
+    try:
+        pid = os.fork()
+    except OSError:
+        os.wait()
+        continue
+    if pid == 0:
+        ONE_MORE
+        while time.process_time() < 0.02: pass
+        os._exit(0)
+"""
+NO_ZOMBIES = """
+import ctypes
+class Action(ctypes.Structure):
+    _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p)]
+ctypes.CDLL(None).sigaction(signal.SIGCHLD, ctypes.byref(Action(flags=2)), None)
+"""
+UNHEARD = {
+    "waited for": "",
+    "ignored": "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    "no zombies": NO_ZOMBIES,
+    "ignored in a child": "while (pid := os.fork()): os.waitpid(pid, 0)\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+}
+
+
+@pytest.mark.parametrize("orphans", [False, True])
+@pytest.mark.parametrize("how", UNHEARD)
+def test_cpu_time_of_short_children_counts(box, how: str, orphans: bool) -> None:
+    """The kernel forgets the time of children that nobody waits for, if their parent says that it does not care."""
+    if box.level is Level.LANDLOCK:
+        pytest.skip("no processes at this level")
+    program = BURNING.replace("SET", UNHEARD[how]).replace("ONE_MORE", "if os.fork(): os._exit(0)" if orphans else "pass")
+    assert run(box, program, cpu_seconds=1).limit is Limit.CPU
+
+
+def test_short_children_of_an_honest_program_cost_what_they_use(box) -> None:
+    if box.level is Level.LANDLOCK:
+        pytest.skip("no processes at this level")
+    program = "import subprocess, time\nfor _ in range(60): subprocess.run(['/bin/true'], check=True)\ntime.sleep(1.5)\nprint('all')"
+    ran = run(box, program, cpu_seconds=1.5)
+    assert (ran.stdout, ran.limit) == (b"all\n", None)
+
+
+def test_a_host_that_ignores_its_children_runs_programs_all_the_same(box) -> None:
+    """What it ignores, all that it starts would ignore."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with open_sandbox(SandboxOptions(level=box.level)) as started:
+            assert run(started, "print(1)").stdout == b"1\n"
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 HEADLESS = """

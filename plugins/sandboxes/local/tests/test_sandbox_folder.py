@@ -45,7 +45,8 @@ def test_any_tree_is_emptied(tmp_path_factory, tree) -> None:
     make(where, tree)
     if not any(kind == "locked" for _, kind in tree):  # which only root looks into; to others it is too much
         assert program_folder.stored(str(where), 1000)[0] == sum(len(folders) + len(files) for _, folders, files in os.walk(where))
-    program_folder.empty(str(where))
+    there = sum(len(folders) + len(files) for _, folders, files in os.walk(where))
+    assert program_folder.empty(str(where)) >= there  # more, if another user than root may not look into a folder
     assert list(where.iterdir()) == []
 
 

@@ -138,7 +138,7 @@ def test_a_second_zygote_that_does_not_start_is_done_without(own, monkeypatch) -
         assert zygotes(own)[1] is None
 
 
-def test_close_ends_both_and_their_folders(own, tmp_path, monkeypatch) -> None:
+def test_close_ends_both_and_their_folders(own) -> None:
     run(own, SAYS)
     pids, homes = [zygote.pid for zygote in zygotes(own)], [kept._home for kept in (own._plain, own._warm)]
     own.close()
@@ -147,23 +147,76 @@ def test_close_ends_both_and_their_folders(own, tmp_path, monkeypatch) -> None:
     assert own.level is Level.NAMESPACES or all(homes)
 
 
+@pytest.fixture
+def package(tmp_path_factory, monkeypatch):
+    """Makes a package of this name below /tmp, which programs have as their own; returns its folder."""
+
+    def make(name: str, text: str) -> Path:
+        parent = tmp_path_factory.mktemp("environment")
+        for folder in (parent, parent / name, parent / f"{name}.libs"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+        (parent / name / "__init__.py").write_text(text)
+        (parent / "other.py").write_text("told = 's3cr3t'")
+        monkeypatch.syspath_prepend(str(parent))
+        return parent / name
+
+    return make
+
+
+READING = """
+import os
+here = os.path.dirname(__file__)
+data = open(here + "/data").read()
+lib = open(here + "/../elsewhere.libs/lib").read()
+"""
+LYING_ANYWHERE = """
+import os, elsewhere, elsewhere.part
+folder = os.path.dirname(elsewhere.__file__)
+print(elsewhere.part.value, elsewhere.data, elsewhere.lib, sorted(os.listdir(folder)))
+for name, mode in (('/__init__.py', 'a'), ('/new', 'w'), ('/../other.py', 'r'), ('/../elsewhere/../other.py', 'r')):
+    try: print('HOLE', open(folder + name, mode))
+    except OSError: pass
+open('/tmp/own', 'w').write('own')
+print(open('/tmp/own').read(), os.path.exists('own') or os.path.exists('/tmp/own'))
+"""
+
+
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_package_that_breaks_here_leaves_programs_to_find_out(level: str, tmp_path, monkeypatch) -> None:
-    folder = Path("/var/tmp") / f"rlcore-broken-{os.getpid()}"  # not below /tmp, which is the program's own
-    (folder / "broken").mkdir(parents=True)
-    try:
-        (folder / "broken" / "__init__.py").write_text("raise RuntimeError('broken here')")
-        folder.chmod(0o755)
-        monkeypatch.syspath_prepend(str(folder))
-        with opened(level, backend_options={"packages": ("broken",)}) as box:
-            assert run(box, "print(1)").stdout == b"1\n"
-            ran = run(box, "import broken")
-            assert (ran.exit_code, b"broken here" in ran.stderr) == (1, True)
-    finally:
-        for path in (folder / "broken" / "__init__.py",):
-            path.unlink()
-        (folder / "broken").rmdir()
-        folder.rmdir()
+def test_a_package_may_lie_anywhere(level: str, package) -> None:
+    """With what lies in it, and the folder of its libraries beside it, and nothing else."""
+    folder = package("elsewhere", READING)
+    (folder / "part.py").write_text("value = 3")
+    (folder / "data").write_text("data")
+    (folder.with_name("elsewhere.libs") / "lib").write_text("lib")
+    with opened(level, backend_options={"packages": ("elsewhere",)}) as box:
+        ran = run(box, LYING_ANYWHERE)
+        assert ran.stdout == b"3 data lib ['__init__.py', 'data', 'part.py']\nown True\n", ran
+        assert box.packages == {"elsewhere"}
+        assert "; programs may import elsewhere)" in box.describe()
+    assert sorted(path.name for path in folder.iterdir()) == ["__init__.py", "data", "part.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise RuntimeError('broken here')", "RuntimeError: broken here"),
+        ("import os\nos._exit(3)", "exit code 3"),
+        ("import ctypes\nctypes.string_at(0)", "signal 11"),
+        ("import a_dependency_of_its_own", "No module named 'a_dependency_of_its_own'"),
+    ],
+)
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_package_that_programs_cannot_import_is_said_to_be_none(level: str, text: str, reason: str, package) -> None:
+    """At the start, and to whoever judges programs; those that try it find out."""
+    package("broken", text)
+    with opened(level, backend_options={"packages": ("broken",)}) as box:
+        assert box.packages == frozenset()
+        assert "; programs cannot import broken: " in box.describe()
+        assert reason in box.describe()
+        assert "\n" not in box.describe()
+        assert run(box, "print(1)").stdout == b"1\n"
+        assert run(box, "import broken").ok is False
 
 
 def test_packages_that_are_not_there_are_refused_if_they_were_asked_for(box) -> None:
@@ -172,12 +225,16 @@ def test_packages_that_are_not_there_are_refused_if_they_were_asked_for(box) -> 
     with opened(box.level, backend_options={"packages": ()}) as bare:
         assert b"ModuleNotFoundError" in run(bare, SAYS).stderr
         assert "import" not in bare.describe()
+        assert bare.packages == frozenset()
 
 
-def test_without_numpy_there_is_none_and_no_complaint(box, monkeypatch) -> None:
+def test_without_numpy_there_is_none_and_the_first_line_says_so(box, monkeypatch) -> None:
+    assert box.packages == {"numpy"}
     monkeypatch.setattr(interpreter, "package", lambda name: [])
     with opened(box.level) as bare:
         assert b"ModuleNotFoundError" in run(bare, SAYS).stderr
+        assert bare.packages == frozenset()
+        assert "; programs cannot import numpy: it is not installed here)" in bare.describe()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import builtins
 import functools
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = ["redirect"]
@@ -18,23 +18,26 @@ _OF_OS = (
 )  # fmt: skip
 
 
-def redirect(home: str) -> None:
-    """From here on, Python's own functions take ``/tmp/x`` for ``home/x``."""
+def redirect(home: str, shown: Sequence[str]) -> None:
+    """From here on, Python's own functions take ``/tmp/x`` for ``home/x``, but for what lies in the folders ``shown``."""
     os.environ["TMPDIR"] = os.environ["HOME"] = home
+    stays = (home, *(folder for folder in shown if folder.startswith(_SHARED + "/")))
     for name in _OF_OS:
-        setattr(os, name, _mapped(getattr(os, name), home))
-    io.open = builtins.open = _mapped(builtins.open, home)
+        setattr(os, name, _mapped(getattr(os, name), home, stays))
+    io.open = builtins.open = _mapped(builtins.open, home, stays)
 
 
-def _mapped(function: Callable[..., Any], home: str) -> Callable[..., Any]:
+def _mapped(function: Callable[..., Any], home: str, stays: tuple[str, ...]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return function(*(_own(arg, home) for arg in args), **kwargs)
+        return function(*(_own(arg, home, stays) for arg in args), **kwargs)
 
     return call
 
 
-def _own(path: Any, home: str) -> Any:
-    if isinstance(path, str) and (path == _SHARED or path.startswith(_SHARED + "/")) and not path.startswith(home):
-        return home + path[len(_SHARED) :]
-    return path
+def _own(path: Any, home: str, stays: tuple[str, ...]) -> Any:
+    if not isinstance(path, str) or not (path == _SHARED or path.startswith(_SHARED + "/")):
+        return path
+    if any(path == folder or path.startswith(folder + "/") for folder in stays):
+        return path
+    return home + path[len(_SHARED) :]

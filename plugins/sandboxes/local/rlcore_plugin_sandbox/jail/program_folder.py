@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 __all__ = ["Descriptors", "descriptors", "empty", "mapped", "remove", "stored"]
@@ -17,6 +19,8 @@ def stored(folder: str, most: int, found: set[int] | None = None) -> tuple[int, 
     """(number of entries, bytes) below a folder; stops counting soon after ``most`` entries. ``found`` takes their inodes.
 
     What cannot be looked into (a path too long, no permission) counts as too many: only a program that hides something makes it.
+
+    :raises FileNotFoundError: a folder was removed after it was listed, or renamed with all that is in it.
     """
     count = size = 0
     folders = [folder]
@@ -34,8 +38,8 @@ def stored(folder: str, most: int, found: set[int] | None = None) -> tuple[int, 
                             folders.append(entry.path)
                     if count > most:
                         break
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # it was removed after it was listed
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileNotFoundError from error
         except OSError:
             return most + 1, size
     return count, size
@@ -82,26 +86,30 @@ def mapped(process: str, folder: str) -> set[int]:
     return found
 
 
-def empty(folder: str) -> None:
-    """Remove everything in it, however deep, whatever its modes. Its program must have ended.
+def empty(folder: str, tick: Callable[[], None] = lambda: None) -> int:
+    """Remove everything in it, however deep, whatever its modes; call ``tick`` before each entry. Return how many there were. Its program
+    must have ended.
 
     Subfolders are lifted to the top, a level at a time: no path gets long, nothing recurses.
     """
-    prefix, lifted = os.urandom(8).hex(), 0
+    prefix, lifted, removed = os.urandom(8).hex(), 0, 0
     while names := os.listdir(folder):  # noqa: PTH208
         for name in names:
             path = f"{folder}/{name}"
-            if not _is_folder(path):
-                os.unlink(path)  # noqa: PTH108
+            tick()
+            removed += 1
+            if _removed(path):
                 continue
             for inner in _within(path):
-                if _is_folder(f"{path}/{inner}"):
+                tick()
+                if _removed(f"{path}/{inner}"):
+                    removed += 1
+                else:  # it counts when its turn comes at the top
                     os.chmod(f"{path}/{inner}", 0o700)  # noqa: PTH101 - else it could not be moved
                     lifted += 1
                     os.rename(f"{path}/{inner}", f"{folder}/{prefix}-{lifted}")  # noqa: PTH104
-                else:
-                    os.unlink(f"{path}/{inner}")  # noqa: PTH108
             os.rmdir(path)  # noqa: PTH106
+    return removed
 
 
 def remove(folder: str) -> None:
@@ -116,5 +124,15 @@ def _within(path: str) -> list[str]:
     return os.listdir(path)  # noqa: PTH208
 
 
-def _is_folder(path: str) -> bool:
-    return stat.S_ISDIR(os.lstat(path).st_mode)
+def _removed(path: str) -> bool:
+    """Remove it, unless it is a folder with something in it."""
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except IsADirectoryError:
+        try:
+            os.rmdir(path)  # noqa: PTH106
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return False
+    return True

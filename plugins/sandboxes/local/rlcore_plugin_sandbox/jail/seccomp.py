@@ -72,7 +72,7 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
     code += [(_JUMP_GE, 0, 1, _FROM_HERE), (_RETURN, 0, 0, _errno(errno.ENOSYS))]
     code += _only(name, "clone3", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags lie in memory; the C library falls back on clone
     code += _only(name, "clone", _clone(landlock))
-    code += _only(name, "mmap", _mmap(landlock))
+    code += _only(name, "mmap", _mmap())
     # No larger buffers, and no filters: the kernel's memory, which the machine's settings alone would bound.
     code += _only(name, "setsockopt", [*_unless(_SOL_SOCKET, argument=1), *_allow(_SOCKET_OPTIONS, argument=2)])
     if landlock:
@@ -89,6 +89,7 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
         code += _only(name, "openat", _masked(2, _O_TRUNC | _O_ACCMODE, _O_TRUNC))
         code += _only(name, "openat2", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags lie in memory
     else:
+        code += _only(name, "rt_sigaction", _children_are_waited_for())
         code += _only(name, "prlimit64", [*_cpu_limit_stays(), (_RETURN, 0, 0, _ALLOW)])
         code += _only(name, "socket", _allow((_LOCAL,)))
         code += _only(name, "socketpair", _allow((_LOCAL,)))
@@ -128,12 +129,21 @@ def _clone(landlock: bool) -> _Code:
     return [*code, (_RETURN, 0, 0, _ALLOW)]
 
 
-def _mmap(landlock: bool) -> _Code:
-    """Refuse huge pages, which the machine keeps for others. If a program may have several processes, refuse shared memory without a
-    file, too: each process could drop it from its resident size and keep it all the same."""
+def _mmap() -> _Code:
+    """Refuse huge pages, which the machine keeps for others, and shared memory without a file: a process can drop it from its resident
+    size and keep it all the same."""
     huge: _Code = [(_LOAD, 0, 0, _ARGUMENTS[3]), (_JUMP_SET, 0, 1, _MAP_HUGETLB), (_RETURN, 0, 0, _errno(errno.EPERM))]
     shared = _MAP_SHARED | _MAP_ANONYMOUS
-    return huge + ([(_RETURN, 0, 0, _ALLOW)] if landlock else _masked(3, shared, shared))
+    return huge + _masked(3, shared, shared)
+
+
+def _children_are_waited_for() -> _Code:
+    """Ignore what a program sets for SIGCHLD: the kernel forgets the CPU time of children whose parent ignores it. Reading passes."""
+    ignore = (_RETURN, 0, 0, _errno(0))
+    new = _ARGUMENTS[1]
+    low = [(_LOAD, 0, 0, new), (_JUMP_EQ, 1, 0, 0), ignore]
+    high = [(_LOAD, 0, 0, new + 4), (_JUMP_EQ, 1, 0, 0), ignore]
+    return [(_LOAD, 0, 0, _ARGUMENTS[0]), (_JUMP_EQ, 0, 6, signal.SIGCHLD), *low, *high, (_RETURN, 0, 0, _ALLOW)]
 
 
 def _allow(values: tuple[int, ...], argument: int = 0) -> _Code:

@@ -136,6 +136,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "removexattr": (197, 14),
     "removexattrat": (466, 466),
     "request_key": (249, 218),
+    "rt_sigaction": (13, 134),
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
     "sched_setaffinity": (203, 122),

@@ -17,13 +17,13 @@ __all__ = ["SOCKET", "Run", "Use", "everyone", "lives", "one", "to_look_at"]
 
 _TICK = 0.05
 _FIRST_LOOK = 0.1
-_PAGE = os.sysconf("SC_PAGESIZE")
+_TELLING = 1.0
 _CLOCK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Use:
-    """What all processes of a run use now: seconds of CPU, resident bytes, threads, and the limit that they exceed, if any."""
+    """What all processes of a run use now: seconds of CPU, bytes of memory, threads, and the limit that they exceed, if any."""
 
     cpu: float = 0.0
     memory: int = 0
@@ -32,11 +32,11 @@ class Use:
 
 
 class Run:
-    """One run from the zygote's side: ``of`` the process, ``wait``, ``end``, ``answer``, in this order."""
+    """One run from the zygote's side: ``of`` the process, ``wait``, ``end``, ``cleaned`` (of a folder), ``answer``, in this order."""
 
     def __init__(self, limits: Mapping[str, Any], channel: socket.socket, *, walled: bool) -> None:
         self._limits, self._channel, self._walled = limits, channel, walled
-        self._started = time.monotonic()
+        self._started = self._told = time.monotonic()
         self.flag = mmap.mmap(-1, mmap.PAGESIZE)
         """One shared byte: the program met MemoryError."""
         self._ready, self.is_ready = os.pipe()
@@ -117,6 +117,20 @@ class Run:
             return "memory"
         return "disk" if code == -signal.SIGXFSZ else None
 
+    def still_cleaning(self) -> None:
+        """Tell the host once a second that what the program left is being removed: it waits for no zygote that says nothing."""
+        if (now := time.monotonic()) >= self._told + _TELLING:
+            self._told = now
+            self._channel.send(b'{"cleaning": true}')
+
+    def cleaned(self, *, too_much: bool) -> None:
+        """Charge the program for what it left: the time of removing it, and the limit if it was ``too_much``."""
+        if "error" in self._answer:
+            return
+        self._answer["wall"] = time.monotonic() - self._started
+        if too_much and self._stopped is None:
+            self._answer |= {"exit": None, "signal": None, "limit": "disk"}
+
     def answer(self) -> dict[str, Any]:
         """Return how the program ended, as the host is told."""
         return self._answer
@@ -191,6 +205,11 @@ def _add(use: Use, name: str) -> str:
     use.tasks += int(fields[17])
     if fields[0] == b"Z" and int(fields[17]) > 1:
         folder = to_look_at(name)
-        fields = _stat(folder)
-    use.memory += int(fields[21]) * _PAGE
+    use.memory += _memory(folder)
     return folder
+
+
+def _memory(folder: str) -> int:
+    """Bytes that are resident, that the machine has swapped out, or that page tables take: a page of a gigabyte takes two pages of them."""
+    with open(f"{folder}/status", "rb") as file:  # noqa: PTH123
+        return sum(int(line.split()[1]) << 10 for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:")))

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from rlcore_plugin_sandbox.jail import landlock, program, program_folder, seccomp, watch
@@ -19,6 +19,7 @@ __all__ = ["run", "walls"]
 
 _ANY_PID = 0x7A9F0001  # stands in the filter where each run puts its own; beyond any process id
 _PIPE = 64 << 10  # bytes that a pipe holds; the filter keeps programs from asking for more
+_TRIES = 100  # to count a folder that moves: each thread may end one system call after the process is stopped
 _THREADS = 1 << 20  # processes are refused by the filter; the count is per user here, so that a small one would hit other people's
 
 
@@ -44,7 +45,8 @@ def run(
             if walled is None:
                 _kill_group(pid)
             this.end()
-            _clean_up(home, walled=walled is not None)
+            left = _clean_up(home, this.still_cleaning, walled=walled is not None)
+            this.cleaned(too_much=left > int(limits["files"]))
     return this.answer()
 
 
@@ -87,7 +89,7 @@ class _Looks:
     def __call__(self) -> watch.Use:
         use = watch.one(self._pid)
         found: set[int] = set()
-        files, size = program_folder.stored(self._home, self._limits["files"], found)
+        files, size = self._stored(found)
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             process = watch.to_look_at(self._pid)
             try:
@@ -104,6 +106,20 @@ class _Looks:
             use.over = "memory"  # of the kernel, for each thread, which no process limit counts
         return use
 
+    def _stored(self, found: set[int]) -> tuple[int, int]:
+        """What lies in the folder. A process that moves subfolders while they are counted is stopped until they are."""
+        most = int(self._limits["files"])
+        with contextlib.suppress(FileNotFoundError):
+            return program_folder.stored(self._home, most, found)
+        try:
+            for _ in range(_TRIES):
+                os.kill(self._pid, signal.SIGSTOP)  # not waited for: the process can undo it as soon as it comes
+                with contextlib.suppress(FileNotFoundError):
+                    return program_folder.stored(self._home, most, found)
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
+        return (most + 1, 0) if self._walled else (0, 0)  # level none: its other processes are not stopped
+
     def _unseen(self, process: str, seen: set[int]) -> int:
         """Bytes of files that are mapped and neither in the folder nor open: nothing tells how large they are, so each may be as large as
         the disk. Python's own maps keep their file open; one seen so at two looks is no moment between two calls."""
@@ -112,10 +128,14 @@ class _Looks:
         return len(hidden & before) * (int(self._limits["disk"]) + 1)
 
 
-def _clean_up(home: str, *, walled: bool) -> None:
-    """Empty the folder before the next program. OSError if that fails: the zygote ends then, and its folder is used no more."""
+def _clean_up(home: str, tick: Callable[[], None], *, walled: bool) -> int:
+    """Empty the folder before the next program; return how many entries it had.
+
+    :raises OSError: that fails; the zygote ends then, and its folder is used no more.
+    """
     with contextlib.nullcontext() if walled else contextlib.suppress(OSError):
-        program_folder.empty(home)
+        return program_folder.empty(home, tick)
+    return 0
 
 
 def _kill_group(pid: int) -> None:

@@ -46,6 +46,7 @@ def main(control: int, setup: str) -> None:
     shown_packages.show(settings["packages"])
     imported = shown_packages.import_now(settings["warm"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the host may ignore it; a program could not be waited for, nor its children counted
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     channel = socket.socket(fileno=control)
     run = _runner(settings)
@@ -108,7 +109,7 @@ def _runner(settings: Mapping[str, Any]) -> _Run:
             {**limits, "filter": rules}, fds, channel, (settings["uid"], settings["gid"]), name
         )
     walled = without_namespaces.walls(settings) if settings["level"] == "landlock" else None
-    own_tmp.redirect(settings["home"])
+    own_tmp.redirect(settings["home"], settings["readable"])
     return lambda limits, fds, channel: without_namespaces.run(limits, fds, channel, settings["home"], walled)
 
 
