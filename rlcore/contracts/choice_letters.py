@@ -102,11 +102,7 @@ def answered(span: str, letters: str, *, statement: bool = False) -> str | None:
     span, patterns = span[:_LONGEST], _patterns(letters)
     bare = patterns.denied.sub("", _MARKUP.sub("", span)).strip()
     first = patterns.leading.match(bare)
-    if (
-        first
-        and _stands(first, patterns, statement=statement, emphasised=bool(_EMPHASISED.match(span)))
-        and not _DENIED_AFTER.match(bare, first.end())
-    ):
+    if first and _stands(first, patterns, statement=statement, emphasised=bool(_EMPHASISED.match(span))):
         letter = (first[1] or first[2]).upper()
         return "" if _others(patterns, bare[first.end() :], letter) else letter
     cued = [match for match in patterns.cued.finditer(bare) if not _denied(match)]

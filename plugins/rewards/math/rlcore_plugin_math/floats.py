@@ -19,7 +19,7 @@ from typing import Any
 import sympy
 from sympy import Add, Expr, Float, I, Mul, NumberSymbol, Pow, Rational, Symbol
 
-__all__ = ["Pair", "Point", "is_odd_root"]
+__all__ = ["Pair", "Point"]
 
 Point = Mapping[str, Any]
 _Values = tuple[float, ...]
@@ -193,8 +193,6 @@ def _formula(side: Expr, names: Sequence[str], module: ModuleType) -> _Formula:
         return _constant(float(side))
     if side is I:
         return _constant(1j)
-    if module is math and is_odd_root(side):
-        return _odd_root(_formula(side.base, names, module), side.exp)
     function, parts = _FUNCTIONS[side.func](module), [_formula(part, names, module) for part in side.args]
     if len(parts) == 1:
         (only,) = parts
@@ -207,18 +205,3 @@ def _formula(side: Expr, names: Sequence[str], module: ModuleType) -> _Formula:
 
 def _constant(value: Any) -> _Formula:
     return lambda at: value
-
-
-def is_odd_root(side: Expr) -> bool:
-    """``x^{1/3}``, ``x^{2/5}``: real for negative numbers too."""
-    return isinstance(side, Pow) and isinstance(side.exp, Rational) and side.exp.q > 1 and side.exp.q % 2 == 1
-
-
-def _odd_root(base: _Formula, exponent: Any) -> _Formula:
-    power, even = float(exponent), exponent.p % 2 == 0
-
-    def value(at: _Values) -> Any:
-        under = base(at)
-        return math.pow(abs(under), power) * (1 if even or under >= 0 else -1)
-
-    return value

@@ -1,8 +1,9 @@
 r"""Are two parsed formulas the same? Exact where both are rational, else by their values: to many digits, at several points.
 
-Two different formulas agree at a handful of fixed, arbitrary points by no accident that a text can plan for without being the right answer,
-and values cost a fraction of a symbolic simplification, which for some formulas has no bound. Formulas are compared where both are real
-(``\ln x^2`` is ``2\ln x``), unless one holds the imaginary unit. Knows sympy's objects only; imported on first need.
+Two different formulas agree at many fixed, arbitrary points by no accident that a text can plan for without being the right answer, and
+values cost a fraction of a symbolic simplification, which for some formulas has no bound. The first points are exact. If the formulas agree
+there, about two hundred cheap ones follow (``floats.py``); a difference at one of these is computed exactly too. Formulas are compared
+where both are real (``\ln x^2`` is ``2\ln x``), unless one holds the imaginary unit. Knows sympy's objects only; imported on first need.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 from sympy.functions.elementary.trigonometric import InverseTrigonometricFunction, TrigonometricFunction
 from sympy.matrices.exceptions import MatrixError
 
-from rlcore_plugin_math.floats import Pair, Point, is_odd_root
+from rlcore_plugin_math.floats import Pair, Point
 from rlcore_plugin_math.guards import LimitExceeded
 
 __all__ = ["real_number", "same"]
@@ -167,6 +168,7 @@ def _relations(side: Any) -> Iterator[Relational]:
 def _same_relation(gold: Relational, answer: Relational) -> bool:
     """Same sign, and the differences of the sides in one proportion everywhere (a positive one for inequalities)."""
     (kind, expected), (other, found) = (_difference(side) for side in (gold, answer))
+    expected, found = _with_real_roots(expected), _with_real_roots(found)
     if kind is not other or _same_function(expected, Integer(0)) or _same_function(found, Integer(0)):
         return False
     ratios, places = [], []
@@ -233,6 +235,8 @@ def _points(names: set[str]) -> Iterator[Point]:
 
 def _same_function(gold: Expr, answer: Expr) -> bool | None:
     gold, answer = (_with_real_roots(side.doit() if side.has(*_UNFINISHED) else side) for side in (gold, answer))
+    if not (gold.free_symbols or answer.free_symbols):
+        return _same_constant(gold, answer)
     quick = Pair.of(gold, answer)
     agreed = _agreeing(gold, answer, quick)
     if agreed is None or (quick and (quick.apart() or not _agree_on_branches(gold, answer, quick, agreed))):
@@ -248,7 +252,7 @@ def _agreeing(gold: Expr, answer: Expr, quick: Pair | None) -> list[Point] | Non
         same_here = _same_at(gold, answer, point)
         if same_here is False and (quick is None or quick.counts(point)):
             return None
-        if same_here and point not in agreed:
+        if same_here:
             agreed.append(point)
         if len(agreed) == enough:
             break
@@ -264,7 +268,7 @@ def _agree_on_branches(gold: Expr, answer: Expr, quick: Pair, agreed: list[Point
         same_here = _same_at(gold, answer, point)
         if same_here is False:
             return False
-        if same_here and point not in agreed:
+        if same_here:
             agreed.append(point)
     return True
 
@@ -285,11 +289,15 @@ def _roots(side: Expr) -> bool:
     return any(not power.exp.is_integer for power in side.atoms(Pow))
 
 
+def _is_odd_root(side: Any) -> bool:
+    return isinstance(side, Pow) and isinstance(side.exp, Rational) and side.exp.q > 1 and side.exp.q % 2 == 1
+
+
 def _with_real_roots(side: Expr) -> Expr:
     """``x^{1/3}`` is real for negative x; sympy's own value is complex. With the imaginary unit it stays that."""
-    if side.has(I) or not any(map(is_odd_root, side.atoms(Pow))):
+    if side.has(I) or not any(map(_is_odd_root, side.atoms(Pow))):
         return side
-    return side.replace(is_odd_root, lambda root: sign(root.base) ** root.exp.p * Abs(root.base) ** root.exp)
+    return side.replace(_is_odd_root, lambda root: sign(root.base) ** root.exp.p * Abs(root.base) ** root.exp)
 
 
 def _value(side: Expr, point: Point) -> Any:
