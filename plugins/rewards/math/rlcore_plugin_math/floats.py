@@ -33,7 +33,7 @@ _SIZES = (
 )
 _MODERATE = _SIZES[2:18]
 _WHOLE = (*map(float, range(13)), 20.0, 51.0, 100.0, 1001.0, -1.0, -2.0, -3.0, -10.0)
-_MOST_CONSTANTS = 6
+_MOST_CONSTANTS = 4
 _BESIDE = (1.0, 1.0103, 0.9897)
 _AWAY = (0.33, 0.71, -0.33, -0.71)
 _UNDEFINED = (ArithmeticError, ValueError, TypeError)
@@ -51,12 +51,16 @@ class Pair:
         self.names = names
         module = cmath if gold.has(I) or answer.has(I) else math
         self._gold, self._answer = (_formula(side, names, module) for side in (gold, answer))
-        self._with_complex_parts = _formula(answer, names, cmath)
-        self._constants = _constants(gold, answer)
+        self._formulas = (gold, answer)
+
+    @cached_property
+    def _with_complex_parts(self) -> _Formula:
+        return _formula(self._formulas[1], self.names, cmath)
 
     @cached_property
     def _places(self) -> tuple[_Values, ...]:
-        return tuple(dict.fromkeys((*_grid(len(self.names)), *_around(len(self.names), self._constants))))
+        count = len(self.names)
+        return tuple(dict.fromkeys((*_grid(count), *_around(count, _constants(*self._formulas)))))
 
     @classmethod
     def of(cls, gold: Expr, answer: Expr) -> Pair | None:
@@ -133,8 +137,9 @@ def _signed(count: int, source: Random) -> list[float]:
 
 def _constants(*sides: Expr) -> list[float]:
     """The numbers at which a formula may change: those written in it."""
-    found = {abs(float(number)) for side in sides for number in side.atoms(Rational, Float)}
-    return sorted((number for number in found if 0 < number < _HUGE), reverse=True)[:_MOST_CONSTANTS]
+    found = {number for side in sides for number in side.atoms(Rational, Float)}
+    sizes = {float(abs(number)) for number in found if abs(number) < _HUGE} - {0.0}
+    return sorted(sizes, reverse=True)[:_MOST_CONSTANTS]
 
 
 def _around(count: int, constants: Sequence[float]) -> Iterator[tuple[float, ...]]:
