@@ -25,6 +25,8 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from rlcore.contracts.choice_letters import answered, bracketed, last_line, stated
+
 __all__ = ["Extraction", "ExtractionWay", "Found", "after_thinking", "last_answer", "last_boxed"]
 
 ExtractionWay = Literal["boxed", "answer_tags", "hashes", "answer_line", "last_number", "letter", "pattern", "json", "text"]
@@ -38,7 +40,6 @@ _NUMBER = re.compile(
     r"(?:[eE][-+]?\d+)?(?:/\d+)?(?:\\?%)?"
 )
 _LINE = re.compile(r"(?<![A-Za-z])answers?[*_]{0,3}\s{0,3}:", re.IGNORECASE)
-_STATED = re.compile(r"(?<![A-Za-z])(?:answer|choice|option)[*_]{0,3}\s{0,3}(?::|is:?)", re.IGNORECASE)
 _HASHES = re.compile(r"(?<!#)####(?!#)")
 _MARKS = " \t*_`"
 
@@ -189,30 +190,17 @@ def _text(text: str, _: Extraction) -> Found:
 
 
 def _letter(text: str, how: Extraction) -> Found:
-    """Of a box, of a statement (``the answer is B``), of a last line that is one or begins with ``B)``, of the only ``(B)`` there is."""
-    choice = rf"[{how.letters}{how.letters.lower()}]"
-    last_line = text.rstrip().rpartition("\n")[2][:200]
-    for span, closed in ((last_boxed(text), False), (_stated(_STATED, text), False), (last_line, True)):
-        found = _leading_letter(span, choice, closed=closed) if span else None
-        if found is not None:
-            return Found(found or None, "several letters are answered")
-    marked = {letter.upper() for letter in re.findall(rf"\(({choice})\)", text)}
+    """Of a box, of a statement (``the answer is B``), of a last line that is one or says ``it is B``, of the only ``(B)`` there is."""
+    boxed, statement = last_boxed(text), stated(text)
+    found = answered(boxed, how.letters, statement=True) if boxed else None
+    if found is None:
+        spans = {answered(last_line(text), how.letters), answered(statement, how.letters, statement=True) if statement else None}
+        said = spans - {None}
+        found = (said.pop() if len(said) == 1 else "") if said else None
+    if found is not None:
+        return Found(found or None, "several letters are answered")
+    marked = bracketed(text, how.letters)
     return Found(marked.pop() if len(marked) == 1 else None, "no letter of a choice, or several")
-
-
-def _leading_letter(span: str, choice: str, *, closed: bool) -> str | None:
-    """The letter that the span begins with, a capital or one before ``)``, ``.``, ``:`` or the end; ``closed``: only such a one; "" where
-    the span names others beside it."""
-    bare = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\s*\{|[*_`$\\{}]", "", span).strip()
-    match = re.match(rf"(?:option |choice )?\(?({choice})(?:\)|(?![\w'’]))\s*", bare, re.IGNORECASE)
-    if match is None:
-        return None
-    rest, ended = bare[match.end() :], match.end(1) == len(bare) or bare[match.end(1)] in ").:"
-    if not ended and (closed or match[1].islower()):
-        return None
-    joined = re.match(rf"(?:,|/|&|\+|or\b|and\b)\s*(?:or |and )?\(?{choice}(?:\)|(?![\w'’]))", rest)
-    listed = {letter.upper() for letter in re.findall(rf"(?<!\w)({choice})\)", rest)} - {match[1].upper()}
-    return "" if joined or listed else match[1].upper()
 
 
 def _pattern(text: str, how: Extraction) -> Found:

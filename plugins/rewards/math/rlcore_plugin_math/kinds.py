@@ -16,6 +16,7 @@ from rlcore_plugin_math.choices import choice
 from rlcore_plugin_math.codes import lettered, numbered
 from rlcore_plugin_math.conjunction import alternatives, connective, distance, excluded, joined_by_or, merged
 from rlcore_plugin_math.guards import LimitExceeded, check_size, foreign_signs, glued_numbers, no_formula
+from rlcore_plugin_math.letters import divisors_named
 from rlcore_plugin_math.normal import compact, plain_text
 from rlcore_plugin_math.parts import labelled_parts
 from rlcore_plugin_math.quantity import bases_equal, clock, in_base, quantity, same_clock, same_groups, same_quantity
@@ -418,7 +419,7 @@ class Comparer:
             check_size(gold)
         except LimitExceeded:
             return self._as_text(gold, answer)  # not the answer's fault
-        same = symbolic.equal(gold, answer)
+        same = symbolic.equal(*divisors_named(gold, answer))
         if not same and self.tolerance and self._near(gold, answer):
             return Equality.EQUAL
         return self._as_text(gold, answer) if same is None else _of(same)

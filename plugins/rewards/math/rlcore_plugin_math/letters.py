@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["told_apart"]
+__all__ = ["divisors_named", "told_apart"]
 
 _GREEK = r"\\(?:Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Upsilon|Phi|Psi|Omega)(?![A-Za-z])"
 _NO_LETTERS = r"^\(?[A-J]\)|^[A-J][.:](?= )|\\(?:text|mathbb|mathcal|operatorname|begin|end) ?\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{4,}"
@@ -47,3 +47,21 @@ def _renamed(text: str, names: dict[str, str]) -> str:
         return match.group() if new is None else f" {new} " if match["greek"] else new
 
     return _LETTER.sub(name, text)
+
+
+_DIVISORS = re.compile(r"\\(gcd|lcm) ?\(([^()]*[A-Za-z][^()]*)\)")
+
+
+def divisors_named(*texts: str) -> list[str]:
+    r"""The texts with an unknown for each ``\gcd`` and ``\lcm`` of unknowns: the parser takes those for polynomials, whose divisor is 1.
+
+    >>> divisors_named(r"\gcd(m,n)+1", r"\gcd(n,m)+1", "2")
+    [' \\omega_{7001} +1', ' \\omega_{7001} +1', '2']
+    """
+    numbers: dict[tuple[str, ...], int] = {}
+
+    def name(match: re.Match[str]) -> str:
+        key = (match[1], *sorted(part.replace(" ", "") for part in match[2].split(",")))
+        return rf" \omega_{{{numbers.setdefault(key, 7001 + len(numbers))}}} "
+
+    return [_DIVISORS.sub(name, text) for text in texts]

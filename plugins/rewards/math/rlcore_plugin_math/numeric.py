@@ -1,13 +1,14 @@
 r"""Are two parsed formulas the same? Exact where both are rational, else by their values: to many digits, at several points.
 
-Two different formulas agree at a handful of fixed, arbitrary points by no accident that a text can plan for without being the right answer,
-and values cost a fraction of a symbolic simplification, which for some formulas has no bound. Formulas are compared where both are real
-(``\ln x^2`` is ``2\ln x``), unless one holds the imaginary unit. Knows sympy's objects only; imported on first need.
+Two different formulas agree at many fixed, arbitrary points by no accident that a text can plan for without being the right answer, and
+values cost a fraction of a symbolic simplification, which for some formulas has no bound. The first points are exact. If the formulas agree
+there, about two hundred cheap ones follow (``floats.py``); a difference at one of these is computed exactly too. Formulas are compared
+where both are real (``\ln x^2`` is ``2\ln x``), unless one holds the imaginary unit. Knows sympy's objects only; imported on first need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -55,9 +56,10 @@ from sympy import (
 from sympy.core.numbers import ImaginaryUnit
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
-from sympy.functions.elementary.trigonometric import TrigonometricFunction
+from sympy.functions.elementary.trigonometric import InverseTrigonometricFunction, TrigonometricFunction
 from sympy.matrices.exceptions import MatrixError
 
+from rlcore_plugin_math.floats import Pair, Point
 from rlcore_plugin_math.guards import LimitExceeded
 
 __all__ = ["real_number", "same"]
@@ -69,11 +71,11 @@ _WITH_DECIMALS = Rational(1, 10**14)  # the noise of one double precision operat
 _NOTHING = Rational(1, 10**60)  # what is left of a difference that cancels
 _MANY_DIGITS = 2400  # to tell x from x + 10^{-999}, once everything else agrees
 _SOME_DIGITS = 120  # where many would take too long
-_CHEAP = (Add, Mul, Pow, Number, Symbol, NumberSymbol, ImaginaryUnit, exp, log, Abs, TrigonometricFunction, HyperbolicFunction)
+_CHEAP = (Add, Mul, Pow, Number, Symbol, NumberSymbol, ImaginaryUnit, exp, log, Abs, sign, TrigonometricFunction, HyperbolicFunction)
 _CONFIRMED = 2  # points at which they are compared to so many digits
 _ENOUGH = 4  # points that must agree, where formulas are smooth
 _MOST = 20  # and where they have pieces
-_PIECES = (Abs, Max, Min, floor, ceiling, sign, frac, Piecewise)
+_PIECES = (Abs, Max, Min, floor, ceiling, sign, frac, Piecewise, InverseTrigonometricFunction)
 _SIZES = (113, 7, 253, 31, 361, 61, 157, 211, 811, 3001)  # over 101
 _FLIPPED = {Gt: Lt, Ge: Le}
 _LARGEST = 10_000
@@ -166,6 +168,7 @@ def _relations(side: Any) -> Iterator[Relational]:
 def _same_relation(gold: Relational, answer: Relational) -> bool:
     """Same sign, and the differences of the sides in one proportion everywhere (a positive one for inequalities)."""
     (kind, expected), (other, found) = (_difference(side) for side in (gold, answer))
+    expected, found = _with_real_roots(expected), _with_real_roots(found)
     if kind is not other or _same_function(expected, Integer(0)) or _same_function(found, Integer(0)):
         return False
     ratios, places = [], []
@@ -186,11 +189,21 @@ def _same_relation(gold: Relational, answer: Relational) -> bool:
         return False
     if not all(_close(ratios[0], ratio, _tolerance(expected, found)) for ratio in ratios[1:]):
         return False
+    if not _proportional_on_branches(expected, found, ratios[0]):
+        return False
     digits = _confirming_digits(expected, found)
     if not digits:
         return True
     first, second = (_precise(expected, point, digits) / _precise(found, point, digits) for point in places[:_CONFIRMED])
     return _agree(first, second, digits)
+
+
+def _proportional_on_branches(expected: Expr, found: Expr, ratio: Any) -> bool:
+    """False where one side is another multiple of the other at one of many more points."""
+    quick = Pair.of(expected, found) if ratio.is_real else None
+    suspects = (quick.point(place) for place, alike in quick.places(float(ratio)) if not alike) if quick else ()
+    values = ((_value(expected, point), _value(found, point)) for point in suspects)
+    return all(above is None or below is None or _close(above, ratio * below, _tolerance(expected, found)) for above, below in values)
 
 
 def _difference(side: Relational) -> tuple[type, Expr]:
@@ -207,7 +220,7 @@ def _names(side: Expr) -> set[str]:
     return {symbol.name for symbol in side.free_symbols}
 
 
-def _points(names: set[str]) -> Iterator[Mapping[str, Any]]:
+def _points(names: set[str]) -> Iterator[Point]:
     """Values for every unknown: fractions of either sign, small and large, then positive ones, then whole numbers."""
     source, ordered = Random(2024), sorted(names)
     for size in _SIZES:
@@ -221,37 +234,83 @@ def _points(names: set[str]) -> Iterator[Mapping[str, Any]]:
 
 
 def _same_function(gold: Expr, answer: Expr) -> bool | None:
-    complex_allowed = gold.has(I) or answer.has(I)
-    gold, answer = (side.doit() if side.has(*_UNFINISHED) else side for side in (gold, answer))
-    enough = _MOST if any(side.has(*_PIECES) or _roots(side) for side in (gold, answer)) else _ENOUGH
+    gold, answer = (_with_real_roots(side.doit() if side.has(*_UNFINISHED) else side) for side in (gold, answer))
+    if not (gold.free_symbols or answer.free_symbols):
+        return _same_constant(gold, answer)
+    quick = Pair.of(gold, answer)
+    agreed = _agreeing(gold, answer, quick)
+    if agreed is None or (quick and (quick.apart() or not _agree_on_branches(gold, answer, quick, agreed))):
+        return False
+    return _confirmed(gold, answer, agreed) if len(agreed) >= _ENOUGH else None
+
+
+def _agreeing(gold: Expr, answer: Expr, quick: Pair | None) -> list[Point] | None:
+    """Points at which the two agree to the working digits; None where they differ at one."""
+    enough = _ENOUGH if quick or not _has_branches(gold, answer) else _MOST
     agreed = []
     for point in _points(_names(gold) | _names(answer)):
-        one, other = _value(gold, point), _value(answer, point)
-        if one is None or other is None or not (complex_allowed or (_real(one) and _real(other))):
-            continue
-        if not _close(one, other, _tolerance(gold, answer)):
-            return False
-        agreed.append(point)
+        same_here = _same_at(gold, answer, point)
+        if same_here is False and (quick is None or quick.counts(point)):
+            return None
+        if same_here:
+            agreed.append(point)
         if len(agreed) == enough:
             break
-    return _confirmed(gold, answer, agreed) if len(agreed) >= _ENOUGH else None
+    return agreed
+
+
+def _agree_on_branches(gold: Expr, answer: Expr, quick: Pair, agreed: list[Point]) -> bool:
+    """False where they differ at one of many more points; ``agreed`` grows while it is short."""
+    for place, alike in quick.places():
+        if alike and len(agreed) >= _ENOUGH:
+            continue
+        point = quick.point(place)
+        same_here = _same_at(gold, answer, point)
+        if same_here is False:
+            return False
+        if same_here:
+            agreed.append(point)
+    return True
+
+
+def _same_at(gold: Expr, answer: Expr, point: Point) -> bool | None:
+    """Whether they agree at a point; None where one has no value there, or none that counts."""
+    one, other = _value(gold, point), _value(answer, point)
+    if one is None or other is None or not (gold.has(I) or answer.has(I) or (_real(one) and _real(other))):
+        return None
+    return _close(one, other, _tolerance(gold, answer))
+
+
+def _has_branches(*sides: Expr) -> bool:
+    return any(side.has(*_PIECES) or _roots(side) for side in sides)
 
 
 def _roots(side: Expr) -> bool:
     return any(not power.exp.is_integer for power in side.atoms(Pow))
 
 
-def _value(side: Expr, point: Mapping[str, Any]) -> Any:
+def _is_odd_root(side: Any) -> bool:
+    return isinstance(side, Pow) and isinstance(side.exp, Rational) and side.exp.q > 1 and side.exp.q % 2 == 1
+
+
+def _with_real_roots(side: Expr) -> Expr:
+    """``x^{1/3}`` is real for negative x; sympy's own value is complex. With the imaginary unit it stays that."""
+    if side.has(I) or not any(map(_is_odd_root, side.atoms(Pow))):
+        return side
+    return side.replace(_is_odd_root, lambda root: sign(root.base) ** root.exp.p * Abs(root.base) ** root.exp)
+
+
+def _value(side: Expr, point: Point) -> Any:
     """The value at a point to many digits; None where there is none."""
     found = side.evalf(_DIGITS, subs=_bindings(side, point))
     return found if found.is_number and found.is_finite and not found.free_symbols else None
 
 
-def _bindings(side: Expr, point: Mapping[str, Any]) -> dict[Symbol, Any]:
+def _bindings(side: Expr, point: Point) -> dict[Symbol, Any]:
     return {symbol: point[symbol.name] for symbol in side.free_symbols if isinstance(symbol, Symbol)}
 
 
-def _confirmed(gold: Expr, answer: Expr, points: Sequence[Mapping[str, Any]]) -> bool:
+def _confirmed(gold: Expr, answer: Expr, points: Sequence[Point]) -> bool:
     """Whether what agrees to the working digits agrees to many more, so that no offset is too small to count."""
     digits = _confirming_digits(gold, answer)
     if not digits:
@@ -269,7 +328,7 @@ def _confirming_digits(*sides: Expr) -> int:
     return _MANY_DIGITS if all(isinstance(part, _CHEAP) for side in sides for part in postorder_traversal(side)) else _SOME_DIGITS
 
 
-def _precise(side: Expr, point: Mapping[str, Any], digits: int) -> Any:
+def _precise(side: Expr, point: Point, digits: int) -> Any:
     return side.evalf(digits, subs=_bindings(side, point), maxn=digits + 100)
 
 
@@ -278,7 +337,7 @@ def _agree(one: Any, other: Any, digits: int) -> bool:
 
 
 def _real(value: Any) -> bool:
-    return bool(Abs(im(value)) <= _EXACT)
+    return bool(Abs(im(value)) <= _EXACT * Abs(value) + _NOTHING)
 
 
 def _tolerance(*sides: Expr) -> Rational:

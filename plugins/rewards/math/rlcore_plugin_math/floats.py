@@ -1,0 +1,212 @@
+r"""Formulas in double precision at many points: of both signs, tiny and huge, on several branches, around the numbers of the formulas.
+
+``\arctan(\tan x)`` is x between two poles of the tangent only, ``|x-1000|`` is ``1000-x`` up to 1000. Such a point costs microseconds, so
+that there may be two hundred of them. Values that differ here are a suspicion, which exact arithmetic confirms or not (``numeric.py``).
+Knows sympy's objects only; imported on first need.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import sympy
+from sympy import Add, Expr, Float, I, Mul, NumberSymbol, Pow, Rational, Symbol
+
+__all__ = ["Pair", "Point"]
+
+Point = Mapping[str, Any]
+_Values = tuple[float, ...]
+_Formula = Callable[[_Values], Any]
+
+_CLOSE = 1e-9
+_HUGE = 1e12
+_SIZES = (
+    *(0.004, 0.03, 0.1, 0.2, 0.35, 0.6, 0.8, 1.3, 1.7, 2.3, 3.4, 4.9, 6.2, 8.7, 13.1),
+    *(29.0, 64.0, 170.0, 640.0, 3000.0, 21_000.0, 170_000.0, 1_300_000.0),
+)
+_MODERATE = _SIZES[2:18]
+_WHOLE = (*map(float, range(13)), 20.0, 51.0, 100.0, 1001.0, -1.0, -2.0, -3.0, -10.0)
+_MOST_CONSTANTS = 4
+_BESIDE = (1.0, 1.0103, 0.9897)
+_AWAY = (0.33, 0.71, -0.33, -0.71)
+_UNDEFINED = (ArithmeticError, ValueError, TypeError)
+"""Outside the domain, beyond a double, or complex where only real numbers have an order."""
+
+
+class Pair:
+    """A gold formula and an answer. Without the imaginary unit in them they are real: undefined where a part of them is not.
+
+    A point counts where both are defined. It counts too where the gold formula is defined, all unknowns are positive, and the answer has a
+    real value with complex parts, so that an answer cannot narrow its domain to the branch on which it is right.
+    """
+
+    def __init__(self, gold: Expr, answer: Expr, names: Sequence[str]) -> None:
+        self.names = names
+        module = cmath if gold.has(I) or answer.has(I) else math
+        self._gold, self._answer = (_formula(side, names, module) for side in (gold, answer))
+        self._formulas = (gold, answer)
+
+    @cached_property
+    def _with_complex_parts(self) -> _Formula:
+        return _formula(self._formulas[1], self.names, cmath)
+
+    @cached_property
+    def _places(self) -> tuple[_Values, ...]:
+        count = len(self.names)
+        return tuple(dict.fromkeys((*_grid(count), *_around(count, _constants(*self._formulas)))))
+
+    @classmethod
+    def of(cls, gold: Expr, answer: Expr) -> Pair | None:
+        """None for formulas without unknowns, and for those that hold a function or a number which double precision lacks here."""
+        names = sorted({symbol.name for side in (gold, answer) for symbol in side.free_symbols if isinstance(symbol, Symbol)})
+        try:
+            return cls(gold, answer, names) if names else None
+        except (LookupError, OverflowError):
+            return None
+
+    def counts(self, point: Point) -> bool:
+        """Whether the two are to be compared at this point."""
+        return self._values(tuple(float(point[name]) for name in self.names)) is not None
+
+    def places(self, factor: float = 1.0) -> Iterator[tuple[_Values, bool]]:
+        """The place of every point that counts, and whether the gold formula is ``factor`` times the answer there."""
+        for place in self._places:
+            values = self._values(place)
+            if values is not None:
+                yield place, _close(values[0], factor * values[1])
+
+    def point(self, place: _Values) -> Point:
+        """For exact arithmetic."""
+        return {name: Rational(value) for name, value in zip(self.names, place, strict=True)}
+
+    def apart(self) -> bool:
+        """Whether the gold formula is defined where all unknowns are positive, and the answer nowhere there."""
+        defined = [place for place in self._places if min(place) > 0 and _value(self._gold, place) is not None]
+        return bool(defined) and not any(self._values(place) for place in defined)
+
+    def _values(self, at: _Values) -> tuple[Any, Any] | None:
+        gold = _value(self._gold, at)
+        if gold is None:
+            return None
+        answer = _value(self._answer, at)
+        if answer is None and min(at) > 0:
+            answer = _value(self._with_complex_parts, at)
+            answer = None if answer is None or abs(answer.imag) > _CLOSE * abs(answer) else answer.real
+        return None if answer is None else (gold, answer)
+
+
+def _value(side: _Formula, at: _Values) -> Any:
+    try:
+        found = side(at)
+        return found if cmath.isfinite(found) else None
+    except _UNDEFINED:
+        return None
+
+
+def _close(one: Any, other: Any) -> bool:
+    return bool(abs(one - other) <= _CLOSE * max(abs(one), abs(other)))
+
+
+# --- points ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _grid(count: int) -> tuple[tuple[float, ...], ...]:
+    source = Random(2024)
+    first = [(sign * _about(size, source), *_signed(count - 1, source)) for size in _SIZES for sign in (1, -1)]
+    positive = [tuple(_about(source.choice(_MODERATE), source) for _ in range(count)) for _ in range(24 if count > 1 else 0)]
+    whole = [(number, *(source.choice(_WHOLE[:15]) for _ in range(count - 1))) for number in _WHOLE]
+    return (*first, *positive, *whole)
+
+
+def _about(size: float, source: Random) -> float:
+    """About so large, so that no period fits all."""
+    return size * source.uniform(0.95, 1.05)
+
+
+def _signed(count: int, source: Random) -> list[float]:
+    return [source.choice((1, -1)) * _about(source.choice(_SIZES), source) for _ in range(count)]
+
+
+def _constants(*sides: Expr) -> list[float]:
+    """The numbers at which a formula may change: those written in it."""
+    found = {number for side in sides for number in side.atoms(Rational, Float)}
+    sizes = {float(abs(number)) for number in found if abs(number) < _HUGE} - {0.0}
+    return sorted(sizes, reverse=True)[:_MOST_CONSTANTS]
+
+
+def _around(count: int, constants: Sequence[float]) -> Iterator[tuple[float, ...]]:
+    """At the constants, on both sides of each, and between them; the other unknowns take any values."""
+    places = [number * share for number in constants for share in _BESIDE] + [number + away for number in constants for away in _AWAY]
+    for low, high in zip(constants[1:], constants, strict=False):
+        places += [low + (high - low) * share / 5 for share in range(1, 5)]
+    source = Random(7)
+    for number, place in enumerate(sign * place for place in places for sign in (1, -1)):
+        others = _signed(count - 1, source)
+        others.insert(number % count, place)
+        yield tuple(others)
+
+
+# --- formulas ----------------------------------------------------------------------------------------------------------
+
+
+def _inverse(name: str) -> Callable[[ModuleType], Callable[[Any], Any]]:
+    return lambda module: lambda value: getattr(module, name)(1 / value)
+
+
+def _reciprocal(name: str) -> Callable[[ModuleType], Callable[[Any], Any]]:
+    return lambda module: lambda value: 1 / getattr(module, name)(value)
+
+
+_SAME_NAMES = ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp"]
+_RECIPROCALS = {"sec": "cos", "csc": "sin", "cot": "tan", "sech": "cosh", "csch": "sinh", "coth": "tanh"}
+_INVERSES = {"asec": "acos", "acsc": "asin", "acot": "atan", "asech": "acosh", "acsch": "asinh", "acoth": "atanh"}
+_FUNCTIONS: dict[Any, Callable[[ModuleType], Callable[..., Any]]] = {
+    **{getattr(sympy, name): operator.attrgetter(name) for name in _SAME_NAMES},
+    **{getattr(sympy, name): _reciprocal(of) for name, of in _RECIPROCALS.items()},
+    **{getattr(sympy, name): _inverse(of) for name, of in _INVERSES.items()},
+    sympy.log: lambda module: lambda value, base=None: module.log(value) if base is None else module.log(value) / module.log(base),
+    Add: lambda module: lambda *values: sum(values),
+    Mul: lambda module: lambda *values: math.prod(values),
+    Pow: lambda module: math.pow if module is math else operator.pow,
+    sympy.Abs: lambda module: abs,
+    sympy.sign: lambda module: lambda value: math.copysign(1, value) if value else 0,
+    sympy.Max: lambda module: max,
+    sympy.Min: lambda module: min,
+    sympy.floor: lambda module: math.floor,
+    sympy.ceiling: lambda module: math.ceil,
+    sympy.gamma: lambda module: math.gamma,
+    sympy.factorial: lambda module: lambda value: math.gamma(value + 1),
+}
+
+
+def _formula(side: Expr, names: Sequence[str], module: ModuleType) -> _Formula:
+    """A function of the values of the unknowns.
+
+    :raises LookupError: for a part that is none of these.
+    """
+    if isinstance(side, Symbol):
+        return operator.itemgetter(names.index(side.name))
+    if isinstance(side, (sympy.Number, NumberSymbol)):
+        return _constant(float(side))
+    if side is I:
+        return _constant(1j)
+    function, parts = _FUNCTIONS[side.func](module), [_formula(part, names, module) for part in side.args]
+    if len(parts) == 1:
+        (only,) = parts
+        return lambda at: function(only(at))
+    if len(parts) == 2:
+        left, right = parts
+        return lambda at: function(left(at), right(at))
+    return lambda at: function(*[part(at) for part in parts])
+
+
+def _constant(value: Any) -> _Formula:
+    return lambda at: value
