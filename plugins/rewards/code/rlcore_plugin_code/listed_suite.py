@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from rlcore_plugin_code.compare import has_fractions, numeric, same_output
 from rlcore_plugin_code.digits import read_json, whole
 from rlcore_plugin_code.inside.wire import encode
 from rlcore_plugin_code.runs import OutOfTime, Runs, ending
-from rlcore_plugin_code.suite import BadCases, CodeVerdict, Program, Suite
+from rlcore_plugin_code.suite import BadCases, CodeVerdict, Program, Suite, Unjudgeable
 from rlcore_plugin_code.values import same_value
 
 __all__ = ["CallSuite", "StdinSuite", "answers_of", "raised"]
@@ -69,6 +71,8 @@ class StdinSuite(_Listed):
         self.reads_input = any(case.stdin.strip() for case in self.tests)
 
     def _prepared(self, program: Program, runs: Runs) -> Callable[[Case], str]:
+        if lacking := _lacking(self._checker or "", runs.sandbox.packages):
+            raise Unjudgeable(f"the checker of the row imports {lacking}, which the sandbox does not show; it would refuse every program")
         run = languages.prepared(program, runs)
 
         def judged(case: Case) -> str:
@@ -97,6 +101,12 @@ sys.argv = ["checker.py", "input.txt", "output.txt", "expected.txt"]
 runpy.run_path("checker.py", run_name="__main__")
 """
 )
+
+
+def _lacking(checker: str, packages: frozenset[str] | None) -> str:
+    """The first package that the checker imports and that nobody can import there; "" if there is none, or nothing is known."""
+    names = () if packages is None else _IMPORTED.findall(checker)
+    return next((name for name in names if name not in sys.stdlib_module_names and name not in packages), "")  # type: ignore[operator]
 
 
 def _checked(checker: str, case: Case, output: bytes, runs: Runs) -> bool:

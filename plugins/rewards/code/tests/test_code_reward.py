@@ -203,3 +203,15 @@ def test_open_and_close(scripted):
     assert reward.notice() == ""
     with pytest.raises(RuntimeError, match="before open"):
         judge(CodeReward())
+
+
+def test_a_checker_that_needs_what_the_sandbox_lacks_judges_nothing(scripted):
+    row = {"inputs": ["1\n"], "checker": "import sys\nfrom numpy import array\nsys.exit(0)"}
+    reward, sandbox = scripted(right)
+    sandbox.packages = frozenset()
+    score = reward.score(RewardInput(messages=(), columns={"test_cases": row}, text=fenced("print(1)")))
+    assert score.outcome is Outcome.INVALID
+    assert "the checker of the row imports numpy" in score.reason
+    for shown in (frozenset({"numpy"}), None):
+        sandbox.packages = shown
+        assert reward.score(RewardInput(messages=(), columns={"test_cases": row}, text=fenced("print(1)"))).outcome is not Outcome.INVALID
