@@ -94,6 +94,7 @@ class StdinSuite(_Listed):
         )
 
 
+_IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 _CHECK = (
     texts.LIMITS
     + b"""import runpy, sys
