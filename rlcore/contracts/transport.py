@@ -26,6 +26,8 @@ class Publisher(ABC):
 
     ``on_failure`` is for a trainer that may not publish again for long: where no producer gets weights, nothing to train on arrives.
     ``on_drop`` is told, in some thread, in one sentence, of a receiver that the publisher waits for no more: its producer is replaced.
+    ``on_end`` is told the name of such a receiver if its process still runs. The runtime ends that producer by its own handle, on whatever
+    host it is. A publisher must not end a process by a number that a receiver has sent: the number may name another process here.
     """
 
     who = "the weight transfer"
@@ -34,6 +36,7 @@ class Publisher(ABC):
     def __init__(self, on_failure: OnFailure | None = None) -> None:
         self.on_failure: OnFailure = on_failure if on_failure is not None else _unheard
         self.on_drop: Callable[[str], None] = _unheard
+        self.on_end: Callable[[str], None] = _unheard
 
     @abstractmethod
     def address(self) -> Any:

@@ -184,6 +184,12 @@ class ProducerTeam:
                 why = f"it had prompts and delivered no group for {self._patience.lease_seconds:g} s"
                 self._ended(member, member.worker, RunError(f"{why}; if one may take as long as that, raise --lease-deadline"))
 
+    def end(self, name: str) -> None:
+        """The weights wait for this one no more: end its process, and start another. A name of one that has ended already is none."""
+        for member in self._members:
+            if member.name == name and member.worker is not None:
+                self._ended(member, member.worker, RunError("the transfer of weights waits for it no more"))
+
     def _late_to_serve(self, member: _Member, worker: Worker) -> None:
         if member.worker is worker and not member.serves:
             self._ended(member, worker, RunError(f"it served no weights within {self._patience.weights_seconds:g} s"))

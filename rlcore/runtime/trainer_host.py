@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
@@ -95,6 +96,7 @@ class TrainerHost:
         self._waiting = ExitStack()
         self._publisher: Publisher | None = None
         self._life: Future[None] = Future()
+        self._to_end: SimpleQueue[str | None] = SimpleQueue()
         self._notes: list[str] = []
         self._taking = Lock()
         self._ahead: deque[Mapping[int, Group]] = deque(maxlen=3)  # of this batch, of the next, and of one that came late
@@ -128,6 +130,7 @@ class TrainerHost:
         self._notes += self._consumer.notes
         self._publisher, address = make_publisher(plan, self._closing, device=self._device, on_failure=self._transfer_failed)
         self._publisher.on_drop = self._notes.append
+        self._publisher.on_end = self._to_end.put
         return address
 
     def start(self, probe_ids: np.ndarray | None, profile: Path | None) -> None:
@@ -224,6 +227,11 @@ class TrainerHost:
             self._publisher.left(name)
         return "; ".join(self._take_notes(f"{name} "))
 
+    def producer_to_end(self) -> str | None:
+        """Wait for the next producer that the weights wait for no more and whose process still runs; return its name, None at ``close``.
+        In a thread of its own."""
+        return self._to_end.get()
+
     def lifetime(self) -> None:
         """Return at ``close`` (in a thread of its own); whoever waits for it learns at once that this process died or a transfer failed."""
         self._life.result()
@@ -236,6 +244,7 @@ class TrainerHost:
         """Leave the other ranks and free everything."""
         self._waiting.close()
         self._closing.close()
+        self._to_end.put(None)
         if not self._life.done():
             self._life.set_result(None)
 

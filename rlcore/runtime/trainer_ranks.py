@@ -147,6 +147,10 @@ class Ranks:
         """A producer died: no transfer of weights waits for it. Why the publisher ended it, if it did."""
         return self.workers[0].call("producer_left", name, beside=True)
 
+    def producer_to_end(self) -> Future[str | None]:
+        """The next producer that the weights wait for no more, and whose process must be ended; None if rank 0 closes."""
+        return self.workers[0].call("producer_to_end", beside=True)
+
     def save(self, folder: Path) -> Saving:
         """Begin ``model/`` and ``trainer/`` below the folder; the next update may be asked for when this returns."""
         self._together([worker.call("save", folder.resolve()) for worker in self.workers])

@@ -116,6 +116,7 @@ class WorkerCrew(Crew):
         self._listen_for_notes()
         if not self._site.one_process:
             self._ranks.watch(self._heartbeats)
+            self._end_what_the_weights_gave_up()
             self._inbox.suspects = self._ranks.workers
             self._look_for_overdue()
         profiles, alone = folder.resolve() if self._plan.config.run.enable_profiling else None, self._site.one_process
@@ -321,6 +322,16 @@ class WorkerCrew(Crew):
                 self._listen_for_notes()
 
         self._inbox.watch(self._schedule.call("next_notes"), told)
+
+    def _end_what_the_weights_gave_up(self) -> None:
+        """The publisher names producers; the driver ends each of them by the handle that it was started with."""
+
+        def told(name: str | None, error: BaseException | None) -> None:
+            if error is None and name is not None:  # else rank 0 died, which is said elsewhere, or closes
+                self._team.end(name)
+                self._end_what_the_weights_gave_up()
+
+        self._inbox.watch(self._ranks.producer_to_end(), told)
 
     def _close(self) -> None:
         """Producers and ranks end their engines; whatever does not within a few seconds is killed by the launcher."""

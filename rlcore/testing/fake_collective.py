@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import threading
 import time
@@ -232,13 +231,11 @@ class FakeCollectivePublisher(BackgroundPublisher):
             self._group.close()  # the others wait in it, and the next round needs a new one
 
     def _end(self, member: _Joined, why: str) -> None:
-        """Nobody waits for it any more: its process is ended, and another takes its place."""
+        """Nobody waits for it any more: the runtime ends its process, and another takes its place."""
         member.gone = True
         advice = "look whether it was stopped or overloaded, or raise --weights-deadline"
         self.on_drop(f"{member} {why} for {self._deadline:g} s, so it was ended; {advice}")
-        if member.pid != os.getpid():
-            with suppress(ProcessLookupError, PermissionError):  # gone, and its number is another's: it only said what it was
-                os.kill(member.pid, signal.SIGKILL)
+        self.on_end(member.name)
 
     # --- rounds --------------------------------------------------------------------------------------------------------------
 

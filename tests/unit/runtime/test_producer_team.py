@@ -344,3 +344,22 @@ def test_who_first_loads_for_longer_than_the_deadline_is_named_and_ends_the_run(
         stage.inbox.wait(loading)
     loading[1].give(None)  # type: ignore[attr-defined]
     stage.inbox.wait(loading)
+
+
+def test_one_that_the_weights_wait_for_no_more_is_ended_by_its_handle_and_replaced() -> None:
+    stage = Stage()
+    stage.team.end("producer-1")
+    stage.inbox.drain()
+    assert stage.starter.made["producer-1"].killed
+    assert stage.lost == ["producer-1"]
+    assert "producer-1.1" in stage.starter.made
+    assert not stage.starter.made["producer-0"].killed
+
+
+def test_a_name_that_nobody_has_ends_nothing() -> None:
+    stage = Stage()
+    for name in ("producer-2", "producer-1.1", "", "producer"):
+        stage.team.end(name)
+    stage.inbox.drain()
+    assert not any(worker.killed for worker in stage.starter.made.values())
+    assert stage.lost == []

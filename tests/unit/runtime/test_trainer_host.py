@@ -117,6 +117,15 @@ def test_why_a_producer_was_ended_is_told_once_with_its_death(rank_0: TrainerHos
     assert rank_0._take_notes() == tuple(said[1:])
 
 
+def test_producers_to_end_are_named_one_after_the_other_until_it_closes(rank_0: TrainerHost) -> None:
+    assert rank_0._publisher is not None
+    for name in ("producer-1", "producer-0"):
+        rank_0._publisher.on_end(name)
+    assert [rank_0.producer_to_end(), rank_0.producer_to_end()] == ["producer-1", "producer-0"]
+    rank_0.close()
+    assert rank_0.producer_to_end() is None
+
+
 @pytest.mark.parametrize(("place", "needed"), [(0, (8, 7)), (1, (8,))])
 def test_the_sequence_that_all_probe_with_is_known_to_somebody(place: int, needed: tuple[int, ...]) -> None:
     """Also if no rank computes on its group."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import threading
 import time
@@ -131,13 +130,12 @@ class EnginePublisher(BackgroundPublisher):
                 self._changed.notify_all()
 
     def _end(self, engine: _Engine, why: str) -> None:
-        """Nobody waits for it any more: its process is ended, and another takes its place."""
+        """Nobody waits for it any more: the runtime ends its process, and another takes its place. The number of the process is only what
+        the engine said, and the engine may run on another host."""
         engine.gone = True
         advice = "look whether it was stopped or overloaded, or raise --weights-deadline"
         self.on_drop(f"producer {engine.name} (process {engine.pid}) {why} for {self._deadline:g} s, so it was ended; {advice}")
-        if engine.pid != os.getpid():
-            with suppress(ProcessLookupError, PermissionError):  # gone, and its number is another's
-                os.kill(engine.pid, signal.SIGKILL)
+        self.on_end(engine.name)
 
     # --- rounds ------------------------------------------------------------------------------------------------------------
 

@@ -178,6 +178,16 @@ class ProcessWorker(Worker):
         self._gone.set()
 
 
+def _kill_if_marked(pid: int, mark: bytes) -> None:
+    """The descriptor names one process for good, so what has the mark now is what ends: its number may be another's by the next look."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        if mark in Path(f"/proc/{pid}/environ").read_bytes():
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
+
+
 def _kill_marked(mark: bytes) -> None:
     """SIGKILL to every process whose environment has the mark, until none is left (or one does not end); nothing if there is no /proc."""
     found, until = True, time.monotonic() + _LINGERING
@@ -187,5 +197,5 @@ def _kill_marked(mark: bytes) -> None:
             with suppress(OSError):  # another user's, or gone
                 if mark in (process / "environ").read_bytes():
                     found = True
-                    os.kill(int(process.name), signal.SIGKILL)
+                    _kill_if_marked(int(process.name), mark)
         time.sleep(0.002)

@@ -29,7 +29,7 @@ class SharedPublisher(BackgroundPublisher):
 
     def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
         self._changed = threading.Condition()
-        self._readers = Readers(self._changed, deadline, lambda said: self.on_drop(said), self._fail)
+        self._readers = Readers(self._changed, deadline, lambda said: self.on_drop(said), lambda name: self.on_end(name), self._fail)
         super().__init__(deadline, bucket_bytes, on_failure)
 
     def address(self) -> SharedAddress:

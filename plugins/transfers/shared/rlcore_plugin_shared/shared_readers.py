@@ -134,14 +134,22 @@ class Readers:
     """All receivers. Whatever is read or changed here is read or changed under ``changed``, which is notified of every change.
 
     ``deadline``: seconds that a receiver may hold a version after a newer one is there, and that it may take to verify a bucket; then its
-    process is ended, and ``dropped`` is told, under ``changed``, in a sentence. ``fail`` is told, not under ``changed``, why the thread
-    ended before ``close``.
+    process is ended, and ``dropped`` is told, under ``changed``, in a sentence. ``end`` is told its name if this kernel gives no handle of
+    its process: the runtime has one. ``fail`` is told, not under ``changed``, why the thread ended before ``close``.
     """
 
-    def __init__(self, changed: threading.Condition, deadline: float, dropped: Callable[[str], None], fail: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        changed: threading.Condition,
+        deadline: float,
+        dropped: Callable[[str], None],
+        end: Callable[[str], None],
+        fail: Callable[[str], None],
+    ) -> None:
         self._changed = changed
         self._deadline = deadline
         self._dropped = dropped
+        self._end = end
         self._fail = fail
         self._newest: Offer | None = None
         self._listener, self.name = listen()
@@ -186,17 +194,15 @@ class Readers:
             return
         reader.ended = True
         self._dropped(f"{reader} {why}, so it was ended; look whether it was stopped or overloaded, or raise --weights-deadline")
-        if reader.pid == os.getpid():  # one process with both ends: nobody ends itself
+        if reader.pid == os.getpid() or reader.process < 0:  # one process with both ends, which does not end itself, or there is no handle
             if reader.holds is not None:
                 reader.holds.memory.abandoned = True
             self._forget(reader)
+            self._end(reader.name)
         else:
             try:
-                if reader.process >= 0:
-                    signal.pidfd_send_signal(reader.process, signal.SIGKILL)
-                else:
-                    os.kill(reader.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):  # gone; without a descriptor its number may be another's
+                signal.pidfd_send_signal(reader.process, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):  # it is gone
                 self._forget(reader)
 
     def close(self) -> None:

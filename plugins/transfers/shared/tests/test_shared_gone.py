@@ -72,15 +72,13 @@ def test_a_reader_whose_process_is_gone_is_forgotten_though_its_child_has_the_so
 
 
 def test_a_reader_whose_number_is_another_s_is_forgotten_and_nobody_killed(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a system that has no descriptors of processes."""
-
-    def refused(pid: int, signal: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
+    """On a system that has no descriptors of processes: the runtime is asked, which has a handle of its own."""
+    killed, ends_asked = list[int](), list[str]()
     monkeypatch.delattr(shared_readers.os, "pidfd_open")
-    monkeypatch.setattr(shared_readers.os, "kill", refused)
+    monkeypatch.setattr(shared_readers.os, "kill", lambda pid, signal: killed.append(pid))
     monkeypatch.setattr(shared_readers.os, "getpid", lambda: -1)
     publisher = ends.publisher()
+    publisher.on_end = ends_asked.append
     ends.receiver(publisher)
     publish(publisher, snapshot_of(1))
     with publisher._changed:
@@ -88,4 +86,6 @@ def test_a_reader_whose_number_is_another_s_is_forgotten_and_nobody_killed(ends:
         (reader,) = publisher._readers.present()
         publisher._readers.end(reader, "kept version 1")
         assert not publisher._readers.present()
+    assert ends_asked == [reader.name]
+    assert not killed
     assert not ends.failures
