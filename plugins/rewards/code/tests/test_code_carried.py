@@ -171,6 +171,16 @@ CARRIED = {
         ],
         "def say(n): print(f'{n}!')",
     ),
+    "prompts": (
+        [
+            "import io, contextlib, sys\nout, sys.stdin = io.StringIO(), io.StringIO('5\\n')\nwith contextlib.redirect_stdout(out):\n"
+            "    assert ask() == 5\nassert out.getvalue() == 'n? '",
+            "import io, contextlib\nfrom unittest.mock import patch\nout = io.StringIO()\n"
+            "with patch('builtins.input', return_value='5'), contextlib.redirect_stdout(out):\n"
+            "    assert ask() == 5\nassert out.getvalue() == ''",
+        ],
+        "def ask(): return int(input('n? '))",
+    ),
     "functions of the library": (
         [
             "import operator, math\n"

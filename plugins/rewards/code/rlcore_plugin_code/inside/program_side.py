@@ -256,7 +256,8 @@ def _surroundings(call: dict[str, Any], heard: dict[str, Any]) -> Iterator[None]
     stdin, lines, taken = io.StringIO("".join(f"{line}\n" for line in given)), iter(given), []
 
     def typed(prompt: object = "") -> str:
-        print(prompt, end="")
+        if not call["silent"]:
+            print(prompt, end="")
         for line in lines:
             taken.append(line)
             return str(line)

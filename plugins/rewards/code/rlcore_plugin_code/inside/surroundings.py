@@ -42,7 +42,8 @@ class Surroundings:
         if self._wrote:
             raise Unusable(f"the tests write the file {self._wrote[:80]!r}, which the program cannot see")
         typed = self._typed()
-        return ({} if typed is None else {"typed": typed}) | ({"heard": True} if self._hears else {})
+        silent = builtins.input is not self._input  # what stands for input prints no prompt
+        return ({} if typed is None else {"typed": typed, "silent": silent}) | ({"heard": True} if self._hears else {})
 
     def after(self, answer: dict[str, Any]) -> None:
         """Let the tests see what the program printed, and take what it read from what they typed."""
