@@ -25,6 +25,7 @@ CONTRACTS = (
     "snapshots",
     "transport",
     "sandboxing",
+    "choice_letters",
     "extraction",
     "specs",
     "resume_point",

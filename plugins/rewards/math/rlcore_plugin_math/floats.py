@@ -19,7 +19,7 @@ from typing import Any
 import sympy
 from sympy import Add, Expr, Float, I, Mul, NumberSymbol, Pow, Rational, Symbol
 
-__all__ = ["Pair", "Point"]
+__all__ = ["FormulaPair", "Point"]
 
 Point = Mapping[str, Any]
 _Values = tuple[float, ...]
@@ -40,7 +40,7 @@ _UNDEFINED = (ArithmeticError, ValueError, TypeError)
 """Outside the domain, beyond a double, or complex where only real numbers have an order."""
 
 
-class Pair:
+class FormulaPair:
     """A gold formula and an answer. Without the imaginary unit in them they are real: undefined where a part of them is not.
 
     A point counts where both are defined. It counts too where the gold formula is defined, all unknowns are positive, and the answer has a
@@ -63,7 +63,7 @@ class Pair:
         return tuple(dict.fromkeys((*_grid(count), *_around(count, _constants(*self._formulas)))))
 
     @classmethod
-    def of(cls, gold: Expr, answer: Expr) -> Pair | None:
+    def of(cls, gold: Expr, answer: Expr) -> FormulaPair | None:
         """None for formulas without unknowns, and for those that hold a function or a number which double precision lacks here."""
         names = sorted({symbol.name for side in (gold, answer) for symbol in side.free_symbols if isinstance(symbol, Symbol)})
         try:

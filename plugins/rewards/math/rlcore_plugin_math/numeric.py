@@ -59,7 +59,7 @@ from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 from sympy.functions.elementary.trigonometric import InverseTrigonometricFunction, TrigonometricFunction
 from sympy.matrices.exceptions import MatrixError
 
-from rlcore_plugin_math.floats import Pair, Point
+from rlcore_plugin_math.floats import FormulaPair, Point
 from rlcore_plugin_math.guards import LimitExceeded
 
 __all__ = ["real_number", "same"]
@@ -200,7 +200,7 @@ def _same_relation(gold: Relational, answer: Relational) -> bool:
 
 def _proportional_on_branches(expected: Expr, found: Expr, ratio: Any) -> bool:
     """False where one side is another multiple of the other at one of many more points."""
-    quick = Pair.of(expected, found) if ratio.is_real else None
+    quick = FormulaPair.of(expected, found) if ratio.is_real else None
     suspects = (quick.point(place) for place, alike in quick.places(float(ratio)) if not alike) if quick else ()
     values = ((_value(expected, point), _value(found, point)) for point in suspects)
     return all(above is None or below is None or _close(above, ratio * below, _tolerance(expected, found)) for above, below in values)
@@ -237,14 +237,14 @@ def _same_function(gold: Expr, answer: Expr) -> bool | None:
     gold, answer = (_with_real_roots(side.doit() if side.has(*_UNFINISHED) else side) for side in (gold, answer))
     if not (gold.free_symbols or answer.free_symbols):
         return _same_constant(gold, answer)
-    quick = Pair.of(gold, answer)
+    quick = FormulaPair.of(gold, answer)
     agreed = _agreeing(gold, answer, quick)
     if agreed is None or (quick and (quick.apart() or not _agree_on_branches(gold, answer, quick, agreed))):
         return False
     return _confirmed(gold, answer, agreed) if len(agreed) >= _ENOUGH else None
 
 
-def _agreeing(gold: Expr, answer: Expr, quick: Pair | None) -> list[Point] | None:
+def _agreeing(gold: Expr, answer: Expr, quick: FormulaPair | None) -> list[Point] | None:
     """Points at which the two agree to the working digits; None where they differ at one."""
     enough = _ENOUGH if quick or not _has_branches(gold, answer) else _MOST
     agreed = []
@@ -259,7 +259,7 @@ def _agreeing(gold: Expr, answer: Expr, quick: Pair | None) -> list[Point] | Non
     return agreed
 
 
-def _agree_on_branches(gold: Expr, answer: Expr, quick: Pair, agreed: list[Point]) -> bool:
+def _agree_on_branches(gold: Expr, answer: Expr, quick: FormulaPair, agreed: list[Point]) -> bool:
     """False where they differ at one of many more points; ``agreed`` grows while it is short."""
     for place, alike in quick.places():
         if alike and len(agreed) >= _ENOUGH:

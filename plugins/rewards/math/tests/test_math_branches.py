@@ -3,7 +3,7 @@
 import pytest
 from rlcore_plugin_math import numeric
 from rlcore_plugin_math.compare import Equality, compare
-from rlcore_plugin_math.floats import Pair
+from rlcore_plugin_math.floats import FormulaPair
 from sympy import I, Rational, Symbol, atan, sin, tan, zeta
 
 UNKNOWNS = ["x", "x/10", "x/1000", "x-50", "x+300", "xy"]
@@ -124,7 +124,7 @@ def test_what_is_equal_where_both_are_real_is_equal(gold, answer):
 
 def test_many_points_are_asked_only_where_the_first_agree(monkeypatch):
     asked = []
-    monkeypatch.setattr(Pair, "places", lambda self, factor=1.0: asked.append(factor) or iter(()))
+    monkeypatch.setattr(FormulaPair, "places", lambda self, factor=1.0: asked.append(factor) or iter(()))
     assert not equal("x+1", "x+2y")
     assert not asked
     assert equal("x+1", "1+x\\cdot 1^y")
@@ -133,7 +133,7 @@ def test_many_points_are_asked_only_where_the_first_agree(monkeypatch):
 
 def test_a_function_that_has_no_cheap_values_is_compared_at_more_exact_points():
     x = Symbol("x", real=True)
-    assert Pair.of(zeta(x), x) is None
+    assert FormulaPair.of(zeta(x), x) is None
     assert numeric.same(zeta(3 + x**2) + atan(tan(x)), zeta(3 + x**2) + x) is False
 
 
@@ -144,7 +144,7 @@ def test_a_tiny_complex_number_is_not_real():
 
 def test_points_lie_on_both_sides_of_every_number_of_a_formula():
     x = Symbol("x", real=True)
-    pair = Pair.of(sin(x - 777), sin(x - 777))
+    pair = FormulaPair.of(sin(x - 777), sin(x - 777))
     places = [place for (place,), alike in pair.places() if alike]
     assert {777.0, -777.0} <= set(places)
     assert min(places) < -1e6
