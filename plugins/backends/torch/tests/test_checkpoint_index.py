@@ -54,7 +54,7 @@ def test_a_value_that_torch_would_unpickle_is_refused(folder: Path, tmp_path: Pa
     (place,) = index.storage_data
     index.storage_data = {type(place)("a"): type(index.storage_data[place])(data.name, 0, data.stat().st_size)}
     _with_index(folder, index)
-    with pytest.raises(RunError, match="names .*BytesStorageMetadata"):
+    with pytest.raises(RunError, match=r"names .*BytesStorageMetadata"):
         read_tensors({"a": torch.zeros(6)}, folder, None)
     assert not made.exists()
 
