@@ -69,7 +69,7 @@ def test_a_member_that_dies_or_stops_is_replaced_and_the_group_built_anew(tmp_pa
     assert "producer-0.1 takes its place" in str(outcome)
     if number is signal.SIGSTOP:
         assert f"warning: producer-0 was lost (producer producer-0 (process {lost}) " in str(outcome)
-        assert " for 3 s, so it was ended; look whether it was stopped or overloaded" in str(outcome)
+        assert " for 3 s, so it was told to end; look whether it was stopped or overloaded" in str(outcome)
 
 
 def test_what_engine_and_transfer_do_not_have_in_common_is_refused(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_worker_that_is_stopped_is_dropped_at_the_deadline(ends: Ends) -> None
         ends.suite.serves(2, stays)
         (said,) = ends.drops
         assert said.startswith("producer stopped (process ")
-        assert " took nothing in the transfer of version 2 for 1 s, so it was ended; look whether" in said
+        assert " took nothing in the transfer of version 2 for 1 s, so it was told to end; look whether" in said
         assert stays.took[-1][1] > stays.took[1][1]
     finally:
         worker.send_signal(signal.SIGKILL)
@@ -214,4 +214,4 @@ def test_a_producer_that_never_serves_what_it_took_is_dropped(ends: Ends, monkey
     until = time.monotonic() + 30
     while not ends.drops and time.monotonic() < until:
         time.sleep(0.01)
-    assert "has taken version 0 and not said that it serves it for 1 s, so it was ended" in ends.drops[0]
+    assert "has taken version 0 and not said that it serves it for 1 s, so it was told to end" in ends.drops[0]

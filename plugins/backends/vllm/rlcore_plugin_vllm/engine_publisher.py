@@ -25,6 +25,8 @@ __all__ = ["EnginePublisher", "EngineReceiver"]
 
 _GRACE = 2.0
 """Seconds that members who have asked for a version wait for one that has not."""
+_KEYS: set[bytes] = set()
+"""Of the publishers of this process: a receiver beside one of them does not end its process."""
 
 
 @dataclass(eq=False)
@@ -58,6 +60,7 @@ class EnginePublisher(BackgroundPublisher):
         self._group: EngineGroup | None = None
         self._epoch = self._round = 0
         self._key = secrets.token_bytes(16)
+        _KEYS.add(self._key)
         self._channels: set[Connection] = set()
         self._listener = Listener((host, 0), backlog=64)
         self._address = self._listener.address
@@ -131,13 +134,11 @@ class EnginePublisher(BackgroundPublisher):
                 self._changed.notify_all()
 
     def _end(self, engine: _Engine, why: str) -> None:
-        """Nobody waits for it any more: its process is ended, and another takes its place."""
+        """Nobody waits for it any more: it is told to end its process, and another takes its place."""
         engine.gone = True
         advice = "look whether it was stopped or overloaded, or raise --weights-deadline"
-        self.on_drop(f"producer {engine.name} (process {engine.pid}) {why} for {self._deadline:g} s, so it was ended; {advice}")
-        if engine.pid != os.getpid():
-            with suppress(ProcessLookupError, PermissionError):  # gone, and its number is another's
-                os.kill(engine.pid, signal.SIGKILL)
+        self.on_drop(f"producer {engine.name} (process {engine.pid}) {why} for {self._deadline:g} s, so it was told to end; {advice}")
+        engine.tell("end")  # its number may be another's here: it may run on another host, and only said what it was
 
     # --- rounds ------------------------------------------------------------------------------------------------------------
 
@@ -274,6 +275,7 @@ class EngineReceiver(Receiver):
         except (OSError, EOFError, AuthenticationError) as error:
             raise WeightsError(f"producer {name} cannot reach the trainer at {address[0]} for weights: {error}") from error
         self._lock = threading.Lock()
+        self._apart = address[1] not in _KEYS
         self._news: tuple[int, int] | None = None
         self._go: RemoteSnapshot | None = None
         self._closed = False
@@ -315,6 +317,8 @@ class EngineReceiver(Receiver):
         with suppress(OSError, EOFError):
             while not self._closed:
                 kind, *said = self._channel.recv()
+                if kind == "end" and self._apart:
+                    os.kill(os.getpid(), signal.SIGKILL)  # the engine may wait in a collective that nobody can end
                 with self._lock:
                     if kind == "news":
                         self._news, self._go = (said[0], said[1]), None
