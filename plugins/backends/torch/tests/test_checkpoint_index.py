@@ -12,7 +12,7 @@ import torch
 from rlcore_plugin_torch.checksums import write_checksum
 from rlcore_plugin_torch.sharded_state import begin_saving, read_tensors
 
-from rlcore.api import RunError
+from rlcore.api import ConfigError
 
 
 class _Calls:
@@ -39,7 +39,7 @@ def test_an_index_that_calls_something_is_refused_and_calls_nothing(folder: Path
     made = tmp_path / "made"
     text = call[1] % str(made) if "%" in call[1] else call[1] + str(made)
     _with_index(folder, _Calls(call[0], (text,)))
-    with pytest.raises(RunError, match=r"its index \.metadata names .*; it was not executed; take a checkpoint that rlcore wrote"):
+    with pytest.raises(ConfigError, match=r"/shards/\.metadata: it names .*; it was not executed; resume from"):
         read_tensors({"a": torch.zeros(6)}, folder, None)
     assert not made.exists()
 
@@ -54,7 +54,7 @@ def test_a_value_that_torch_would_unpickle_is_refused(folder: Path, tmp_path: Pa
     (place,) = index.storage_data
     index.storage_data = {type(place)("a"): type(index.storage_data[place])(data.name, 0, data.stat().st_size)}
     _with_index(folder, index)
-    with pytest.raises(RunError, match=r"names .*BytesStorageMetadata"):
+    with pytest.raises(ConfigError, match=r"names .*BytesStorageMetadata"):
         read_tensors({"a": torch.zeros(6)}, folder, None)
     assert not made.exists()
 
@@ -65,7 +65,7 @@ def test_a_tensor_is_read_from_a_file_of_the_folder_alone(folder: Path, tmp_path
         place.relative_path = "../elsewhere.distcp"
     (tmp_path / "elsewhere.distcp").write_bytes((folder / "__0_0.distcp").read_bytes())
     _with_index(folder, index)
-    with pytest.raises(RunError, match=r"a tensor is in '\.\./elsewhere\.distcp', which is no \.distcp file of this folder"):
+    with pytest.raises(ConfigError, match=r"a tensor is in '\.\./elsewhere\.distcp', which is no \.distcp file of its folder"):
         read_tensors({"a": torch.zeros(6)}, folder, None)
 
 

@@ -1,0 +1,123 @@
+"""The run folder of a stranger, who can write its hashes too: nothing in it is executed by a command that only reads, or as data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.runlog.points import past_runs
+from rlcore.testing import RunTester
+from tests.letters_model import write_model
+
+
+class Calls:
+    """Pickles as a call."""
+
+    def __init__(self, *call: Any) -> None:
+        self._call = call
+
+    def __reduce__(self) -> Any:
+        return self._call
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project of a run of real backends, whole."""
+    folder = tmp_path_factory.mktemp("strange")
+    write_model(folder / "tiny")
+    tester = RunTester(folder, in_process=True).with_fakes()
+    config = tester.fake_run(
+        run={"num_episodes": 20, "max_steps": 2},
+        log={"save_interval": 1, "rollout_interval": 1},
+        inference={"name": "transformers"},
+        training={"name": "torch"},
+        model={"model": "tiny"},
+    )
+    tester.run("train", config).assert_ok()
+    return folder
+
+
+@pytest.fixture
+def project(kept: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(kept, tmp_path / "project")
+
+
+def run_of(project: Path) -> Path:
+    (found,) = past_runs(project / "runs" / "rlcore")
+    return found.root
+
+
+def sealed(checkpoint: Path, file: Path, content: bytes) -> None:
+    """Write a file of a checkpoint, and every hash of it."""
+    file.write_bytes(content)
+    beside = file.with_name(f"{file.name}.sha256")
+    beside.write_text(f"{hashlib.sha256(content).hexdigest()}  {file.name}\n")
+    marker = json.loads((checkpoint / "checkpoint.json").read_text())
+    for path in (file, beside):
+        held = path.read_bytes()
+        marker["files"][str(path.relative_to(checkpoint))] = {"bytes": len(held), "sha256": hashlib.sha256(held).hexdigest()}
+    (checkpoint / "checkpoint.json").write_text(json.dumps(marker))
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize("runtime", ["in_process", "local"])
+def test_an_index_that_runs_a_command_is_refused_before_the_run_folder_changes(project: Path, runtime: str) -> None:
+    run, made = run_of(project), project / "made"
+    checkpoint = run / "checkpoints" / "step-2"
+    sealed(checkpoint, checkpoint / "trainer/shards/.metadata", pickle.dumps(Calls(os.system, (f"touch {made}",))))
+    before = everything(run)
+    tester = RunTester(project, in_process=True).with_fakes()
+    done = tester.run("resume", str(run), "--max-steps", "3", "--runtime", runtime)
+    assert (done.exit_code, "Traceback" in done.stderr) == (2, False), done
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    place = checkpoint / "trainer/shards/.metadata"
+    assert said == (
+        f"error: {place}: it names {os.system.__module__}.system, which no index of tensors needs; it was not executed; "
+        "resume from a checkpoint that rlcore wrote: type --step N with another one"
+    )
+    assert not made.exists()
+    assert everything(run) == before
+    tester.run("resume", str(run), "--max-steps", "3", "--step", "1").assert_ok()
+
+
+@pytest.mark.parametrize("file", ["trainer/trainer.pt", "trainer/consumer.json", "state.json"])
+def test_no_other_file_of_a_trainers_state_is_executed(project: Path, file: str) -> None:
+    run, made = run_of(project), project / "made"
+    checkpoint = run / "checkpoints" / "step-2"
+    sealed(checkpoint, checkpoint / file, pickle.dumps(Calls(os.system, (f"touch {made}",))))
+    done = RunTester(project, in_process=True).with_fakes().run("resume", str(run), "--max-steps", "3")
+    assert done.exit_code in (1, 2), done
+    assert not made.exists()
+
+
+_READING = [
+    ("runs", "{project}/runs/rlcore"),
+    ("compare", "{run}", "{run}"),
+    ("rollouts", "{run}", "--json"),
+    ("report", "{run}", "-o", "{project}/report.html"),
+]
+
+
+@pytest.mark.parametrize("words", _READING, ids=lambda words: words[0])
+def test_commands_that_read_a_run_import_nothing_that_it_names(project: Path, words: tuple[str, ...]) -> None:
+    run, made = run_of(project), project / "made"
+    (project / "evil.py").write_text(f"open({str(made)!r}, 'w').close()\n")
+    settings = (run / "run.toml").read_text()
+    for name in ("fake", "torch", "transformers"):
+        settings = settings.replace(f'name = "{name}"', f'name = "{project}/evil.py:Any"')
+    assert "evil.py" in settings
+    (run / "run.toml").write_text(settings)
+    (run / "evil.py").write_text(f"open({str(made)!r}, 'w').close()\n")
+    done = RunTester(project, in_process=True).with_fakes().run(*(word.format(project=project, run=run) for word in words))
+    done.assert_ok()
+    assert not made.exists()
