@@ -1,4 +1,4 @@
-"""The run folder of a stranger, who can write its hashes too: nothing in it is executed by a command that only reads, or as data."""
+"""The run or model folder of a stranger, who can write its hashes too: nothing in it is executed as data, or by a command that reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.types import Message
+from rlcore.data.tokenizer import load_tokenizer
 from rlcore.runlog.points import past_runs
 from rlcore.testing import RunTester
 from tests.letters_model import write_model
@@ -67,7 +71,9 @@ def sealed(checkpoint: Path, file: Path, content: bytes) -> None:
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"
+    }
 
 
 @pytest.mark.parametrize("runtime", ["in_process", "local"])
@@ -95,14 +101,14 @@ def test_no_other_file_of_a_trainers_state_is_executed(project: Path, file: str)
     run, made = run_of(project), project / "made"
     checkpoint = run / "checkpoints" / "step-2"
     sealed(checkpoint, checkpoint / file, pickle.dumps(Calls(os.system, (f"touch {made}",))))
-    done = RunTester(project, in_process=True).with_fakes().run("resume", str(run), "--max-steps", "3")
+    done = RunTester(project, in_process=True).with_fakes().run("resume", str(run), "--max-steps", "3", "--step", "2")
     assert done.exit_code in (1, 2), done
     assert not made.exists()
 
 
 _READING = [
     ("runs", "{project}/runs/rlcore"),
-    ("compare", "{run}", "{run}"),
+    ("compare", "{run}", "{other}"),
     ("rollouts", "{run}", "--json"),
     ("report", "{run}", "-o", "{project}/report.html"),
 ]
@@ -118,6 +124,53 @@ def test_commands_that_read_a_run_import_nothing_that_it_names(project: Path, wo
     assert "evil.py" in settings
     (run / "run.toml").write_text(settings)
     (run / "evil.py").write_text(f"open({str(made)!r}, 'w').close()\n")
-    done = RunTester(project, in_process=True).with_fakes().run(*(word.format(project=project, run=run) for word in words))
-    done.assert_ok()
+    other = shutil.copytree(run, project / "other")
+    typed = [word.format(project=project, run=run, other=other) for word in words]
+    RunTester(project, in_process=True).with_fakes().run(*typed).assert_ok()
     assert not made.exists()
+
+
+def _torch_file(folder: Path, content: Any) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save(content, folder / "pytorch_model.bin")
+
+
+def _plain_pickle(folder: Path, content: Any) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(content))
+
+
+def _adapter(folder: Path, content: Any) -> None:
+    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 2, "target_modules": ["q_proj"], "base_model_name_or_path": str(folder)}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    torch.save(content, folder / "adapter_model.bin")
+
+
+@pytest.mark.parametrize("write", [_torch_file, _plain_pickle, _adapter])
+def test_weights_that_are_a_pickle_are_not_executed(tmp_path: Path, write: Any) -> None:
+    made = tmp_path / "made"
+    write_model(tmp_path / "tiny")
+    write(tmp_path / "tiny", {"model.norm.weight": Calls(os.system, (f"touch {made}",))})
+    for backend in ("torch", "transformers"):
+        tester = RunTester(tmp_path, in_process=True).with_fakes()
+        names = {"training": {"name": "torch"}} if backend == "torch" else {"inference": {"name": "transformers"}}
+        done = tester.run("train", tester.fake_run(model={"model": "tiny"}, **names))
+        assert (done.exit_code, "Traceback" in done.stderr, made.exists()) == (2, False, False), done
+
+
+_ESCAPES = [
+    "{{ cycler.__init__.__globals__.os.system('touch MADE') }}",
+    "{{ ''.__class__.__base__.__subclasses__() }}",
+    "{{ messages.__class__.__init__.__globals__ }}{% for c in [].__class__.__mro__ %}{{ c.__subclasses__() }}{% endfor %}",
+    "{{ raise_exception.__globals__['__builtins__']['open']('MADE', 'w') }}",
+    "{% set _ = messages.append('x') %}",
+]
+
+
+@pytest.mark.parametrize("template", _ESCAPES)
+def test_a_chat_template_reaches_no_code(tmp_path: Path, template: str) -> None:
+    write_model(tmp_path / "tiny")
+    (tmp_path / "tiny" / "chat_template.jinja").write_text(template.replace("MADE", str(tmp_path / "made")))
+    with pytest.raises(DataError, match="the chat template refuses messages"):
+        load_tokenizer(str(tmp_path / "tiny")).render([Message(role="user", content="a")])
+    assert not (tmp_path / "made").exists()
