@@ -76,14 +76,14 @@ def everything(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("runtime", ["in_process", "local"])
-def test_an_index_that_runs_a_command_is_refused_before_the_run_folder_changes(project: Path, runtime: str) -> None:
+@pytest.mark.parametrize("flags", [("--runtime", "in_process"), ("-t", "2")], ids=["one rank", "two ranks"])
+def test_an_index_that_runs_a_command_is_refused_before_the_run_folder_changes(project: Path, flags: tuple[str, ...]) -> None:
     run, made = run_of(project), project / "made"
     checkpoint = run / "checkpoints" / "step-2"
     sealed(checkpoint, checkpoint / "trainer/shards/.metadata", pickle.dumps(Calls(os.system, (f"touch {made}",))))
     before = everything(run)
     tester = RunTester(project, in_process=True).with_fakes()
-    done = tester.run("resume", str(run), "--max-steps", "3", "--runtime", runtime)
+    done = tester.run("resume", str(run), "--max-steps", "3", *flags)
     assert (done.exit_code, "Traceback" in done.stderr) == (2, False), done
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     place = checkpoint / "trainer/shards/.metadata"
@@ -93,7 +93,8 @@ def test_an_index_that_runs_a_command_is_refused_before_the_run_folder_changes(p
     )
     assert not made.exists()
     assert everything(run) == before
-    tester.run("resume", str(run), "--max-steps", "3", "--step", "1").assert_ok()
+    if "in_process" in flags:
+        tester.run("resume", str(run), "--max-steps", "3", "--step", "1").assert_ok()
 
 
 @pytest.mark.parametrize("file", ["trainer/trainer.pt", "trainer/consumer.json", "state.json"])
@@ -128,6 +129,15 @@ def test_commands_that_read_a_run_import_nothing_that_it_names(project: Path, wo
     typed = [word.format(project=project, run=run, other=other) for word in words]
     RunTester(project, in_process=True).with_fakes().run(*typed).assert_ok()
     assert not made.exists()
+
+
+def test_a_resume_names_the_code_that_the_run_brings_along(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    mine = tester.write("mine.py", "def score(item):\n    return 1.0\n")
+    config = tester.fake_run(run={"num_episodes": 8, "max_steps": 1}, log={"save_interval": 1})
+    tester.run("train", config, "-rt", f"{mine}:score").assert_ok()
+    done = tester.run("resume", str(run_of(tmp_path)), "--max-steps", "2", "--dry-run").assert_ok()
+    assert f"reward '{mine}:score' is code that the run brings along, and it is executed: {mine}" in done.stdout, done
 
 
 def _torch_file(folder: Path, content: Any) -> None:

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 
 from rlcore.api import ConfigError
 
-__all__ = ["IndexedReader", "read_index"]
+__all__ = ["IndexedReader"]
 
 _INDEX, _DATA = ".metadata", ".distcp"
 _ADMITTED = {
@@ -52,7 +52,21 @@ class _NotAdmittedError(Exception):
     """Half a sentence on what an index must not hold."""
 
 
-def read_index(folder: Path) -> Metadata:
+class IndexedReader(FileSystemReader):
+    """Reads tensors by an index that this module has checked, from files of its own folder alone."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._index = _read_index(folder)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """See FileSystemReader."""
+        self._index.storage_meta = self._index.storage_meta or StorageMeta()
+        self._index.storage_meta.load_id = self.load_id
+        return self._index
+
+
+def _read_index(folder: Path) -> Metadata:
     """Read the index of a checkpoint's tensors. ConfigError if it names anything but the classes of an index, or another folder's files."""
     file = folder / _INDEX
     try:
@@ -73,17 +87,3 @@ def _checked(index: Any) -> Metadata:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(_DATA):
             raise _NotAdmittedError(f"says that a tensor is in {name!r}, which is no {_DATA} file of its folder")
     return index
-
-
-class IndexedReader(FileSystemReader):
-    """Reads tensors by an index that ``read_index`` has checked, from files of its own folder alone."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._index = read_index(folder)
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """See FileSystemReader."""
-        self._index.storage_meta = self._index.storage_meta or StorageMeta()
-        self._index.storage_meta.load_id = self.load_id
-        return self._index

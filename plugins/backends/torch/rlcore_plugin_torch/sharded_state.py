@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
 from rlcore.api import RunError
-from rlcore_plugin_torch.checkpoint_index import IndexedReader, read_index
+from rlcore_plugin_torch.checkpoint_index import IndexedReader
 from rlcore_plugin_torch.checksums import SUFFIX, check_files, write_checksum
 
 __all__ = ["SHARDS", "TensorsSaving", "begin_saving", "check_shards", "read_tensors"]
@@ -95,19 +95,18 @@ class _HashedWriter(FileSystemWriter):
 def check_shards(folder: Path, rank: int, size: int) -> None:
     """Check every ``size``-th file of the folder, from number ``rank`` on, so that so many ranks read each file once.
 
-    RunError, naming the file, for one that is not what was written, and if the folder has no index, which is written last. ConfigError for
-    an index that somebody else wrote: every rank reads it."""
+    RunError, naming the file, for one that is not what was written, and if the folder has no index, which is written last."""
     index = folder / _INDEX
     if not index.is_file():
         raise RunError(f"the trainer's state in {folder} has no index {_INDEX}, so it was not written to its end; take another checkpoint")
     data = [file for file in folder.iterdir() if file.name.endswith(_DATA) and file.stat().st_size]
     known = [folder / file.name.removesuffix(SUFFIX) for file in folder.glob(f"*{_DATA}{SUFFIX}")]
     check_files(sorted({index, *data, *known})[rank::size])
-    read_index(folder)
 
 
 def read_tensors(tensors: Mapping[str, torch.Tensor], folder: Path, group: dist.ProcessGroup | None) -> None:
-    """Fill ``tensors`` in place; RunError if the folder does not hold them all in these shapes, ConfigError as ``check_shards``."""
+    """Fill ``tensors`` in place; RunError if the folder does not hold them all in these shapes, and on every rank ConfigError if its index
+    is none that rlcore wrote."""
     _quiet()
     reader = IndexedReader(folder)
     try:
