@@ -11,7 +11,9 @@ from rlcore.config import Plan
 from rlcore.config.resume_rules import changed_settings, check_resumable, other_settings, settings_of
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.resume_point import ResumePoint
+from rlcore.contracts.specs import LABELS
 from rlcore.host.bounded_reading import json_document
+from rlcore.host.unpackaged import is_reference
 from rlcore.runlog.checkpoint import checkpoint_steps, verify
 from rlcore.runlog.points import NoPointError, PastRun, find_point, past_runs
 from rlcore.runlog.run_lock import last_writer, locked
@@ -165,6 +167,9 @@ def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator
         yield f"settings that the run did not have before: {', '.join(map(plan.cite, changed))}"
     if {"run.max_steps", "run.num_episodes"} & set(changed):
         yield "the run has another length: from here on its learning rate is the one that a run of this length has at each update"
+    for kind, name in used_plugins(plan):
+        if is_reference(name):
+            yield f"{LABELS[kind]} {name!r} is code that the run brings along, and it is executed: {plan.registry.owner(kind, name)}"
     if plan.config.algorithm.kl_coeff > 0:
         yield f"the KL reference stays the model that the run began with, {plan.config.model.model}"
 

@@ -1,7 +1,7 @@
 """Tensors of a checkpoint, written by all ranks at once while training goes on, and read into whatever layout the run has then.
 
 torch's distributed checkpoint keeps of every tensor which rows are in which file, so that 2 ranks can read what 4 wrote. Its index is a
-pickle: like any checkpoint of torch it is to be read from folders that one trusts. Beside each file is its checksum.
+pickle: ``checkpoint_index`` reads it, and executes nothing. Beside each file is its checksum.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
 from rlcore.api import RunError
+from rlcore_plugin_torch.checkpoint_index import IndexedReader
 from rlcore_plugin_torch.checksums import SUFFIX, check_files, write_checksum
 
 __all__ = ["SHARDS", "TensorsSaving", "begin_saving", "check_shards", "read_tensors"]
@@ -104,11 +105,13 @@ def check_shards(folder: Path, rank: int, size: int) -> None:
 
 
 def read_tensors(tensors: Mapping[str, torch.Tensor], folder: Path, group: dist.ProcessGroup | None) -> None:
-    """Fill ``tensors`` in place; RunError if the folder does not hold them all in these shapes."""
+    """Fill ``tensors`` in place; RunError if the folder does not hold them all in these shapes, and on every rank ConfigError if its index
+    is none that rlcore wrote."""
     _quiet()
+    reader = IndexedReader(folder)
     try:
         with torch.no_grad():
-            dcp.load(dict(tensors), checkpoint_id=folder, process_group=group, no_dist=group is None)
+            dcp.load(dict(tensors), storage_reader=reader, process_group=group, no_dist=group is None)
     except (CheckpointException, Exception) as error:
         raise RunError(f"the trainer's state in {folder} cannot be read: {_reason(error)}") from error
 
