@@ -26,6 +26,10 @@ __all__ = ["PageServer"]
 
 _HOST = "127.0.0.1"
 _TOKEN_BYTES = 32
+_MOST_CONNECTIONS = 64
+"""At a time, each a thread; a browser holds six. Every user of the machine can open them, without the token too."""
+_IDLE_SECONDS = 30
+"""Until a connection that says nothing is closed; the page asks more often."""
 _REFUSED = b"open the whole address that rlcore watch printed in its terminal; it holds a token\n"
 
 
@@ -40,6 +44,7 @@ class PageServer(ThreadingHTTPServer):
         self._page = page()
         self._parts: Mapping[str, Callable[[], dict[str, Any]]] = {"figures": content.figures, "rollouts": content.rollouts}
         self._one_at_a_time = threading.Lock()
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         try:
             super().__init__((_HOST, port), PageRequest)
         except OSError as error:
@@ -69,6 +74,20 @@ class PageServer(ThreadingHTTPServer):
         with self._one_at_a_time:  # several windows must not take the training's cores
             return packed(self._parts[path](), level=1), "application/json"
 
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
+        """Serve a connection in a thread of its own, or close it if there are too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
+        """In that thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
     def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
         """A browser that went away is nobody's concern; anything else is a defect, and shown."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
@@ -79,6 +98,7 @@ class PageRequest(BaseHTTPRequestHandler):
     """One connection."""
 
     server: PageServer
+    timeout = _IDLE_SECONDS
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:

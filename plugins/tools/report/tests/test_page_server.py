@@ -155,3 +155,29 @@ def test_ctrl_c_ends_it_with_0_while_a_browser_is_connected(run: Path) -> None:
         watching.send_signal(signal.SIGINT)
         assert watching.wait(timeout=60) == 0
         connection.close()
+
+
+def test_connections_that_say_nothing_take_no_more_than_their_number_of_threads(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_free", threading.BoundedSemaphore(3))
+    silent = [socket.create_connection(("127.0.0.1", server.server_port), timeout=30) for _ in range(3)]
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as another:
+            assert another.recv(1) == b""  # closed at once
+    finally:
+        for one in silent:
+            one.close()
+    for _ in range(3000):
+        if server._free.acquire(blocking=False):
+            server._free.release()
+            break
+        threading.Event().wait(0.01)
+    assert ask(server, "/").status == 200
+
+
+def test_a_connection_that_says_nothing_is_closed(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_plugin_report.page_server.PageRequest.timeout", 0.1)
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as silent:
+        silent.sendall(b"GET /x HTTP/1.1\r\n")
+        assert silent.recv(1) == b""
