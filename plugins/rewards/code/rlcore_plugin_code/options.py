@@ -26,7 +26,7 @@ class CodeOptions(BaseModel):
     total_seconds: float = Field(
         default=40.0, gt=0, le=3600, description="time on the clock of all tests of one response; deadline must exceed it by wall_seconds"
     )
-    memory_mb: int = Field(default=1024, ge=16, description="memory of one test, in MiB")
+    memory_mb: int = Field(default=1024, ge=64, description="memory of one test, in MiB")
     output_mb: float = Field(
         default=1.0, gt=0, le=1024, description="output of one test, in MiB; 4 x the expected output where that is more"
     )

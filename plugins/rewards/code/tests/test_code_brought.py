@@ -207,3 +207,165 @@ def test_tests_see_the_end_of_an_iterator_where_they_look_for_it(bench):
     ]
     assert bench.judge({"asserts": lines, "names": ["count"]}, "def count():\n    yield 0").outcome is Outcome.OK
     assert bench.judge({"asserts": lines, "names": ["count"]}, "def count():\n    yield 0\n    yield 0").outcome is Outcome.WRONG
+
+
+JUDGED = [
+    "r = root(2)\nassert almost(r, 1.41)",
+    "assert almost(a=root(2), b=1.41)",
+    "assert all(almost(root(x), y) for x, y in [(2, 1.41)])",
+    "assert almost((root(2), 1.41))",
+    "assert almost(*[root(2), 1.41])",
+    "if not almost(root(2), 1.41):\n    raise AssertionError",
+    "assert almost(root(2), 1.41) == 0",
+    "assert 0 <= almost(root(2), 1.41) < 0.01",
+    "assert bool(almost(root(2), 1.41)) or not almost(root(2), 1.41)",
+    "assert almost(root(2), 1.41) in (True,)",
+    "import unittest\nunittest.TestCase().assertTrue(almost(root(2), 1.41))",
+]
+
+
+@pytest.mark.parametrize("line", JUDGED)
+def test_a_name_that_nobody_defines_judges_no_program(bench, line):
+    program = "def root(n): return 7\ndef almost(*a, **b): return True"
+    for row in ({"asserts": [line]}, {"asserts": [line], "names": ["root"]}, {"test_file": f"from solution import root\n{line}"}):
+        score = bench.judge(row, program)
+        assert score.outcome is Outcome.INVALID, score.reason
+        assert "almost" in score.reason
+
+
+SKIPS = [
+    "try:\n        r = f(1)\n    except NotImplementedError:\n        pytest.skip('later')\n    assert r == 2",
+    "if f(1) is None:\n        pytest.skip()\n    assert f(1) == 2",
+    "r = f(1)\n    if r != 2:\n        raise unittest.SkipTest\n    assert r == 2",
+]
+
+
+@pytest.mark.parametrize("body", SKIPS)
+def test_a_program_skips_no_test(bench, body):
+    tests = {
+        "test_file": f"import pytest, unittest\nfrom solution import f\ndef test_it():\n    {body}\ndef test_more():\n"
+        "    assert f(3) in (4, None)"
+    }
+    assert bench.judge(tests, "def f(n):\n    return n + 1").outcome is Outcome.OK
+    for program in ("def f(n):\n    if n == 1: raise NotImplementedError\n    return 4", "def f(n):\n    return None"):
+        assert bench.judge(tests, program).outcome is Outcome.WRONG
+
+
+def test_cases_that_the_program_gives_must_be_some(bench):
+    test_file = (
+        "import pytest\nfrom solution import f, cases\n@pytest.mark.parametrize('x', cases())\ndef test_it(x):\n    assert f(x) == x + 1"
+    )
+    assert bench.judge({"test_file": test_file}, "def cases(): return [1, 2]\ndef f(x): return x + 1").outcome is Outcome.OK
+    assert bench.judge({"test_file": test_file}, "def cases(): return []\ndef f(x): return 7").outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize("wanted", ["sorted(xs)", "sum(xs)", "[x for x in sorted(xs)]"])
+def test_an_argument_that_is_emptied_does_not_change_what_is_expected(bench, wanted):
+    tests = {"check": f"def check(candidate):\n    xs = [3, 1, 2]\n    assert candidate(xs) == {wanted}\n", "entry_point": "f"}
+    assert bench.judge(tests, "def f(xs):\n    xs.clear()\n    return xs or 0").outcome is Outcome.WRONG
+    right = "def f(xs):\n    return sum(xs)" if "sum" in wanted else "def f(xs):\n    xs.sort()\n    return xs"
+    assert bench.judge(tests, right).outcome is Outcome.OK
+
+
+GRID = {
+    "before": "class G:\n    SIZE = 3\n    def __init__(self, c): self.c = c\n"
+    "    def full(self): return len(self.c) >= self.SIZE\n\ndef fill(g):\n    pass\n",
+    "entry_point": "fill",
+    "check": "def check(candidate):\n    assert candidate(G([])).full() and not G([]).full()\n",
+}
+
+
+def test_an_object_does_not_hide_a_constant_of_its_class(level_bench):
+    assert level_bench.judge(GRID, "def fill(g):\n    g.c = [1, 2, 3]\n    return g").outcome is Outcome.OK
+    assert level_bench.judge(GRID, "def fill(g):\n    g.SIZE = 0\n    return g").outcome is Outcome.WRONG
+
+
+FORGES = """
+import json, os
+answers = []
+for i, call in enumerate(json.load(open("calls.json"))):
+    answers.append({"value": {"o": i}} if call["do"] == "name" else {"value": {"o": 900, "error": [KIND, "", ["X"], [], []]}})
+text = "".join(json.dumps(answer) + chr(10) for answer in answers).encode()
+for fd in range(3, 30):
+    try: os.write(fd, text)
+    except OSError: pass
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["object", "bytearray", "json.decoder:loads", "os:error", "builtins:object"])
+def test_a_forged_exception_is_wrong(level_bench, kind):
+    tests = {"asserts": ["assert decode(encode('abc')) == 'abc'"]}
+    assert level_bench.judge(tests, FORGES.replace("KIND", repr(kind))).outcome is Outcome.WRONG
+
+
+DODGES = {
+    "a callable for a result": (
+        {"test_file": "from solution import add\ntest_result = add(1, 2)\nassert test_result == 3"},
+        "def add(a, b): return add",
+    ),
+    "an object that is pickled": (
+        {"asserts": ["import pickle\nassert pickle.loads(pickle.dumps(conf(1))) == {'a': 1}"]},
+        "class C: pass\ndef conf(n): return C()",
+    ),
+    "a path": ({"asserts": ["with open(where('null')) as f:\n    assert f.read() == ''"]}, "def where(s): return '/nope'"),
+}
+
+
+@pytest.mark.parametrize("name", DODGES)
+def test_no_program_makes_its_row_unusable(bench, name):
+    assert bench.judge(*DODGES[name]).outcome is Outcome.WRONG
+
+
+HONEST = {
+    "values of an ordered table": (
+        ["assert total(tally('aab').values()) == 3"],
+        "from collections import OrderedDict\ndef tally(s): return OrderedDict((c, s.count(c)) for c in s)\ndef total(xs): return sum(xs)",
+    ),
+    "an error of the library": (
+        ["import json\ntry:\n    load('{')\n    assert False\nexcept json.JSONDecodeError as error:\n    assert 'line 1' in str(error)"],
+        "import json\ndef load(s): return json.loads(s)",
+    ),
+    "an error of decoding": (
+        ["try:\n    text(b'\\xff')\n    assert False\nexcept UnicodeDecodeError as error:\n    assert 'utf-8' in str(error)"],
+        "def text(b): return b.decode()",
+    ),
+    "a table that counts": (
+        ["d = count('aab')\nassert d['a'] == 2 and d['z'] == 0"],
+        "from collections import *\ndef count(s):\n    d = defaultdict(int)\n    for c in s: d[c] += 1\n    return d",
+    ),
+    "a list that is walked": (
+        ["n, seen = chain([1, 2]), []\nwhile n is not None:\n    seen.append(n.x)\n    n = n.next\nassert seen == [1, 2]"],
+        "class Node:\n    def __init__(s, x, next): s.x, s.next = x, next\ndef chain(xs):\n    n = None\n"
+        "    for x in reversed(xs): n = Node(x, n)\n    return n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_programs_of_other_kinds(bench, name):
+    lines, program = HONEST[name]
+    score = bench.judge({"asserts": lines}, program)
+    assert score.outcome is Outcome.OK, score.reason
+
+
+def test_classes_that_are_imported_have_operators(bench):
+    program = "class Vector:\n    def __init__(s, x): s.x = x\n    def __mul__(s, k): return Vector(s.x * k)"
+    for start in ("from solution import Vector\nv = Vector(3)", "import solution as s\nv = s.Vector(3)"):
+        assert bench.judge({"test_file": f"{start}\nassert v.x == 3\nassert (v * 2).x == 6"}, program).outcome is Outcome.OK
+
+
+def test_errors_and_choices_that_the_prompt_brings(bench):
+    before = (
+        "from enum import Enum\nclass Short(ValueError): pass\nclass Color(Enum):\n    RED = 1\n    BLUE = 2\n\ndef f(c, n):\n    pass\n"
+    )
+    check = (
+        "def check(candidate):\n    assert candidate(Color.RED, 1) is Color.BLUE\n    try:\n        candidate(Color.RED, 0)\n"
+        "        assert False\n"
+        "    except Short as error:\n        assert str(error) == 'too short'\n"
+    )
+    tests = {"before": before, "check": check, "entry_point": "f"}
+    program = "def f(c, n):\n    if not n: raise Short('too short')\n    return Color.BLUE if c is Color.RED else Color.RED"
+    score = bench.judge(tests, program)
+    assert score.outcome is Outcome.OK, score.reason
+    assert bench.judge(tests, program.replace("BLUE if", "RED if")).outcome is Outcome.WRONG

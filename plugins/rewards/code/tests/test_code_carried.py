@@ -57,7 +57,7 @@ CARRIED = {
             "v = Vector(6, 4)\nw = v\nv += Vector(1, 1)\nassert w is v and w.x == 7",
             "v = Vector(6, 4)\nassert (v & 2).x == 2 and (v | 1).y == 5 and (v ^ 4).x == 2 and (v << 1).y == 8",
             "v = Vector(6, 4)\nassert (~v).x == -7 and (+v).y == 4 and round(v / 4, 1).x == 1.5 and [q.x for q in divmod(v, 4)] == [1, 2]",
-            "assert Vector(2, 4) / 2 == Vector(1, 2) and Vector(1, 2) == (1, 2) and Vector(1, 2) != (2, 2) and Vector(1, 1) < 5",
+            "assert Vector(2, 4) / 2 == Vector(1, 2) and Vector(1, 2) != (2, 2) and not Vector(1, 1) == None",
             "v = Vector(6, 4)\nassert f'{v:.1f}' == '<6.0>' and complex(v) == 6 + 4j and bytes(v) == b'\\x06\\x04' and 'abcdefg'[v] == 'g'",
             "assert list(reversed(Vector(6, 4))) == [4, 6] and max(Vector(1, 2), Vector(3, 4)).x == 3",
         ],
@@ -65,8 +65,8 @@ CARRIED = {
     ),
     "items and attributes that are deleted": (
         [
-            "t = Table(a=1, b=2)\ndel t['a']\nassert 'a' not in t and len(t) == 1",
-            "t = Table(a=1, b=2)\ndel t.b\nassert 'b' not in t and t['a'] == 1 and t[0:1] == ['a'] and t.view() == {'a'}",
+            "t = Table(a=1, b=2)\ndel t['a']\nassert 'a' not in t.view() and len(t) == 1",
+            "t = Table(a=1, b=2)\ndel t.b\nassert 'b' not in t.view() and t['a'] == 1 and t[0:1] == ['a'] and t.view() == {'a'}",
         ],
         TABLE,
     ),
@@ -316,6 +316,43 @@ ALWAYS = (
 def test_an_object_that_agrees_with_everything_is_wrong(bench, lines, program):
     score = bench.judge({"asserts": lines}, program)
     assert score.outcome is Outcome.WRONG, score.reason
+
+
+KNOWS = """
+known = [None]
+class R:
+    def learn(s, o):
+        known[0] = o
+        return True
+    __eq__ = __lt__ = __gt__ = __contains__ = learn
+    def __sub__(s, o):
+        known[0] = o
+        return 0
+    __rsub__ = __abs__ = lambda s, *o: R()
+class Vector(R):
+    def __init__(s, x, y): s.x, s.y = x, y
+    __mul__ = __neg__ = __round__ = __abs__ = __copy__ = lambda s, *o: R()
+    def norm(s): return known[0]
+def norm_of(x, y): return known[0]
+"""
+
+
+@pytest.mark.parametrize(
+    "compared",
+    [
+        *("abs(v) == 5", "v * Vector(1, 2) == 11", "-v == 77", "round(v, 2) == 77", "abs(v) in (5, 5.0)", "4.9 < abs(v) < 5.1"),
+        *("v == 77", "abs(abs(v) - 5) < 1e-9", "9 in v", "v < 5", "(v * 2) - 5 == 1"),
+    ],
+)
+def test_no_operator_of_the_program_is_told_what_is_expected(level_bench, compared):
+    tests = {"asserts": [f"v = Vector(3, 4)\nassert v.x == 3\nassert {compared}\nassert v.norm() == 5", "assert norm_of(3, 4) == 5"]}
+    assert level_bench.judge(tests, KNOWS).outcome is not Outcome.OK
+
+
+def test_an_object_of_a_class_beside_a_plain_value_is_no_verdict(bench):
+    for line in ("assert v == (1, 2)", "assert v < 5", "assert (1, 2) == v"):
+        assert bench.judge({"asserts": [f"v = Vector(1, 2)\nassert v.x == 1\n{line}"]}, VECTOR).outcome is Outcome.INVALID
+        assert bench.judge({"asserts": ["v = Vector(1, 2)\nassert v != 'x'\nassert v.x == 2"]}, VECTOR).outcome is Outcome.WRONG
 
 
 GROWS = """

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcore_plugin_code.inside.wire import Unusable
 
-__all__ = ["Names", "stubs_of"]
+__all__ = ["Names", "fields_of", "stubs_of"]
 
 _PACKAGES = {"np": "numpy", "numpy": "numpy", "pd": "pandas", "pandas": "pandas", "scipy": "scipy", "sympy": "sympy", "torch": "torch"}
 _CERTAIN = {
@@ -55,13 +55,14 @@ class Names:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 self._attributes.setdefault(node.value.id, set()).add(node.attr)
         self._own, self._only = set(own), only
-        self._said = bool(self._own) or any(
-            isinstance(node, ast.ImportFrom) and node.module not in sys.stdlib_module_names for node in nodes
-        )
+        imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and _is_program(node.module or "")]
+        self._said = bool(self._own or imports)
+        given = {(alias.asname or alias.name) for node in imports for alias in node.names}
+        given |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr[:1].isupper()}
         free = {node.id for node in names} - bound - set(dir(builtins)) - self._own
         self._others = {name for name in free if not self._module(name) and _library(name) is None}
-        self.classes = {name for name in self._others | self._own if self._used_as_class(name, nodes)}
-        self._refuse_judges(nodes)
+        self.classes = {name for name in self._others | self._own | given if self._used_as_class(name, nodes)}
+        _Judges(self._others, self._others | self._own | given, nodes).refuse()
 
     def of_library(self, name: str) -> Any:
         """Return what the library calls so, None if the name is the program's. Unusable if nobody can say."""
@@ -73,6 +74,8 @@ class Names:
         if where is None:
             if self._only:
                 raise Unusable(f"the tests use {name}, which neither they nor the prompt define, and which is not the entry point")
+            if self._said and name in self._others and name[:1].islower():
+                raise Unusable(f'the tests use {name}, which nobody defines; if it is the program\'s, add it to "names"')
             return None
         if not self._said and not self._others:
             return None  # the tests call nothing else, so this is what they test
@@ -102,18 +105,64 @@ class Names:
         }
         return any(_only_of_objects(node, name, made) for node in nodes)
 
-    def _refuse_judges(self, nodes: list[ast.AST]) -> None:
-        """A name that nobody has said is the program's must not judge what another function of the program gave."""
-        judges = self._others - self._own
-        for node in nodes:
-            if not isinstance(node, ast.Assert):
-                continue
-            for truth in _truths(node.test):
-                if isinstance(truth.func, ast.Name) and truth.func.id in judges:
-                    name = truth.func.id
-                    others = (self._others | self._own) - {name}
-                    if len(truth.args) > 1 and any(_calls(argument, other) for argument in truth.args for other in others):
-                        raise Unusable(f'{name}, which the tests do not define, would judge the program; define it, or add it to "names"')
+
+class _Judges:
+    """Names that nobody has said are the program's must not judge what another function of the program gave: as they are asked of the
+    program, it would be its own judge, and be told what is expected."""
+
+    def __init__(self, judges: set[str], known: set[str], nodes: list[ast.AST]) -> None:
+        self._judges, self._known, self._nodes = judges, known, nodes
+        self._parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+        self._from = {
+            target.id: {name for name in known if _calls(node.value, name)}
+            for node in nodes
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def refuse(self) -> None:
+        """Raise Unusable if there is one."""
+        for node in self._nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self._judges:
+                name = node.func.id
+                if self._takes_results(node, name) and self._decides(node):
+                    raise Unusable(f'{name}, which the tests do not define, would judge the program; define it, or add it to "names"')
+
+    def _takes_results(self, call: ast.Call, name: str) -> bool:
+        """Whether an argument beside others comes from another function of the program."""
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        parts = [part for argument in arguments for part in ast.walk(argument)]
+        sources = {part.id for part in parts if isinstance(part, ast.Name)}
+        others = set().union(*(self._from.get(source, set()) for source in sources)) | (sources & self._known)
+        alone = len(arguments) == 1 and not isinstance(arguments[0], ast.Starred | ast.Tuple | ast.List)
+        return not alone and bool(others - {name})
+
+    def _decides(self, node: ast.AST) -> bool:
+        """Whether the truth of this part of a test is what the test asks for, or how near it is to nothing."""
+        parent = self._parents.get(node)
+        if isinstance(parent, ast.Compare):
+            sides = [side for side in (parent.left, *parent.comparators) if side is not node]
+            exact = all(isinstance(operator, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for operator in parent.ops)
+            return any(_is_nothing(side) for side in sides) if exact else any(map(_is_number, sides))
+        if isinstance(parent, ast.Call) and node is not parent.func:
+            return getattr(parent.func, "attr", getattr(parent.func, "id", "")) in _TRUTHS
+        if isinstance(parent, ast.GeneratorExp | ast.ListComp | ast.BoolOp | ast.UnaryOp | ast.IfExp):
+            return self._decides(parent)
+        return isinstance(parent, ast.Assert | ast.If | ast.While | ast.NamedExpr)
+
+
+_TRUTHS = ("all", "any", "bool", "assertTrue", "assertFalse")
+
+
+def _is_nothing(tree: ast.expr) -> bool:
+    if isinstance(tree, ast.Tuple | ast.List):
+        return all(map(_is_nothing, tree.elts))
+    return isinstance(tree, ast.Constant) and (isinstance(tree.value, bool) or tree.value == 0)
+
+
+def _is_number(tree: ast.expr) -> bool:
+    return isinstance(tree, ast.Constant) and isinstance(tree.value, int | float)
 
 
 def _only_of_objects(node: ast.AST, name: str, made: set[str]) -> bool:
@@ -126,6 +175,12 @@ def _only_of_objects(node: ast.AST, name: str, made: set[str]) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass"):
         return any(isinstance(argument, ast.Name) and argument.id == name for argument in node.args)
     return False
+
+
+def _is_program(module: str) -> bool:
+    """Whether tests import the program by this name."""
+    first = module.partition(".")[0]
+    return first not in sys.stdlib_module_names and first != "pytest" and first not in _PACKAGES.values()
 
 
 def _parsed(text: str) -> ast.AST | None:
@@ -147,28 +202,9 @@ def _binds(node: ast.AST) -> list[str]:
 
 
 def _calls(tree: ast.AST, name: str) -> bool:
-    return any(isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name for node in ast.walk(tree))
-
-
-def _truths(tree: ast.expr) -> list[ast.Call]:
-    """The calls whose own result decides: ``g(…)``, ``not g(…)``, ``g(…) is True``, ``g(…) < 1e-6``, and these joined by and, or."""
-    if isinstance(tree, ast.Call):
-        return [tree]
-    if isinstance(tree, ast.UnaryOp):
-        return _truths(tree.operand)
-    if isinstance(tree, ast.BoolOp):
-        return [call for value in tree.values for call in _truths(value)]
-    if isinstance(tree, ast.Compare):
-        sides = [tree.left, *tree.comparators]
-        near = any(isinstance(side, ast.Constant) and isinstance(side.value, bool | float) for side in sides)
-        return [call for side in sides for call in _truths(side)] if near and len(sides) == 2 and not _exact(tree) else []
-    return []
-
-
-def _exact(tree: ast.Compare) -> bool:
-    """Whether it asks for equality with a number."""
-    equal = isinstance(tree.ops[0], ast.Eq | ast.NotEq)
-    return equal and any(isinstance(side, ast.Constant) and isinstance(side.value, float) for side in (tree.left, *tree.comparators))
+    """Whether it calls the name, by itself or as that of a module."""
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(name == (function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")) for function in called)
 
 
 def _library(name: str) -> str | None:
@@ -189,6 +225,18 @@ def stubs_of(text: str) -> set[str]:
     """Return the names of a prompt that the program is to write: of functions whose bodies hold nothing but documentation, and of classes
     with such methods."""
     return {node.name for node in getattr(_parsed(text), "body", []) if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and _is_stub(node)}
+
+
+def fields_of(text: str) -> dict[str, set[str]]:
+    """Return the attributes that the code of each class gives to its objects."""
+    classes = [node for node in getattr(_parsed(text), "body", []) if isinstance(node, ast.ClassDef)]
+    return {node.name: {name for inner in ast.walk(node) for name in _field(inner)} for node in classes}
+
+
+def _field(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return [node.attr]
+    return [node.target.id] if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else []
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -17,13 +17,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from importlib import import_module
 from itertools import islice
 from types import MethodType, ModuleType
 from typing import Any
 
 from rlcore_plugin_code.inside.shared import Shared
-from rlcore_plugin_code.inside.wire import decode, encode, keep_arrays
+from rlcore_plugin_code.inside.wire import LIBRARY_ERRORS, decode, encode, keep_arrays
 
 __all__ = ["serve"]
 
@@ -71,6 +72,8 @@ class _Program:
         ((tag, content),) = tree.items()
         if tag == "g":
             return self.named(content)
+        if tag == "j":
+            return getattr(self.stub[content[0]] if content[0] not in self.classes else self.classes[content[0]], content[1])
         if tag == "w":
             return getattr(import_module(content[0]), content[1])
         if tag == "x":
@@ -88,6 +91,8 @@ class _Program:
         raise NameError(f"the program defines no {name}")
 
     def hold(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Enum) and self.classes.get(type(value).__name__) is type(value):
+            return {"j": [type(value).__name__, value.name]}
         held = self.numbered(value)
         return held | {"error": _error(self, value)} if isinstance(value, BaseException) else held
 
@@ -230,6 +235,8 @@ def _kind(kind: type) -> list[Any]:
     for base in kind.__mro__:
         if base.__module__ == "builtins":
             return [names, base.__name__]
+        if base.__module__ in LIBRARY_ERRORS:
+            return [names, f"{base.__module__}:{base.__name__}"]
         names.append(base.__name__)
     return [names, "Exception"]
 

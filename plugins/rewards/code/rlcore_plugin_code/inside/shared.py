@@ -9,6 +9,7 @@ brings, which are built from their attributes on the other side, and to containe
 import collections
 import json
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Any
 
 from rlcore_plugin_code.inside.wire import decode, encode
@@ -18,6 +19,7 @@ __all__ = ["Shared"]
 _Other = Callable[[Any], Any]
 _LISTS = {kind.__name__: kind for kind in (list, set, bytearray, collections.deque)}
 _TABLES = {kind.__name__: kind for kind in (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)}
+_MORE = (BaseException, Enum, int, float, str, bytes, tuple, list, set, dict)
 _ATOMS = frozenset({int, float, str, bytes, tuple})
 _PLAIN = frozenset({*_LISTS.values(), *_TABLES.values()})
 
@@ -28,6 +30,8 @@ class Shared:
 
     def __init__(self, first: int, write: _Other, read: _Other, classes: dict[str, type], *, plain: bool) -> None:
         self._next, self._write, self._read, self._classes, self._all = first, write, read, classes, plain
+        self.fields: dict[str, set[str]] | None = None
+        """Attributes that the code of a class of the row gives to its objects, by the name of the class; None: nobody asks."""
         self.objects: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
         self._last: dict[int, Any] = {}
@@ -52,12 +56,16 @@ class Shared:
             return None
         number = self._numbers.get(id(value))
         if number is None:
-            if not (self._all and kind in _PLAIN) and self._classes.get(kind.__name__) is not kind:
+            if not (self._all and kind in _PLAIN) and not self._is_of_row(kind):
                 return None
             number, self._next = self._next, self._next + 2
             self._hold(number, value)
         self._met.setdefault(number)
         return {"l": number}
+
+    def _is_of_row(self, kind: type) -> bool:
+        """Whether it is a class of the row whose objects are their attributes, and no more."""
+        return self._classes.get(kind.__name__) is kind and bool(kind.__dictoffset__) and not issubclass(kind, _MORE)
 
     def give_number(self, value: Any) -> int | None:
         """Share a plain container that this side would else only send the content of; None for any other value."""
@@ -100,7 +108,7 @@ class Shared:
             if number not in self.objects:
                 self._hold(number, self._made(kind, content))
             self._last[number] = content
-        for number, _, content in table:
+        for number, _, content in sorted(table, key=lambda entry: not entry[1].startswith("class ")):  # a set hashes what it gets
             self._fill(self.objects[number], content)
             self._met.setdefault(number)
 
@@ -128,11 +136,15 @@ class Shared:
             return collections.deque(maxlen=content[0])
         return collections.defaultdict(self.value(content[0])) if first == "defaultdict" else (_LISTS | _TABLES)[first]()
 
+    def _hides(self, kind: type, name: str) -> bool:
+        known = set().union(*(self.fields.get(base.__name__, set()) for base in kind.__mro__)) if self.fields is not None else {name}
+        return hasattr(kind, name) and name not in known
+
     def _fill(self, value: Any, content: Any) -> None:
         kind = type(value)
         if kind not in _PLAIN:
-            if hidden := [key for key, _ in content if callable(getattr(kind, key, None))]:
-                raise TypeError(f"{hidden[0]} of an object hides a method of its class")  # which is the row's, and judges
+            if hidden := [key for key, _ in content if self._hides(kind, key)]:
+                raise TypeError(f"{hidden[0]} of an object hides what its class has")  # the class is the row's, and judges
             vars(value).clear()
             vars(value).update({key: self.value(item) for key, item in content})
         elif kind is bytearray:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rlcore_plugin_code.inside.stand_ins import Held, Unknown
 
-__all__ = ["nothing_is_near_something"]
+__all__ = ["nothing_is_near_something", "without_items"]
 
+_SIDES = ("a", "x", "actual", "b", "y", "desired")
 _NUMPY = "numpy"  # the sandbox's, which need not be installed here
 
 
@@ -20,11 +21,33 @@ def nothing_is_near_something() -> None:
         import_module(f"{_NUMPY}.testing")
     except ImportError:
         return
-    for name in ("allclose", "isclose"):
+    numpy.random.seed(0)  # the same calls in every round
+    generator = numpy.random.default_rng
+    numpy.random.default_rng = lambda seed=None: generator(0 if seed is None else seed)
+    for name in ("allclose", "isclose", "array_equal", "array_equiv"):
         setattr(numpy, name, _guarded(numpy, getattr(numpy, name), lambda: numpy.False_))
     for name in ("allclose", "array_equal", "array_almost_equal", "almost_equal", "equal", "approx_equal"):
         whole = f"assert_{name}"
         setattr(numpy.testing, whole, _guarded(numpy, getattr(numpy.testing, whole), _differ))
+
+
+class _Nothing(list[Any]):
+    """What the program gave without items, in the place of an array. Arithmetic with it would give an array without items, of which
+    everything is true; so there is none."""
+
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("an array without items, which agrees with everything")
+
+
+def without_items(value: Any) -> Any:
+    """Return a value of the program for tests that use NumPy."""
+    plain = value
+    while type(plain) in (list, tuple) and len(plain) == 1:
+        plain = plain[0]
+    return _Nothing(value) if type(value) in (list, tuple) and type(plain) in (list, tuple) and not plain else value
 
 
 def _differ() -> None:
@@ -32,8 +55,11 @@ def _differ() -> None:
 
 
 def _guarded(numpy: Any, compare: Callable[..., Any], refuse: Callable[[], Any]) -> Callable[..., Any]:
-    def compared(one: Any, other: Any, *arguments: Any, **keywords: Any) -> Any:
+    def compared(*arguments: Any, **keywords: Any) -> Any:
+        sides = [keywords.pop(name) for name in _SIDES if name in keywords]
+        one, other, *arguments = [*sides, *arguments]
         one, other = (list(side) if isinstance(side, Held) else side for side in (one, other))  # asked once, and for nothing but items
+        one, other = (list(side) if isinstance(side, _Nothing) else side for side in (one, other))
         known = not (isinstance(one, Unknown) or isinstance(other, Unknown))
         if known and (numpy.asarray(one).size == 0) is not (numpy.asarray(other).size == 0):
             return refuse()

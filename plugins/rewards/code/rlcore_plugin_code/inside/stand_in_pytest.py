@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from rlcore_plugin_code.inside.stand_in_asyncio import finished
@@ -152,7 +152,7 @@ def units_of(names: dict[str, Any]) -> Iterator[_Unit]:
     """(name, function without arguments) of each test in a module: functions ``test…``, methods ``test…`` of classes ``Test…`` and of
     ``unittest.TestCase``."""
     for name, value in list(names.items()):
-        if name.startswith("test") and callable(value) and hasattr(value, "__code__"):
+        if name.startswith("test") and isinstance(value, FunctionType):
             yield from _expanded(name, value, names, ())
         elif isinstance(value, type) and value.__module__ == names["__name__"] and (name.startswith("Test") or _is_case(value)):
             for method in [entry for entry in dir(value) if entry.startswith("test")]:
@@ -179,9 +179,15 @@ def _method(kind: type, name: str) -> None:
 
 
 def _expanded(name: str, function: Any, names: dict[str, Any], first: tuple[Any, ...]) -> Iterator[_Unit]:
+    if getattr(function, "cases", None) == []:
+        yield name, _no_case
     for number, case in enumerate(getattr(function, "cases", [{}])):
         label = f"{name}[{number}]" if hasattr(function, "cases") else name
         yield label, lambda case=case: _with_fixtures(function, case, names)  # type: ignore[misc]
+
+
+def _no_case() -> None:
+    raise AssertionError("the test has no case, maybe since the program gave none")
 
 
 def _with_fixtures(function: Any, case: dict[str, Any], names: dict[str, Any]) -> None:

@@ -2,19 +2,22 @@
 
 A call is ``{"do": …, "of": a reference, …}``: ``name`` (a name of the program), ``get`` (an attribute), ``call`` (``args``, ``keywords``),
 ``own`` (an operation of Python). References: ``{"g": name}``, ``{"k": the number of an earlier call}``, ``{"o": an object by its number}``,
-``{"l": a container that both sides hold}`` (``shared``), ``{"x": an exception of Python}``, ``{"w": a name of the library}``.
+``{"l": a container that both sides hold}`` (``shared``), ``{"x": an exception of Python}``, ``{"w": a name of the library}``,
+``{"j": a member of an Enum of the prompt}``.
 
 ``Unknown`` is the result of a call that nobody has answered yet: it agrees with everything, so that tests go on and as many calls as
 possible are known after one round. No verdict is made of a run that met one. ``Held`` is an object of the program that cannot travel.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from enum import Enum
+from importlib import import_module
 from typing import Any
 
 from rlcore_plugin_code.inside.shared import Shared
 from rlcore_plugin_code.inside.surroundings import Surroundings
-from rlcore_plugin_code.inside.wire import CannotTravel, Unusable, decode, settled
+from rlcore_plugin_code.inside.wire import LIBRARY_ERRORS, CannotTravel, Unusable, decode, settled
 
 __all__ = ["Enough", "Held", "Questions", "Stopped", "Unknown", "attribute_of", "is_subclass", "next_of", "type_of"]
 
@@ -53,8 +56,11 @@ class Questions:
         self.brought: dict[str, Any] = {}
         self.brought_classes: dict[str, type] = {}
         self.classes: set[str] = set()
-        self._shared = Shared(0, self._reference, self._object, self.brought_classes, plain=True)
+        self.shared = Shared(0, self._reference, self._object, self.brought_classes, plain=True)
+        self.delivered: Callable[[Any], Any] = lambda value: value
+        """What is done to each value that the program gives."""
         self.calls: list[Any] = []
+        self.doubt = False
         self.known = 0
         self.unknown = 0
         self.uses = 0
@@ -62,6 +68,7 @@ class Questions:
     def ask(self, do: str, of: dict[str, Any], arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None, **more: Any) -> Any:
         """What the call gives: its value, an ``Unknown``, or the exception that it raised."""
         self.uses += do != "name"
+        self.doubt = False
         call = self._call(do, of, arguments, keywords) | more
         number = len(self.calls)
         self.calls.append(call)
@@ -75,12 +82,12 @@ class Questions:
 
     def _call(self, do: str, of: dict[str, Any], arguments: tuple[Any, ...], keywords: dict[str, Any] | None) -> dict[str, Any]:
         call: dict[str, Any] = {"do": do, "of": of, **self._around.before()}
-        self._shared.begin()
+        self.shared.begin()
         try:
-            call["args"] = [self._shared.tree(item) for item in arguments]
+            call["args"] = [self.shared.tree(item) for item in arguments]
             if keywords is not None:
-                call["keywords"] = {key: self._shared.tree(item) for key, item in keywords.items()}
-            call["shared"] = self._shared.changes(self._kept)
+                call["keywords"] = {key: self.shared.tree(item) for key, item in keywords.items()}
+            call["shared"] = self.shared.changes(self._kept)
         except CannotTravel as problem:
             if self.unknown:
                 raise  # of a guess; the next round knows more
@@ -88,14 +95,16 @@ class Questions:
         return call
 
     def _given(self, answer: dict[str, Any]) -> Any:
-        self._shared.read(answer.get("shared", []))
+        self.shared.read(answer.get("shared", []))
         self._kept = answer.get("kept", self._kept)
         self._around.after(answer)
         if "raised" in answer:
             raise self._raised(*answer["raised"])
-        return self._shared.value(answer["value"])
+        return self.delivered(self.shared.value(answer["value"]))
 
     def _object(self, tree: dict[str, Any]) -> Any:
+        if "j" in tree:
+            return getattr(self.brought_classes[tree["j"][0]], tree["j"][1])
         number = tree["o"]
         if "raises" in tree:
             kind = self._kind(*tree["raises"])
@@ -112,6 +121,8 @@ class Questions:
             return {"k": value._number}
         if isinstance(value, BaseException):
             return self._error(value)
+        if isinstance(value, Enum) and self.brought.get(type(value).__name__) is type(value):
+            return {"j": [type(value).__name__, value.name]}
         if isinstance(value, type) and value in self._numbers:
             return {"o": self._numbers[value]}
         name = getattr(value, "__name__", None)
@@ -128,14 +139,18 @@ class Questions:
             return {"o": number}
         if type(error).__module__ != "builtins":
             raise CannotTravel(f"an exception of the class {type(error).__name__}")
-        return {"x": [type(error).__name__, [self._shared.tree(item) for item in error.args]]}
+        return {"x": [type(error).__name__, [self.shared.tree(item) for item in error.args]]}
 
     def _kind(self, names: list[str], plain: str) -> type:
         """An exception class of the program: one of the tests' own, named and derived as the program's, so that ``except`` knows it."""
-        base: type = decode({"n": plain})
+        base = _exception(plain)
         if issubclass(base, _ENDS_ITERATION):
             base = Stopped
         for name in reversed(names):
+            brought = self.brought.get(name)
+            if isinstance(brought, type) and issubclass(brought, BaseException):
+                base = brought
+                continue
             base = self._kinds.setdefault((base, name), type(name, (base,), {"__str__": _told}))
         return base
 
@@ -143,12 +158,20 @@ class Questions:
         if number in self._errors:
             return self._errors[number]
         kind = self._kind(names, plain)
-        if issubclass(kind, UnicodeError):
-            return ValueError(text)
-        error: BaseException = kind(*(decode(item, self._object) for item in arguments))
+        error: BaseException = kind.__new__(kind)  # whose own constructor may want other arguments
+        error.args = tuple(decode(item, self._object) for item in arguments)
         error.__dict__.update({key: decode(item, self._object) for key, item in attributes}, _told=text)
         self._errors[number] = error
         return error
+
+
+def _exception(plain: str) -> type:
+    """A class of Python by its name, or of the library by module and name. TypeError if no such exception is known: it may be forged."""
+    module, _, name = plain.rpartition(":")
+    kind = getattr(import_module(module), name, None) if module in LIBRARY_ERRORS else None if module else decode({"n": name})
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise TypeError(f"{plain[:80]} is no exception")
+    return type(kind.__name__, (kind,), {"__str__": _told}) if issubclass(kind, UnicodeError) or module else kind
 
 
 def _told(error: BaseException) -> str:
@@ -222,6 +245,7 @@ class Unknown(_UnknownOperators):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        _agrees()  # a loop may walk along what is unknown for ever
         return _FOG
 
     def __iter__(self) -> Iterator[Any]:
@@ -252,18 +276,25 @@ def _owned(name: str) -> Any:
     return lambda one, *arguments: one._own(name, *arguments)
 
 
-def _liked(name: str) -> Any:
-    return lambda one: one._like(name)
-
-
 def _operation(name: str) -> Any:
     def operation(one: "Held", other: Any) -> Any:
-        if not one._decides(other) and not getattr(other, "_made", False):
-            return NotImplemented
-        result = one._own(name, other)
-        return _made(result) if one._made or getattr(other, "_made", False) else result
+        if isinstance(other, Held) or (one._made and not isinstance(other, Unknown)):
+            return one._own(name, other)
+        return NotImplemented
 
     return operation
+
+
+def _comparison(name: str) -> Any:
+    def comparison(one: "Held", other: Any) -> Any:
+        if isinstance(other, Held):
+            return one._own(name, other)
+        if isinstance(other, Unknown) or not one._made:
+            return NotImplemented
+        one._questions.doubt = True
+        return False
+
+    return comparison
 
 
 _KINDS = {"bool": bool, "str": str, "repr": str, "int": int, "float": float, "complex": complex, "format": str}
@@ -275,16 +306,18 @@ _HeldOperators: Any = type(
     _special(
         {name: _asked(name, kind) for name, kind in _KINDS.items()}
         | {name: _owned(own) for name, own in _OWNED.items()}
-        | {name: _liked(name) for name in ("neg", "pos", "abs", "invert", "trunc", "floor", "ceil")}
-        | {name: _operation(own) for name, own in (_OPERATIONS | {"lt": "less", "le": "at_most", "gt": "more", "ge": "at_least"}).items()}
+        | {name: _owned(name) for name in ("neg", "pos", "abs", "invert", "trunc", "floor", "ceil")}
+        | {name: _operation(own) for name, own in _OPERATIONS.items()}
+        | {name: _comparison(own) for name, own in {"lt": "less", "le": "at_most", "gt": "more", "ge": "at_least"}.items()}
     ),
 )
 
 
 class Held(_HeldOperators):
-    """An object of the program. Its own operators decide only between two objects of the program, and for objects that the tests have made
-    of a class (``_made``), since the operators are what is tested then. With a value of the tests no other object is ever equal, whatever
-    it says, or a class whose objects equal everything would pass; nor does it see the value."""
+    """An object of the program. Its own operators decide between two objects of the program. With a value of the tests it is never equal,
+    whatever it says, or a class whose objects equal everything would pass; nor does it see the value, which may be what is expected. If the
+    tests have made the object of a class (``_made``), nobody knows whether it should be equal: a test that fails by it is no verdict.
+    Arithmetic of such an object takes values of the tests, but what comes of it does not."""
 
     def __init__(self, questions: Questions, number: int) -> None:
         self.__dict__.update(_questions=questions, _number=number, _made=False, _makes=False)
@@ -309,11 +342,13 @@ class Held(_HeldOperators):
     def __delattr__(self, name: str) -> None:
         self._own("unset", name)
 
-    def _decides(self, other: object) -> bool:
-        return isinstance(other, Held) or (self._made and not isinstance(other, Unknown))
-
     def __eq__(self, other: object) -> Any:
-        return self is other or isinstance(other, Unknown) or (self._decides(other) and self._own("same", other))
+        if self is other or isinstance(other, Unknown):
+            return True
+        if isinstance(other, Held):
+            return self._own("same", other)
+        self._questions.doubt |= self._made
+        return False
 
     def __hash__(self) -> int:
         return int(self._own("hash"))
@@ -360,26 +395,30 @@ class Held(_HeldOperators):
         return iter(self._own("reversed"))
 
     def __contains__(self, item: Any) -> bool:
-        if self._decides(item):
+        if isinstance(item, Held):
             return bool(self._own("contains", item))
-        return any(item == one for one in self)
+        if not self._made:
+            return any(item == one for one in self)
+        try:
+            found = any(item == one for one in self)
+        except Exception:
+            raise Unusable("the tests look for a value in an object of the program that has no items") from None
+        self._questions.doubt = True
+        return found
 
     def __reduce_ex__(self, _: Any) -> Any:
-        raise Unusable("the tests pickle an object of the program, which cannot be carried")
+        if self._made:
+            raise Unusable("the tests pickle an object of the program, which cannot be carried")
+        raise TypeError("cannot pickle this object")
 
     def __copy__(self) -> Any:
-        return self._like("copy")
+        return self._own("copy")
 
     def __deepcopy__(self, _: Any) -> Any:
-        return self._like("deepcopy")
+        return self._own("deepcopy")
 
     def __round__(self, *digits: int) -> Any:
-        return self._like("round", *digits)
-
-    def _like(self, name: str, *arguments: Any) -> Any:
-        """What an operation gives; an object that is made from one that the tests made counts as made by them."""
-        result = self._own(name, *arguments)
-        return _made(result) if self._made else result
+        return self._own("round", *digits)
 
 
 _OPEN = ("__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__", "__bases__", "__mro__", "__slots__")

@@ -18,6 +18,7 @@ _MOST_LINES = 100  # typed in one call
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 REPLACEABLE = {("builtins", "input"), ("sys", "stdin"), ("sys", "stdout"), ("sys", "stderr")}
 """What tests may replace: it travels with their calls."""
+_NOT_CARRIED = ("assertWarns", "assertLogs", "catch_warnings", "os.environ[", "patch.dict", "sys.argv")
 _HEARING = ("stdout", "capsys", "capfd")
 
 
@@ -27,6 +28,7 @@ class Surroundings:
     def __init__(self, text: str) -> None:
         self._input, self._stdin, self._print = builtins.input, sys.stdin, builtins.print
         self._hears = any(word in text for word in _HEARING)
+        self._text = text
         self._lines: dict[int, list[Any]] = {}
         self._taken = 0
         self._wrote = ""
@@ -39,6 +41,8 @@ class Surroundings:
         """Return what goes with a call."""
         if builtins.print is not self._print:
             raise Unusable("the tests replace print, which does not reach the program; let them capture standard output")
+        if lacking := next((word for word in _NOT_CARRIED if word in self._text), ""):
+            raise Unusable(f"the tests use {lacking}, which does not reach the program")
         if self._wrote:
             raise Unusable(f"the tests write the file {self._wrote[:80]!r}, which the program cannot see")
         typed = self._typed()
@@ -79,7 +83,7 @@ class Surroundings:
         path = os.fsdecode(arguments[0])
         if arguments[2] & _WRITES:
             self._wrote = path if path != os.devnull else self._wrote
-        elif not self._wrote and not os.path.exists(path) and not path.endswith((".py", ".pyc", ".so")):  # noqa: PTH110
+        elif path in self._text and not self._wrote and not os.path.exists(path) and not path.endswith((".py", ".pyc", ".so")):  # noqa: PTH110
             raise Unusable(f"the tests read the file {path[:80]!r}, which is not here; files of the program stay with the program")
 
 

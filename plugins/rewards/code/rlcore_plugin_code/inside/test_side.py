@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
-from rlcore_plugin_code.inside.names_of_tests import Names, stubs_of
+from rlcore_plugin_code.inside.names_of_tests import Names, fields_of, stubs_of
 from rlcore_plugin_code.inside.stand_in_asyncio import awaitable_stand_ins
-from rlcore_plugin_code.inside.stand_in_numpy import nothing_is_near_something
+from rlcore_plugin_code.inside.stand_in_numpy import nothing_is_near_something, without_items
 from rlcore_plugin_code.inside.stand_in_pytest import Skipped, install, units_of
 from rlcore_plugin_code.inside.stand_ins import (
     Enough,
@@ -84,6 +84,8 @@ class _Rewritten(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         self.generic_visit(node)
+        if _may_change_the_right(node.test):
+            node.test = _right_first(node.test)
         failed = ast.Expr(ast.Call(ast.Name("__failed__", ast.Load()), [], []))
         return ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), node.test), [failed], []), node)
 
@@ -108,6 +110,17 @@ class _Rewritten(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name("__attribute__", ast.Load()), [node.value, ast.Constant(node.attr)], []), node)
 
 
+def _may_change_the_right(test: ast.expr) -> bool:
+    """Whether it is ``f(xs) == sorted(xs)``: a program that empties ``xs`` and returns it must not be compared with nothing."""
+    calls = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq) and isinstance(test.left, ast.Call)
+    return calls and any(isinstance(node, ast.Name) for node in ast.walk(test.comparators[0]))  # type: ignore[attr-defined]
+
+
+def _right_first(test: Any) -> ast.expr:
+    """``f(xs) == y`` with ``y`` computed before ``f`` is called."""
+    return ast.copy_location(ast.Call(ast.Name("__equal__", ast.Load()), [test.comparators[0], test.left], []), test)
+
+
 def _with_stopped(kind: ast.expr) -> ast.expr:
     kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
     if not any(isinstance(one, ast.Name) and one.id in _ENDS for one in kinds):
@@ -128,7 +141,7 @@ class _Run:
         """Find out whose the names are; run what the prompt brings for the tests."""
         tests, questions = self.tests, self.questions
         given = {"__failed__": self._failed, "__stopped__": Stopped, "__type__": type_of, "__attribute__": attribute_of}
-        given |= {"next": next_of, "issubclass": is_subclass}
+        given |= {"next": next_of, "issubclass": is_subclass, "__equal__": lambda right, left: left == right}
         self.names.update({name: value for name, value in given.items() if name not in self.own})
         if tests.get("before"):
             plain = dict(self.names)
@@ -136,6 +149,7 @@ class _Run:
             for name in self.own:
                 self.names.pop(name, None)
             questions.brought |= {name: value for name, value in self.names.items() if plain.get(name) is not value}
+            questions.shared.fields = fields_of(tests["before"])
             for name, value in questions.brought.items():
                 if isinstance(value, type) and value.__module__ == "tests":
                     questions.brought_classes[name] = value
@@ -164,7 +178,13 @@ class _Run:
 
     def _failed(self) -> None:
         if not self.questions.unknown:
+            self._refuse_doubt()
             raise AssertionError
+
+    def _refuse_doubt(self) -> None:
+        """A failure after a comparison that could not be made is none."""
+        if self.questions.doubt and not self.questions.unknown:
+            raise Unusable("the tests compare an object of the program with a plain value by its own operators, which is not done here")
 
     def execute(self, text: str) -> None:
         exec(self._compiled(text), self.names)
@@ -206,14 +226,18 @@ class _Run:
 
     def _one(self, function: Callable[[], Any]) -> str:
         """How it failed, "" where it did not. What fails before anything came from the program cannot judge it."""
+        before = self.questions.uses
         try:
             function()
         except (Enough, Unusable):
             raise
         except Skipped:
-            return ""
+            # After a use of the program it is the program that chose: by an exception, or by what it gave.
+            return "Skipped" if self.questions.uses > before else ""
         except BaseException as error:
             name = type(error).__name__
+            if isinstance(error, AssertionError):
+                self._refuse_doubt()
             if not self.questions.calls:
                 raise Unusable(f"the tests fail before they call the program ({name}: {error})"[:300]) from None
             return name
@@ -236,6 +260,8 @@ def judge() -> None:
         if "async" in text:
             awaitable_stand_ins()
         run = _Run(tests, asked, Surroundings(text))
+        if tests.get("numpy"):
+            run.questions.delivered = without_items
         name = tests.get("module", "solution")
         sys.modules[name] = _Module(name, run.ask)
         if tests.get("random"):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["CannotTravel", "Unusable", "decode", "encode", "keep_arrays", "settled"]
+__all__ = ["LIBRARY_ERRORS", "CannotTravel", "Unusable", "decode", "encode", "keep_arrays", "settled"]
 
 _EXACT = 1 << 53  # what any reader of JSON keeps of a whole number
 _DEEPEST = 200
@@ -29,7 +29,11 @@ _TYPES = {
 } | {"NoneType": type(None)}
 _LIBRARY = {"Fraction": "fractions", "Decimal": "decimal"} | dict.fromkeys(("date", "datetime", "time", "timedelta"), "datetime")
 _NAMES = {value: name for name, value in _TYPES.items()}
-_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+LIBRARY_ERRORS = frozenset(
+    {"binascii", "csv", "dataclasses", "decimal", "json.decoder", "queue", "_queue", "re", "statistics", "struct", "zlib"}
+)
+"""Modules whose exceptions travel by their class."""
+_VIEWS = {type(getattr(kind(), name)()): name for kind in (dict, collections.OrderedDict) for name in ("keys", "values", "items")}
 _TYPED = {collections.deque, collections.OrderedDict, collections.Counter, collections.defaultdict, *_VIEWS}
 _Share = Callable[[Any, type], Any]
 
@@ -89,6 +93,8 @@ def _typed(value: Any, kind: type, inner: Callable[[Any], Any]) -> Any:
     if kind in _VIEWS:
         return {"q": [_VIEWS[kind], [inner(item) for item in value]]}
     items = [inner(item) for item in value] if kind is collections.deque else [[inner(key), inner(item)] for key, item in value.items()]
+    if kind is collections.defaultdict and (factory := _NAMES.get(value.default_factory)):
+        return {"q": [f"defaultdict {factory}", items]}
     return {"q": [kind.__name__, items]}
 
 
@@ -103,7 +109,8 @@ def _retyped(name: str, content: Any, inner: Callable[[Any], Any]) -> Any:
         return dict(map(inner, content)).items()
     pairs = {inner(key): inner(item) for key, item in content}
     kinds: dict[str, Callable[..., Any]] = {"OrderedDict": collections.OrderedDict, "Counter": collections.Counter}
-    return collections.defaultdict(None, pairs) if name == "defaultdict" else kinds[name](pairs)
+    first, _, factory = name.partition(" ")
+    return collections.defaultdict(_TYPES[factory] if factory else None, pairs) if first == "defaultdict" else kinds[name](pairs)
 
 
 def _simple(value: Any, kind: type) -> Any:

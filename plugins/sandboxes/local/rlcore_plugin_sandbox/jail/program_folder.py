@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 __all__ = ["Descriptors", "descriptors", "empty", "mapped", "remove", "stored"]
 
 _GONE = b" (deleted)"
+_LONGEST_MAPS = 16 << 20  # bytes; the kernel lets a process have 65,530 maps
 _BLOCK = 512  # bytes in a unit of st_blocks, on every file system
 
 
@@ -74,9 +75,16 @@ def descriptors(process: str, folder: str) -> Descriptors:
 
 
 def mapped(process: str, folder: str) -> set[int]:
-    """Inodes of files of a folder that a process has mapped under a name that is gone."""
-    with open(f"{process}/maps", "rb") as file:  # noqa: PTH123
-        text = file.read()
+    """Inodes of files of a folder that a process has mapped under a name that is gone.
+
+    :raises PermissionError: its list of maps is longer than any that names of usual length give: reading it would take minutes.
+    """
+    with open(f"{process}/maps", "rb", buffering=0) as file:  # noqa: PTH123
+        text = b""
+        while len(text) <= _LONGEST_MAPS and (part := file.read(1 << 16)):
+            text += part
+    if len(text) > _LONGEST_MAPS:
+        raise PermissionError
     inside, found = os.fsencode(folder) + b"/", set()
     if _GONE in text:
         for line in text.splitlines():

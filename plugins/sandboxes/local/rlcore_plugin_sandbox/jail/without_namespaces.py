@@ -90,6 +90,9 @@ class _Looks:
         use = watch.one(self._pid)
         found: set[int] = set()
         files, size = self._stored(found)
+        if files > self._limits["files"]:
+            use.over = "disk"
+            return use
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             process = watch.to_look_at(self._pid)
             try:
@@ -100,7 +103,7 @@ class _Looks:
                     size = self._limits["disk"] + 1  # it has made itself such that nobody can say what it holds
             else:
                 use.memory += held.sockets * watch.SOCKET + held.pipes * _PIPE
-        if files > self._limits["files"] or size > self._limits["disk"]:
+        if size > self._limits["disk"]:
             use.over = "disk"
         elif use.tasks > self._limits["processes"]:
             use.over = "memory"  # of the kernel, for each thread, which no process limit counts
