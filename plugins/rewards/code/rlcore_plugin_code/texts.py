@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import json
 import marshal
-import zlib
 from collections.abc import Mapping
 from importlib.resources import files
 
@@ -33,9 +32,9 @@ with open("side.bin", "rb") as file:
 if side.startswith(MAGIC_NUMBER):
     side = marshal.loads(side[len(MAGIC_NUMBER):])
 else:
-    import json, zlib
-    with open("side.json.z", "rb") as file:
-        side = json.loads(zlib.decompress(file.read()))
+    import json
+    with open("side.json", "rb") as file:
+        side = json.load(file)
 for name, code in side:
     module = sys.modules[name] = ModuleType(name)
     exec(code, module.__dict__)
@@ -71,5 +70,4 @@ def _packed(start: str, *names: str) -> Mapping[str, bytes]:
     texts = [(f"{_INSIDE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in names]
     texts.append(("start", f"from {_INSIDE}.{names[-1]} import {start}\n{start}()\n"))
     compiled = [(name, compile(text, f"{name}.py", "exec", dont_inherit=True, optimize=2)) for name, text in texts]
-    packed = zlib.compress(json.dumps(texts).encode())  # small, since it is seldom read and always sent
-    return {"side.json.z": packed, "side.bin": importlib.util.MAGIC_NUMBER + marshal.dumps(compiled)}
+    return {"side.json": json.dumps(texts).encode(), "side.bin": importlib.util.MAGIC_NUMBER + marshal.dumps(compiled)}
