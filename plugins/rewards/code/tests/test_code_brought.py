@@ -369,3 +369,96 @@ def test_errors_and_choices_that_the_prompt_brings(bench):
     score = bench.judge(tests, program)
     assert score.outcome is Outcome.OK, score.reason
     assert bench.judge(tests, program.replace("BLUE if", "RED if")).outcome is Outcome.WRONG
+
+
+PYTEST_WAYS = """
+import pytest
+import unittest
+from solution import Box, LRU
+
+
+@pytest.fixture
+def box():
+    return Box(1)
+
+
+@pytest.fixture
+def twice(box):
+    box.add(1)
+    return box
+
+
+def test_one_fixture_is_made_once(box, twice):
+    assert box is twice and box.n == 2
+
+
+class TestMore:
+    def setup_method(self, method):
+        self.box = Box(len(method.__name__) * 0 + 3)
+
+    def test_method(self, box):
+        assert self.box.n == 3 and box.n == 1
+
+
+def test_raises():
+    pytest.raises(ValueError, Box(1).add, -1)
+    with pytest.raises(ValueError) as caught:
+        Box(1).add(-1)
+    assert caught.match("negative") and caught.typename == "ValueError"
+
+
+class TestCase(unittest.TestCase):
+    cases = [1, 2]
+
+    def test_it(self):
+        for n in self.cases:
+            self.assertEqual(Box(n).n, n)
+
+    @unittest.skip("not here")
+    def test_skipped(self):
+        self.fail()
+
+
+def test_a_class_that_is_a_table():
+    cache = LRU(2)
+    cache.put(1, 1)
+    assert cache.get(1) == 1 and len(cache) == 1 and not hasattr(Box(1), "__len__") and vars(Box(4)) == {"n": 4}
+"""
+BOX = """
+from collections import OrderedDict
+class Box:
+    def __init__(self, n): self.n = n
+    def add(self, n):
+        if n < 0: raise ValueError("negative")
+        self.n += n
+class LRU(OrderedDict):
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+    def put(self, key, value): self[key] = value
+    def get(self, key): return self[key] if key in self else -1
+"""
+
+
+def test_pytest_and_unittest_as_they_run_tests(bench):
+    score = bench.judge({"test_file": PYTEST_WAYS}, BOX)
+    assert score.outcome is Outcome.OK, score.reason
+    for old, new in (("self.n += n", "pass"), ("negative", "?"), ("return self[key] if", "return 7 if"), ("self.n = n", "self.n = 1")):
+        assert bench.judge({"test_file": PYTEST_WAYS}, BOX.replace(old, new)).outcome is Outcome.WRONG, old
+
+
+@pytest.mark.parametrize(
+    ("test_file", "word"),
+    [
+        ("@pytest.fixture(autouse=True)\ndef x(): pass\ndef test_it(): assert f(1)", "autouse"),
+        ("@pytest.mark.usefixtures('x')\ndef test_it(): assert f(1)", "usefixtures"),
+        ("def setup_module(): pass\ndef test_it(): assert f(1)", "setup_module"),
+        ("@pytest.mark.parametrize('n', [1])\nclass TestIt:\n    def test_it(self, n): assert f(n)", "TestIt"),
+        ("import warnings\ndef test_it():\n    with warnings.catch_warnings(record=True):\n        assert f(1)", "catch_warnings"),
+        ("import os\ndef test_it():\n    os.environ['A'] = 'b'\n    assert f(1)", "os.environ"),
+    ],
+)
+def test_ways_of_pytest_that_are_not_known_are_no_verdict(bench, test_file, word):
+    score = bench.judge({"test_file": f"import pytest\nfrom solution import f\n{test_file}"}, "def f(n): return 1")
+    assert score.outcome is Outcome.INVALID
+    assert word in score.reason

@@ -135,6 +135,8 @@ class _Program:
     def written(self, result: Any, call: dict[str, Any]) -> Any:
         if call["do"] == "name" and isinstance(result, type) and not issubclass(result, BaseException):
             return self.hold(result)  # Python's own, too: the tests call the program's, and not theirs
+        if call.get("made") and _has_methods(type(result)):
+            return self.hold(result)
         return self.shared.tree(result) if "shared" in call else encode(result, self.hold)
 
     def after(self) -> dict[str, Any]:
@@ -182,6 +184,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "pos": operator.pos,
     "invert": operator.invert,
     "class": type,
+    "has": hasattr,
     "dict": vars,
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
@@ -220,6 +223,11 @@ def _either_way(name: str, function: Callable[[Any, Any], Any]) -> None:
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor"):
     _either_way(_name, getattr(operator, f"__{_name}__"))
+
+
+def _has_methods(kind: type) -> bool:
+    """Whether the program has written methods of the class, which its plain part would lose on its way."""
+    return any(getattr(getattr(value, "__code__", None), "co_filename", "") == "solution.py" for value in vars(kind).values())
 
 
 def _items(one: Any, start: int, size: int) -> list[Any]:

@@ -18,6 +18,7 @@ from rlcore_plugin_code.inside.wire import Unusable
 __all__ = ["Skipped", "install", "units_of"]
 
 _Unit = tuple[str, Callable[[], None]]
+_MODULE_STEPS = ("setup_module", "teardown_module", "setup_function", "teardown_function", "setUpModule", "tearDownModule")
 
 
 class Skipped(Exception):
@@ -30,6 +31,17 @@ class _Raises:
     def __init__(self, expected: Any, match: str | None = None) -> None:
         self._expected, self._match = expected, match
         self.value: Any = None
+
+    def match(self, pattern: str) -> bool:
+        """``caught.match("…")``"""
+        if not re.search(pattern, str(self.value)):
+            raise AssertionError("the error says something else")
+        return True
+
+    @property
+    def typename(self) -> str:
+        """The name of the class."""
+        return str(self.type.__name__)
 
     def __enter__(self) -> "_Raises":
         return self
@@ -75,14 +87,14 @@ class _Marks:
 
         def mark(function: Any) -> Any:
             rows = [getattr(row, "values", row if len(listed) > 1 else (row,)) for row in values]
-            before = getattr(function, "cases", [{}])
-            function.cases = [{**case, **dict(zip(listed, row, strict=True))} for case in before for row in rows]
+            before = getattr(function, "parametrized", [{}])
+            function.parametrized = [{**case, **dict(zip(listed, row, strict=True))} for case in before for row in rows]
             return function
 
         return mark
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("skip", "skipif", "xfail"):
+        if name in ("skip", "skipif", "xfail", "usefixtures"):
             raise Unusable(f"the tests use pytest.mark.{name}, which is not known here")
         return lambda *arguments, **_: arguments[0] if arguments and callable(arguments[0]) else lambda function: function
 
@@ -111,11 +123,22 @@ class _Patching:
             setattr(target, name, value)
 
 
-def _fixture(function: Any = None, **_: Any) -> Any:
+def _fixture(function: Any = None, **options: Any) -> Any:
+    if strange := [name for name, value in options.items() if value not in (False, "function")]:
+        raise Unusable(f"the tests use {strange[0]} of pytest.fixture, which is not known here")
     if function is None:
         return _fixture
     function.is_fixture = True
     return function
+
+
+def _raises(expected: Any, *call: Any, match: str | None = None, **keywords: Any) -> _Raises:
+    """``raises(ValueError)``, or ``raises(ValueError, function, argument)``."""
+    caught = _Raises(expected, match)
+    if call:
+        with caught:
+            call[0](*call[1:], **keywords)
+    return caught
 
 
 def _stop(kind: type[Exception]) -> Callable[..., None]:
@@ -135,7 +158,7 @@ def install() -> None:
     """``import pytest`` finds the stand-in from here on."""
     module = ModuleType("pytest")
     module.__dict__.update(
-        raises=_Raises,
+        raises=_raises,
         approx=_Approx,
         mark=_Marks(),
         fixture=_fixture,
@@ -151,12 +174,14 @@ def install() -> None:
 def units_of(names: dict[str, Any]) -> Iterator[_Unit]:
     """(name, function without arguments) of each test in a module: functions ``test…``, methods ``test…`` of classes ``Test…`` and of
     ``unittest.TestCase``."""
+    if strange := next((name for name in _MODULE_STEPS if name in names), ""):
+        raise Unusable(f"the tests have a {strange}, which is not known here")
     for name, value in list(names.items()):
         if name.startswith("test") and isinstance(value, FunctionType):
             yield from _expanded(name, value, names, ())
         elif isinstance(value, type) and value.__module__ == names["__name__"] and (name.startswith("Test") or _is_case(value)):
             for method in [entry for entry in dir(value) if entry.startswith("test")]:
-                yield f"{name}.{method}", lambda value=value, method=method: _method(value, method)  # type: ignore[misc]
+                yield f"{name}.{method}", lambda value=value, method=method: _method(value, method, names)  # type: ignore[misc]
 
 
 def _is_case(value: type) -> bool:
@@ -164,25 +189,40 @@ def _is_case(value: type) -> bool:
     return unittest is not None and issubclass(value, unittest.TestCase)
 
 
-def _method(kind: type, name: str) -> None:
+def _method(kind: type, name: str, names: dict[str, Any]) -> None:
+    if hasattr(kind, "parametrized") or any(
+        isinstance(value, FunctionType) and hasattr(value, "is_fixture") for value in vars(kind).values()
+    ):
+        raise Unusable(f"the tests mark the class {kind.__name__}, or have fixtures in it, which is not known here")
+    if hasattr(getattr(kind, name), "__unittest_expecting_failure__"):
+        raise Unusable("the tests use unittest.expectedFailure, which is not known here")
+    if getattr(kind, "__unittest_skip__", False) or getattr(getattr(kind, name), "__unittest_skip__", False):
+        return
     one = kind(name) if _is_case(kind) else kind()
     before, after = ("setUp", "tearDown") if _is_case(kind) else ("setup_method", "teardown_method")
     for whole in ("setUpClass", "setup_class"):
         getattr(kind, whole, lambda: None)()
     function = getattr(one, name)
-    for case in getattr(function, "cases", [{}]):
+    for case in getattr(function, "parametrized", [{}]):
         for step in (before, "asyncSetUp"):
-            finished(getattr(one, step, lambda *_: None)())
-        finished(function(**case))
+            _step(one, step, function)
+        _with_fixtures(function, case, names)
         for step in ("asyncTearDown", after):
-            finished(getattr(one, step, lambda *_: None)())
+            _step(one, step, function)
+
+
+def _step(one: Any, name: str, function: Any) -> None:
+    """Set-up and the like, which may take the test that they are for."""
+    step = getattr(one, name, None)
+    if step is not None:
+        finished(step(function) if getattr(step, "__code__", function.__code__).co_argcount > 1 and name.endswith("_method") else step())
 
 
 def _expanded(name: str, function: Any, names: dict[str, Any], first: tuple[Any, ...]) -> Iterator[_Unit]:
-    if getattr(function, "cases", None) == []:
+    if getattr(function, "parametrized", None) == []:
         yield name, _no_case
-    for number, case in enumerate(getattr(function, "cases", [{}])):
-        label = f"{name}[{number}]" if hasattr(function, "cases") else name
+    for number, case in enumerate(getattr(function, "parametrized", [{}])):
+        label = f"{name}[{number}]" if hasattr(function, "parametrized") else name
         yield label, lambda case=case: _with_fixtures(function, case, names)  # type: ignore[misc]
 
 
@@ -194,7 +234,7 @@ def _with_fixtures(function: Any, case: dict[str, Any], names: dict[str, Any]) -
     open_ones: list[Iterator[Any]] = []
     patching = _Patching()
     try:
-        values = _filled(function, case, names, open_ones, patching)
+        values = _filled(function, case, names, open_ones, patching, {})
         finished(function(**values))
     finally:
         for one in reversed(open_ones):
@@ -204,12 +244,24 @@ def _with_fixtures(function: Any, case: dict[str, Any], names: dict[str, Any]) -
 
 
 def _filled(
-    function: Any, given: dict[str, Any], names: dict[str, Any], open_ones: list[Iterator[Any]], patching: _Patching
+    function: Any,
+    given: dict[str, Any],
+    names: dict[str, Any],
+    open_ones: list[Iterator[Any]],
+    patching: _Patching,
+    made_before: dict[str, Any],
 ) -> dict[str, Any]:
+    """``made_before``: fixtures of this test, of which each is made once."""
     values = dict(given)
+    if not hasattr(function, "__code__"):
+        return values
     count = function.__code__.co_argcount - len(function.__defaults__ or ())
-    for name in function.__code__.co_varnames[:count]:
+    bound = getattr(function, "__self__", None) is not None  # its first argument is there
+    for name in function.__code__.co_varnames[int(bound) : count]:
         if name in values:
+            continue
+        if name in made_before:
+            values[name] = made_before[name]
             continue
         if name == "monkeypatch":
             values[name] = patching
@@ -217,9 +269,9 @@ def _filled(
         fixture = names.get(name)
         if not getattr(fixture, "is_fixture", False):
             raise Unusable(f"the tests use pytest's fixture {name}, which is not known here")
-        made = fixture(**_filled(fixture, {}, names, open_ones, patching))
+        made = fixture(**_filled(fixture, {}, names, open_ones, patching, made_before))
         if hasattr(made, "__next__") and hasattr(made, "gi_frame"):
             open_ones.append(made)
             made = next(made)
-        values[name] = made
+        values[name] = made_before[name] = made
     return values

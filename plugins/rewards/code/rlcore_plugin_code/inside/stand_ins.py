@@ -1,9 +1,9 @@
 """What tests hold in the place of a program that is elsewhere: every use is a call that is written down, and answered in the next round.
 
-A call is ``{"do": …, "of": a reference, …}``: ``name`` (a name of the program), ``get`` (an attribute), ``call`` (``args``, ``keywords``),
-``own`` (an operation of Python). References: ``{"g": name}``, ``{"k": the number of an earlier call}``, ``{"o": an object by its number}``,
-``{"l": a container that both sides hold}`` (``shared``), ``{"x": an exception of Python}``, ``{"w": a name of the library}``,
-``{"j": a member of an Enum of the prompt}``.
+A call is ``{"do": …, "of": a reference, …}``: ``name`` (a name of the program), ``get`` (an attribute), ``call`` (``args``, ``keywords``;
+``made``: the result is an object, even if its class is a list or a number), ``own`` (an operation of Python). References: ``{"g": name}``,
+``{"k": the number of an earlier call}``, ``{"o": an object by its number}``, ``{"l": a container that both sides hold}`` (``shared``),
+``{"x": an exception of Python}``, ``{"w": a name of the library}``, ``{"j": a member of an Enum of the prompt}``.
 
 ``Unknown`` is the result of a call that nobody has answered yet: it agrees with everything, so that tests go on and as many calls as
 possible are known after one round. No verdict is made of a run that met one. ``Held`` is an object of the program that cannot travel.
@@ -19,7 +19,7 @@ from rlcore_plugin_code.inside.shared import Shared
 from rlcore_plugin_code.inside.surroundings import Surroundings
 from rlcore_plugin_code.inside.wire import LIBRARY_ERRORS, CannotTravel, Unusable, decode, settled
 
-__all__ = ["Enough", "Held", "Questions", "Stopped", "Unknown", "attribute_of", "is_subclass", "next_of", "type_of"]
+__all__ = ["Enough", "Held", "Questions", "Stopped", "Unknown", "attribute_of", "has_attribute", "is_subclass", "next_of", "type_of"]
 
 _MOST_GUESSES = 5000  # calls of a round that nobody has answered yet
 _FIRST_ITEMS, _MORE_ITEMS = 50, 1000  # of an object of the program, in one call
@@ -235,12 +235,12 @@ class Unknown(_UnknownOperators):
     """See the module."""
 
     def __init__(self, questions: Questions | None, number: int | None) -> None:
-        self._questions, self._number = questions, number
+        self._questions, self._number, self._makes = questions, number, False
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if self._questions is None or self._number is None:
             return _FOG
-        return self._questions.ask("call", {"k": self._number}, arguments, keywords)
+        return self._questions.ask("call", {"k": self._number}, arguments, keywords, **_made_if(self._makes))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -260,6 +260,10 @@ class Unknown(_UnknownOperators):
 
 
 _FOG = Unknown(None, None)
+
+
+def _made_if(makes: bool) -> dict[str, bool]:
+    return {"made": True} if makes else {}
 
 
 def _made(result: Any) -> Any:
@@ -326,7 +330,7 @@ class Held(_HeldOperators):
         return self._questions.ask("own", {"o": self._number}, arguments, name=name)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        result = self._questions.ask("call", {"o": self._number}, arguments, keywords)
+        result = self._questions.ask("call", {"o": self._number}, arguments, keywords, **_made_if(self._makes))
         return _made(result) if self._makes else result
 
     def __getattr__(self, name: str) -> Any:
@@ -444,6 +448,11 @@ def is_subclass(one: Any, two: Any) -> bool:
     if isinstance(one, Held) and isinstance(two, type):
         return bool(one._own("subclass of", two))
     return isinstance(one, Unknown) or issubclass(one, two)
+
+
+def has_attribute(one: Any, name: str) -> bool:
+    """``hasattr`` in tests: every stand-in has all of Python's own."""
+    return bool(one._own("has", name)) if isinstance(one, Held) else hasattr(one, name)
 
 
 def next_of(one: Any, *default: Any) -> Any:

@@ -25,7 +25,9 @@ from rlcore_plugin_code.inside.stand_ins import (
     Held,
     Questions,
     Stopped,
+    Unknown,
     attribute_of,
+    has_attribute,
     is_subclass,
     next_of,
     type_of,
@@ -141,7 +143,13 @@ class _Run:
         """Find out whose the names are; run what the prompt brings for the tests."""
         tests, questions = self.tests, self.questions
         given = {"__failed__": self._failed, "__stopped__": Stopped, "__type__": type_of, "__attribute__": attribute_of}
-        given |= {"next": next_of, "issubclass": is_subclass, "__equal__": lambda right, left: left == right}
+        given |= {
+            "next": next_of,
+            "issubclass": is_subclass,
+            "hasattr": has_attribute,
+            "vars": lambda one: attribute_of(one, "__dict__"),
+            "__equal__": lambda right, left: left == right,
+        }
         self.names.update({name: value for name, value in given.items() if name not in self.own})
         if tests.get("before"):
             plain = dict(self.names)
@@ -172,7 +180,7 @@ class _Run:
         if name in self.questions.brought:
             return self.questions.brought[name]
         value = self.questions.ask("name", {"g": name})
-        if isinstance(value, Held) and name in self.questions.classes:
+        if isinstance(value, Held | Unknown) and name in self.questions.classes:
             value.__dict__["_makes"] = True
         return value
 
