@@ -436,3 +436,48 @@ def test_an_accident_is_raised_and_not_taken_for_another_comparison(accident, mo
 )
 def test_a_formula_without_a_value_is_compared_in_another_way(gold, answer, expected):
     assert compare(gold, answer, seconds=10.0) is expected
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("8", r"\sum_{j=1}^{1/2} j"),
+        ("3x", r"\sum_{k=1}^{1/3} kx"),
+        ("(1,2)", r"(1,\sum_{k=1}^{1/2} k)"),
+        ("4", r"\exp(\begin{pmatrix}2&0\\0&1\end{pmatrix}^{3})"),
+        (r"\cos x", r"\tanh(\Gamma(0))"),
+        ("y=2x", r"\sqrt[\sqrt[0.0]{e}]{\frac12^{x+i}}"),
+        ("x<4", r"x<\sum_{k=1}^{1/2} k"),
+    ],
+)
+def test_an_answer_that_algebra_cannot_bear_is_wrong(gold, answer):
+    assert compare(gold, answer, seconds=5.0) is Equality.DIFFERENT
+
+
+def test_a_gold_answer_that_algebra_cannot_bear_is_an_error_of_the_row():
+    with pytest.raises(RecursionError):
+        compare(r"\sum_{k=1}^{1/2} k", "8", seconds=5.0)
+
+
+def test_a_number_that_algebra_cannot_bear_is_near_to_nothing():
+    assert symbolic.value(r"\sum_{k=1}^{1/2} k") is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "expected"),
+    [
+        ("(5,7)", "b=5, a=7", False),
+        ("(7,5)", "b=5, a=7", True),
+        ("(1,2,3)", "x=1, z=2, y=3", False),
+        ("5,7", "x_2=5, x_1=7", False),
+        ("b=5, a=7", "(5,7)", False),
+        ("b=5, a=7", "(7,5)", True),
+        (r"(1,2)", r"\beta=1, \alpha=2", False),
+        ("(5,7)", "a=5, b=7", True),
+        ("p=4,5;q=6", "p=4;q=5,6", False),
+        ("p=4,5;q=6", "q=6; p=5,4", True),
+        ("p=4,5,6;q=7", "p=4;q=5,6,7", False),
+    ],
+)
+def test_values_belong_to_their_names(gold, answer, expected):
+    assert equal(gold, answer) is expected
