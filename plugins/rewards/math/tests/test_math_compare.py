@@ -481,3 +481,48 @@ def test_a_number_that_algebra_cannot_bear_is_near_to_nothing():
 )
 def test_values_belong_to_their_names(gold, answer, expected):
     assert equal(gold, answer) is expected
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "expected"),
+    [
+        ("7 ft", '7"', False),
+        ("7 in", '7"', True),
+        ('7"', "7 inches", True),
+        ("7", '7"', True),
+        ("7 m", '7"', False),
+        ("3 mg", "3 Mg", False),
+        ("3 Mg", "3 mg", False),
+        (r"3\text{ mW}", r"3\text{ MW}", False),
+        ("3 ms", "3 Ms", False),
+        ("3 mHz", "3 MHz", False),
+        (r"3\text{ mm}", r"3\text{ Mm}", False),
+        ("3 MHz", "3 Mhz", True),
+        ("3 kg", "3 KG", True),
+        ("3 min", "3 Min", True),
+        ("3 mi", "3 Miles", True),
+    ],
+)
+def test_a_sign_or_prefix_of_another_unit_is_not_the_unit(gold, answer, expected):
+    assert equal(gold, answer) is expected
+
+
+NUMBERS = (
+    "sextillion jillions trillionth thirteenths ninetieth lacs crore googolplexes myriads quadruples quintuple milli pico hecto twenties"
+)
+DENIALS = "untrue bogus mistaken refuted nope oops incorrectly lies nicht falsch nah disproved retracted supposedly unlikely guess"
+CHANGED = "negated inverted conjugated octal binary factorials reversed increased recurring repeating periodic minimum"
+
+
+@pytest.mark.parametrize("noun", [*NUMBERS.split(), *DENIALS.split(), *CHANGED.split(), "oder acht", "lower bound", "ou/six", "y seis"])
+@pytest.mark.parametrize("shape", ["9 N", r"9\text{ N}"])
+def test_a_word_that_is_a_number_or_takes_one_back_is_no_noun(noun, shape):
+    assert not equal("9", shape.replace("N", noun))
+    assert not equal("9", shape.replace("N", noun.upper()))
+
+
+@pytest.mark.parametrize(
+    "noun", ["apples", "squares", "errors", "roots", "families", "hours", "balls/box", "kilos", "micrometers", "tuples"]
+)
+def test_a_noun_may_be_left_out(noun):
+    assert equal("9", f"9 {noun}")
