@@ -151,3 +151,23 @@ def test_points_lie_on_both_sides_of_every_number_of_a_formula():
     assert max(places) > 1e6
     assert any(776 < place < 777 for place in places)
     assert any(777 < place < 778 for place in places)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "expected"),
+    [
+        (r"\sqrt[3]{-27}", "-3", True),
+        (r"\sqrt[3]{-27}", r"\frac{3+3i\sqrt3}{2}", False),
+        (r"-\sqrt[5]{3}", r"\sqrt[5]{-3}", True),
+        (r"\sqrt[5]{3}", r"\sqrt[5]{-3}", False),
+        ("4", r"\sqrt[3]{(-8)^2}", True),
+        ("4", r"(-8)^{\frac23}", True),
+        ("1", r"\sqrt[3]{9+4\sqrt5}+\sqrt[3]{9-4\sqrt5}-2", True),
+        ("3", r"\sqrt[3]{9+4\sqrt5}+\sqrt[3]{9-4\sqrt5}", True),
+        ("-1", r"\sqrt[3]{2-\sqrt5}-\sqrt[3]{2+\sqrt5}+\sqrt5-1", True),
+        (r"\frac{1+i\sqrt3}{2}", r"e^{i\pi/3}", True),
+        ("i", r"\sqrt{-1}", True),
+    ],
+)
+def test_an_odd_root_of_a_negative_constant_is_real(gold, answer, expected):
+    assert equal(gold, answer) is expected
