@@ -99,8 +99,9 @@ class FormulaPair:
 
     def apart(self) -> bool:
         """Whether the gold formula is defined where all unknowns are positive, and the answer nowhere there."""
-        defined = [place for place in self._places if min(place) > 0 and _value(self._gold, place) is not None]
-        return bool(defined) and not any(self._values(place) for place in defined)
+        defined = (place for place in self._places if min(place) > 0 and _value(self._gold, place) is not None)
+        shared = next((self._values(place) is not None for place in defined), True)
+        return not shared and not any(self._values(place) for place in defined)
 
     def _values(self, at: _Values) -> tuple[Any, Any] | None:
         gold = _value(self._gold, at)

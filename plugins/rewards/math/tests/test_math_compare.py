@@ -526,3 +526,28 @@ def test_a_word_that_is_a_number_or_takes_one_back_is_no_noun(noun, shape):
 )
 def test_a_noun_may_be_left_out(noun):
     assert equal("9", f"9 {noun}")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "expected"),
+    [
+        (r"\cosh(90)", r"\frac{e^{90}+e^{-90}}{2}", True),
+        (r"\cosh(90)", r"\frac{e^{90}}{2}", False),
+        (r"e^{200}", r"e^{200}+10^{-50}", False),
+        (r"\pm i", "-i, i", True),
+        (r"\pm i", "i, i", False),
+        ("|x-2|<5", "-3<x<7", True),
+        (r"|x+2|\le 5", "[-7,3]", True),
+        ("|x-2-1|<5", "(-2,8)", True),
+        ("|x-2|<5", "-3<x<8", False),
+        (r"|x-2|\le 5", "-3<x<7", False),
+        ("x>4", r"\{x:x>4\}", True),
+        (r"1<t\le 4", r"\{t\in\mathbb{R}\mid 1<t\le 4\}", True),
+        ("x>4", r"\{x:x<4\}", False),
+        ("6", r"\text{6 pears}", True),
+        ("6", r"\text{6 millions}", False),
+        ("6", r"\text{6 or seven}", False),
+    ],
+)
+def test_right_answers_in_other_words(gold, answer, expected):
+    assert equal(gold, answer) is expected
