@@ -380,7 +380,8 @@ class Comparer:
             return self._any_order(gold.items, answer.items)
         if gold.brackets != answer.brackets and kinds != {"", "()"}:
             return False
-        return all(self._same(one, other) for one, other in zip(_by_name(gold).items, _by_name(answer).items, strict=True))
+        gold = _by_name(gold) if answer.brackets else gold  # values without a bracket follow the order in which the gold answer names them
+        return all(self._same(one, other) for one, other in zip(gold.items, _by_name(answer).items, strict=True))
 
     def _any_order(self, gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:
         if len(gold) != len(answer):

@@ -472,6 +472,8 @@ def test_a_number_that_algebra_cannot_bear_is_near_to_nothing():
         ("5,7", "x_2=5, x_1=7", False),
         ("b=5, a=7", "(5,7)", False),
         ("b=5, a=7", "(7,5)", True),
+        ("b=5, a=7", "5,7", True),
+        ("b=5, a=7", "7,5", False),
         (r"(1,2)", r"\beta=1, \alpha=2", False),
         ("(5,7)", "a=5, b=7", True),
         ("p=4,5;q=6", "p=4;q=5,6", False),
