@@ -29,16 +29,19 @@ _CLOSE = 1e-9
 _HUGE = 1e100
 _SIZES = (
     *(0.004, 0.03, 0.1, 0.2, 0.35, 0.6, 0.8, 1.3, 1.7, 2.3, 3.4, 4.9, 6.2, 8.7, 13.1),
-    *(29.0, 64.0, 170.0, 640.0, 3000.0, 21_000.0, 170_000.0, 1_300_000.0, 3e9),
+    *(29.0, 64.0, 170.0, 640.0, 3000.0, 21_000.0, 170_000.0, 1_300_000.0),
 )
 _MODERATE = _SIZES[2:18]
 _WHOLE = (*map(float, range(13)), 20.0, 51.0, 100.0, 1001.0, -1.0, -2.0, -3.0, -10.0)
 _MOST_CONSTANTS = 8
 _BESIDE = (1.0, 1.0103, 0.9897)
 _AWAY = (0.33, 0.71, -0.33, -0.71)
+_FAR = (3e9, 7e13, 2e18)
+_PIECES = (sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling, sympy.frac, sympy.sign)
 _STEPPED = (sympy.floor, sympy.ceiling, sympy.frac)
 _STEPS = tuple(whole + over / 12 for whole in (0, 2, 7, -3) for over in (0, 3, 4, 6, 8, 9))
 _NEAR = (4e-4, -4e-4, 1e-7, -1e-7)
+_TINY = 1e-3
 _MOST_FACTORS = 200
 _UNDEFINED = (ArithmeticError, ValueError, TypeError)
 """Outside the domain, beyond a double, or complex where only real numbers have an order."""
@@ -64,7 +67,7 @@ class FormulaPair:
     @cached_property
     def _places(self) -> tuple[_Values, ...]:
         count = len(self.names)
-        return tuple(dict.fromkeys((*_grid(count), *_around(count, _constants(*self._formulas)), *self._steps(count))))
+        return tuple(dict.fromkeys((*_grid(count), *_around(count, _constants(*self._formulas)), *self._steps(count), *self._far(count))))
 
     def _steps(self, count: int) -> Iterator[_Values]:
         """Just below and above whole numbers and simple fractions, where a formula may have steps."""
@@ -72,6 +75,16 @@ class FormulaPair:
         for step in _STEPS if any(side.has(*_STEPPED) for side in self._formulas) else ():
             for near in _NEAR:
                 yield (step + near, *_signed(count - 1, source))
+
+    def _far(self, count: int) -> Iterator[_Values]:
+        """Far out, where a formula may have its last piece; only for formulas with pieces, since doubles lose their digits there."""
+        source = Random(3)
+        for size in _FAR if any(side.has(*_PIECES) or _rooted(side) for side in self._formulas) else ():
+            for unknown in range(count):
+                for sign in (1, -1):
+                    others = _signed(count - 1, source)
+                    others.insert(unknown, sign * size)
+                    yield tuple(others)
 
     @classmethod
     def of(cls, gold: Expr, answer: Expr) -> FormulaPair | None:
@@ -153,12 +166,18 @@ def _constants(*sides: Expr) -> list[float]:
     return sorted((size for size in sizes if 0 < size < _HUGE), reverse=True)[:_MOST_CONSTANTS]
 
 
+def _rooted(side: Expr) -> bool:
+    return any(not power.exp.is_integer for power in side.atoms(Pow))
+
+
 def _parts_without_unknowns(side: Expr) -> Iterator[float]:
     if side.free_symbols:
         for part in side.args:
             yield from _parts_without_unknowns(part)
     elif not side.has(I) and (size := _value(_formula(side, (), math), ())) is not None:
         yield float(size)
+        if 0 < abs(size) < _TINY:
+            yield 1 / size  # x/10^9
 
 
 def _around(count: int, constants: Sequence[float]) -> Iterator[tuple[float, ...]]:
