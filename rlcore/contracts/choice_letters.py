@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["answered", "bracketed", "last_line", "stated"]
+__all__ = ["answered", "bracketed", "last_line", "stated", "taken_back"]
 
 _LONGEST = 400
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boxed)\s{0,3}\{|[*_`$\\{}]")
@@ -48,8 +48,26 @@ _DENIED_BEFORE = re.compile(
 )
 _DENIED_AFTER = re.compile(
     rf"[).]{{0,2}},?\s{{0,3}}(?:(?:is|was|seems|looks|must be|would be)\s(?:\w{{1,20}}\s){{0,2}}?{_WRONG}"
-    r"|(?:isn|wasn|can|won|doesn|couldn)['’]t\b|(?:cannot|can not|does not|fails|wrong|incorrect|no)\b|\?)",
+    r"|(?:isn|wasn|can|won|doesn|couldn)['’]t\b|(?:cannot|can not|does not|fails|wrong|incorrect|rejected|discarded|no)\b|\?)"
+    r"|[).\]]{0,2}\s{0,3}(?:[([{]|[:—–-]{1,2}\s)\s?(?:is\s)?(?:wrong|incorrect|false|untrue|rejected|discarded|eliminated|excluded"
+    r"|ruled out|crossed out|impossible|nope|no|not)\s{0,3}(?=$|[.,;:!?)\]}\n])",
     re.IGNORECASE,
+)
+_REFUSED = re.compile(
+    r"(?:\b(?:not|never|nobody|no one|none|cannot|den(?:y|ies|ied)|refuses?|hesitate|hardly|disagree|rejects?|unlikely|disputes?"
+    r"|(?<!no )(?<!a )(?<!any )(?<!not )(?<!n['’]t )doubts?"
+    r"|(?:false|untrue|wrong|incorrect|mistaken|mistake|lie)(?=\s(?:that|to)\b))|n['’]t)"
+    r"(?:\s{1,3}(?:that|the|to|says?|saying|thinks?|believes?|claims?|would|will|could|can|should|is|was|be|it|it['’]s|correct|right|true"
+    r"|case|final|best|my|i|we|you|sure|certain|convinced|agree|accept|possible|answer|choice|option|letter|picks?|chooses?|selects?|go"
+    r"|with)){0,9}:?\s{0,3}\(?$",
+    re.IGNORECASE,
+)
+"""What the text refuses to say: ``I doubt that the answer is``, ``nobody would pick``."""
+_OR_ELSE = re.compile(r"\b(?:or|or else|otherwise|alternatively|or maybe|or perhaps)[,:]?\s{1,3}$", re.IGNORECASE)
+_NAMES_I = re.compile(r"(?:answer|choice|option|letter|it is|it['’]s|choos|chose|pick|select|go(?:ing)? with)", re.IGNORECASE)
+_TAKES_BACK = (
+    r"(?:wait|actually|sorry|correction|scratch that|strike that|on second thoughts?|edit|oops|rather|instead|i mean|just kidding|make that"
+    r"|alternatively|otherwise|maybe|perhaps|or else|no[,.:;!])"
 )
 _REASON = re.compile(r",?\s{0,3}(?:because|since)\b|\s[—–-]{1,2}\s|\s?[;—–]|\s[(\[]|,\s|项")
 _EXPLAINS = re.compile(r"\b(?:because|since|as|not)\b", re.IGNORECASE)
@@ -57,6 +75,7 @@ _ABBREVIATION = re.compile(r"\.\s?[A-Z]\.")
 _AND = r"\s{0,3}(?:,|/|&|\+|、|和|或|\b(?:or|and|nor|y|o|e|et|ou|und|oder)\b)\s{0,3}(?:(?:or|and)\s)?(?:option |choice )?"
 _NO_LETTER_NEXT = r"(?!['’]?[A-Za-zÀ-ÿ0-9_]|[+#-])"
 _OPTION = re.compile(r"\W{0,9}([A-Za-z])[).:](?=\W)")
+_LONE = re.compile(r"\W{0,9}([A-Za-z])\W{0,9}$")
 _OPERATOR_NEXT = re.compile(r"\s?[=<>^*]")
 
 
@@ -66,7 +85,9 @@ class _Patterns:
     cued: re.Pattern[str]
     joined: re.Pattern[str]
     listed: re.Pattern[str]
+    beside: re.Pattern[str]
     taken_back: re.Pattern[str]
+    line_back: re.Pattern[str]
     denied: re.Pattern[str]
     bracketed: re.Pattern[str]
 
@@ -80,18 +101,35 @@ def _patterns(letters: str) -> _Patterns:
         cued=re.compile(rf"(?i:{_CUE}{_ADVERBS})(?:\(({either})\)|([{letters}]){_NO_LETTER_NEXT}(?i:{_CLAUSE_ENDS}))"),
         joined=re.compile(rf"\)?(?i:{_AND})(?:\({either}\)|{either}(?:\)|{_NO_LETTER_NEXT}(?!\s\w)))"),
         listed=re.compile(rf"(?<!\w)({either})\)"),
-        taken_back=re.compile(rf"\b(?i:wait|actually|sorry|correction|no[,.:;!])\W.{{0,60}}?(?<!\w)[{letters}]{_NO_LETTER_NEXT}"),
+        beside=re.compile(rf"(?:[\s.,;…~|–—-]{{1,9}}\(?[{letters}]\)?(?![A-Za-z]))+\W{{0,9}}$"),
+        taken_back=re.compile(
+            rf"\b(?i:{_TAKES_BACK})\W.{{0,60}}?(?<!\w)[{letters}]{_NO_LETTER_NEXT}|\b(?i:or)\s\(?[{letters}]{_NO_LETTER_NEXT}(?!\s[a-z])"
+        ),
+        line_back=re.compile(
+            rf"^\W{{0,5}}(?:(?i:{_TAKES_BACK}|or)(?!\w).{{0,60}}?(?<!\w)[{letters}]{_NO_LETTER_NEXT}(?!\s[a-z])"
+            rf"|(?i:(?:it|that|this)(?:\sis|\swas|['’]s)\s{_WRONG}))",
+            re.MULTILINE,
+        ),
         denied=re.compile(rf"(?<!\w){one}(?:(?i:{_AND}){one}){{1,8}}\s(?i:are)\s(?:\w{{1,20}}\s){{0,2}}?(?i:{_WRONG})[.,;]?"),
         bracketed=re.compile(rf"(?<!\w)\(({either})\)"),
     )
 
 
-def stated(text: str) -> str | None:
-    """The rest of the line after the last statement (``the answer is``), or the next line that holds something where that is empty."""
+def stated(text: str) -> tuple[str, str] | None:
+    """(the rest of the line after the last statement, what follows). A statement is ``the answer is``, and one that the text denies is
+    none. If the line ends there, the next one that holds something."""
     last = None
-    for last in _STATEMENT.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
-    return text[_BEHIND.match(text, last.end()).end() :].partition("\n")[0] if last else None  # type: ignore[union-attr]
+    for found in _STATEMENT.finditer(text):
+        last = last if _refused(text, found.end()) else found
+    if last is None:
+        return None
+    line, _, rest = text[_BEHIND.match(text, last.end()).end() :].partition("\n")  # type: ignore[union-attr]
+    return line, rest
+
+
+def taken_back(rest: str, letters: str) -> bool:
+    """Whether a later line names another letter instead: ``Correction: D``."""
+    return _patterns(letters).line_back.search(rest) is not None
 
 
 def answered(span: str, letters: str, *, statement: bool = False) -> str | None:
@@ -107,7 +145,7 @@ def answered(span: str, letters: str, *, statement: bool = False) -> str | None:
         return "" if _others(patterns, bare[first.end() :], letter) else letter
     cued = [match for match in patterns.cued.finditer(bare) if not _denied(match)]
     found = {(match[1] or match[2]).upper() for match in cued}
-    if len(found) == 1 and not any(patterns.joined.match(bare, match.end()) for match in cued):
+    if len(found) == 1 and not any(_goes_on(patterns, match) for match in cued):
         return found.pop()
     return "" if found else None
 
@@ -115,8 +153,11 @@ def answered(span: str, letters: str, *, statement: bool = False) -> str | None:
 def last_line(text: str) -> str:
     """The last line; "" where it is one of several options that are listed."""
     *_, before, last = ("", "", *text.rstrip().rsplit("\n", 2))
-    option, other = _OPTION.match(last), _OPTION.match(before)
-    return "" if option and other and option[1] != other[1] else last[:_LONGEST]
+    for shape in (_OPTION, _LONE):
+        option, other = shape.match(last), shape.match(before)
+        if option and other and option[1] != other[1]:
+            return ""
+    return last[:_LONGEST]
 
 
 def bracketed(text: str, letters: str) -> set[str]:
@@ -129,7 +170,9 @@ def _stands(first: re.Match[str], patterns: _Patterns, *, statement: bool, empha
     letter, rest = first[1] or first[2], first.string[first.end() :].lstrip("]\"'”’>")
     if _is_number(first) or _DENIED_AFTER.match(first.string, first.end()) or _OPERATOR_NEXT.match(rest) or _ABBREVIATION.match(rest):
         return False
-    if first[1] or not rest.strip(" .!。") or rest[0] in ").:":
+    if not first[1] and not rest.strip(" .!。"):
+        return letter != "I" or statement or emphasised  # a sentence that ends after its pronoun
+    if first[1] or rest[0] in ").:":
         return True
     if letter.islower():
         return False
@@ -143,7 +186,21 @@ def _stands(first: re.Match[str], patterns: _Patterns, *, statement: bool, empha
 
 def _others(patterns: _Patterns, rest: str, letter: str) -> bool:
     listed = {other.upper() for other in patterns.listed.findall(_EXPLAINS.split(rest, maxsplit=1)[0])} - {letter}
-    return bool(listed or patterns.joined.match(rest) or patterns.taken_back.search(rest))
+    return bool(listed or patterns.joined.match(rest) or patterns.beside.match(rest) or patterns.taken_back.search(rest))
+
+
+def _goes_on(patterns: _Patterns, match: re.Match[str]) -> bool:
+    """Whether another letter stands beside one that a cue names, or is offered before or after it."""
+    text, end = match.string, match.end()
+    return bool(
+        patterns.joined.match(text, end)
+        or patterns.taken_back.search(text, end)
+        or _OR_ELSE.search(text[max(0, match.start() - 30) : match.start()])
+    )
+
+
+def _refused(text: str, end: int) -> bool:
+    return _REFUSED.search(text[max(0, end - 120) : end]) is not None
 
 
 def _is_number(match: re.Match[str]) -> bool:
@@ -157,4 +214,6 @@ def _denied(match: re.Match[str]) -> bool:
     text, before = match.string, match.string[max(0, start - 30) : start]
     if _is_number(match) or _ABBREVIATION.match(text, end):
         return True
-    return bool(_DENIED_BEFORE.search(before) or _DENIED_AFTER.match(text, end))
+    if text[start:end] == "I" and not match[1] and not _NAMES_I.search(match[0]):
+        return True  # the pronoun after "therefore"
+    return bool(_DENIED_BEFORE.search(before) or _refused(text, start) or _DENIED_AFTER.match(text, end))

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rlcore.contracts.choice_letters import answered, bracketed, last_line, stated
+from rlcore.contracts.choice_letters import answered, bracketed, last_line, stated, taken_back
 
 __all__ = ["Extraction", "ExtractionWay", "Found", "after_thinking", "last_answer", "last_boxed"]
 
@@ -191,12 +191,16 @@ def _text(text: str, _: Extraction) -> Found:
 
 def _letter(text: str, how: Extraction) -> Found:
     """Of a box, of a statement (``the answer is B``), of a last line that is one or says ``it is B``, of the only ``(B)`` there is."""
-    boxed, statement = last_boxed(text), stated(text)
+    boxed, (statement, later) = last_boxed(text), stated(text) or ("", "")
+    if len(only := text.strip(" .\n")) == 1 and only in how.letters:
+        return Found(only)
     found = answered(boxed, how.letters, statement=True) if boxed else None
     if found is None:
         spans = {answered(last_line(text), how.letters), answered(statement, how.letters, statement=True) if statement else None}
         said = spans - {None}
         found = (said.pop() if len(said) == 1 else "") if said else None
+        if statement and taken_back(later, how.letters):
+            found = ""
     if found is not None:
         return Found(found or None, "several letters are answered")
     marked = bracketed(text, how.letters)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import sympy
-from sympy import Add, Expr, Float, I, Mul, NumberSymbol, Pow, Rational, Symbol
+from sympy import Add, Expr, I, Mul, NumberSymbol, Pow, Rational, Symbol
 
 __all__ = ["FormulaPair", "Point"]
 
@@ -26,16 +26,23 @@ _Values = tuple[float, ...]
 _Formula = Callable[[_Values], Any]
 
 _CLOSE = 1e-9
-_HUGE = 1e12
+_HUGE = 1e100
 _SIZES = (
     *(0.004, 0.03, 0.1, 0.2, 0.35, 0.6, 0.8, 1.3, 1.7, 2.3, 3.4, 4.9, 6.2, 8.7, 13.1),
     *(29.0, 64.0, 170.0, 640.0, 3000.0, 21_000.0, 170_000.0, 1_300_000.0),
 )
 _MODERATE = _SIZES[2:18]
 _WHOLE = (*map(float, range(13)), 20.0, 51.0, 100.0, 1001.0, -1.0, -2.0, -3.0, -10.0)
-_MOST_CONSTANTS = 4
+_MOST_CONSTANTS = 8
 _BESIDE = (1.0, 1.0103, 0.9897)
 _AWAY = (0.33, 0.71, -0.33, -0.71)
+_FAR = (3e9, 7e13, 2e18)
+_PIECES = (sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling, sympy.frac, sympy.sign)
+_STEPPED = (sympy.floor, sympy.ceiling, sympy.frac)
+_STEPS = tuple(whole + over / 12 for whole in (0, 2, 7, -3) for over in (0, 3, 4, 6, 8, 9))
+_NEAR = (4e-4, -4e-4, 1e-7, -1e-7)
+_TINY = 1e-3
+_MOST_FACTORS = 200
 _UNDEFINED = (ArithmeticError, ValueError, TypeError)
 """Outside the domain, beyond a double, or complex where only real numbers have an order."""
 
@@ -60,7 +67,24 @@ class FormulaPair:
     @cached_property
     def _places(self) -> tuple[_Values, ...]:
         count = len(self.names)
-        return tuple(dict.fromkeys((*_grid(count), *_around(count, _constants(*self._formulas)))))
+        return tuple(dict.fromkeys((*_grid(count), *_around(count, _constants(*self._formulas)), *self._steps(count), *self._far(count))))
+
+    def _steps(self, count: int) -> Iterator[_Values]:
+        """Just below and above whole numbers and simple fractions, where a formula may have steps."""
+        source = Random(5)
+        for step in _STEPS if any(side.has(*_STEPPED) for side in self._formulas) else ():
+            for near in _NEAR:
+                yield (step + near, *_signed(count - 1, source))
+
+    def _far(self, count: int) -> Iterator[_Values]:
+        """Far out, where a formula may have its last piece; only for formulas with pieces, since doubles lose their digits there."""
+        source = Random(3)
+        for size in _FAR if any(side.has(*_PIECES) or _rooted(side) for side in self._formulas) else ():
+            for unknown in range(count):
+                for sign in (1, -1):
+                    others = _signed(count - 1, source)
+                    others.insert(unknown, sign * size)
+                    yield tuple(others)
 
     @classmethod
     def of(cls, gold: Expr, answer: Expr) -> FormulaPair | None:
@@ -88,8 +112,9 @@ class FormulaPair:
 
     def apart(self) -> bool:
         """Whether the gold formula is defined where all unknowns are positive, and the answer nowhere there."""
-        defined = [place for place in self._places if min(place) > 0 and _value(self._gold, place) is not None]
-        return bool(defined) and not any(self._values(place) for place in defined)
+        defined = (place for place in self._places if min(place) > 0 and _value(self._gold, place) is not None)
+        shared = next((self._values(place) is not None for place in defined), True)
+        return not shared and not any(self._values(place) for place in defined)
 
     def _values(self, at: _Values) -> tuple[Any, Any] | None:
         gold = _value(self._gold, at)
@@ -136,10 +161,23 @@ def _signed(count: int, source: Random) -> list[float]:
 
 
 def _constants(*sides: Expr) -> list[float]:
-    """The numbers at which a formula may change: those written in it."""
-    found = {number for side in sides for number in side.atoms(Rational, Float)}
-    sizes = {float(abs(number)) for number in found if abs(number) < _HUGE} - {0.0}
-    return sorted(sizes, reverse=True)[:_MOST_CONSTANTS]
+    """The numbers at which a formula may change: its parts that hold no unknown (``2``, ``\\pi``, ``e^{15}``)."""
+    sizes = {abs(size) for side in sides for size in _parts_without_unknowns(side)}
+    return sorted((size for size in sizes if 0 < size < _HUGE), reverse=True)[:_MOST_CONSTANTS]
+
+
+def _rooted(side: Expr) -> bool:
+    return any(not power.exp.is_integer for power in side.atoms(Pow))
+
+
+def _parts_without_unknowns(side: Expr) -> Iterator[float]:
+    if side.free_symbols:
+        for part in side.args:
+            yield from _parts_without_unknowns(part)
+    elif not side.has(I) and (size := _value(_formula(side, (), math), ())) is not None:
+        yield float(size)
+        if 0 < abs(size) < _TINY:
+            yield 1 / size  # x/10^9
 
 
 def _around(count: int, constants: Sequence[float]) -> Iterator[tuple[float, ...]]:
@@ -149,9 +187,20 @@ def _around(count: int, constants: Sequence[float]) -> Iterator[tuple[float, ...
         places += [low + (high - low) * share / 5 for share in range(1, 5)]
     source = Random(7)
     for number, place in enumerate(sign * place for place in places for sign in (1, -1)):
-        others = _signed(count - 1, source)
-        others.insert(number % count, place)
-        yield tuple(others)
+        for unknown in range(count) if count < 3 else (number // 2 % count,):
+            others = [source.choice(_WHOLE[1:9]) for _ in range(count - 1)] if source.random() < 0.5 else _signed(count - 1, source)
+            others.insert(unknown, place)
+            yield tuple(others)
+
+
+def _binomial(over: float, under: float) -> float:
+    """Of any number over a whole one.
+
+    :raises ValueError: for what is not counted here.
+    """
+    if under != int(under) or under > _MOST_FACTORS:
+        raise ValueError("only over a small whole number")
+    return math.prod((over - factor) / (factor + 1) for factor in range(int(under))) if under >= 0 else 0.0
 
 
 # --- formulas ----------------------------------------------------------------------------------------------------------
@@ -182,6 +231,8 @@ _FUNCTIONS: dict[Any, Callable[[ModuleType], Callable[..., Any]]] = {
     sympy.Min: lambda module: min,
     sympy.floor: lambda module: math.floor,
     sympy.ceiling: lambda module: math.ceil,
+    sympy.frac: lambda module: lambda value: value - math.floor(value),
+    sympy.binomial: lambda module: _binomial,
     sympy.gamma: lambda module: math.gamma,
     sympy.factorial: lambda module: lambda value: math.gamma(value + 1),
 }

@@ -96,6 +96,33 @@ def _labels(found: Listing) -> list[str]:
     return labels if len(labels) == len(found.items) else []
 
 
+_NAME = re.compile(r"(?:[A-Za-z]|\\(?:alpha|beta))(?:_\{?[0-9]\}?)?")
+
+
+def _by_name(found: Listing) -> Listing:
+    """``y=3, x=4`` in the order of the names, which is that of a point: ``x=4, y=3``."""
+    labels = [label.replace(" ", "") for label in _labels(found)]
+    if not labels or not all(map(_NAME.fullmatch, labels)):
+        return found
+    named = sorted(zip(labels, found.items, strict=True), key=lambda pair: pair[0])
+    return Listing(found.brackets, tuple(item for _, item in named))
+
+
+def _each_named(found: Listing | None) -> Listing | None:
+    """``x=1, 2; y=3`` as ``x=1, x=2, y=3``: a value without a name has that of the one before it."""
+    if found is None or found.brackets:
+        return found
+    sides = [relation(item) for item in found.items]
+    names = {side.parts[0] for side in sides if side and side.operators == ("=",) and is_label(side.parts[0])}
+    if len(names) < 2 or None not in sides:
+        return found
+    items, name = [], ""
+    for item, side in zip(found.items, sides, strict=True):
+        name = side.parts[0] if side else name
+        items.append(item if side or name not in names else f"{name}={item}")
+    return Listing("", tuple(items))
+
+
 def _items(text: str) -> tuple[str, ...]:
     found = listing(text)
     return found.items if found is not None and found.brackets in ("", "()") else (text,)
@@ -313,7 +340,7 @@ class Comparer:
             of_gold = point(gold) or of_gold
         if of_gold is None and of_answer is None:
             return None
-        of_gold, of_answer = self._solutions(of_gold, of_answer)
+        of_gold, of_answer = self._solutions(_each_named(of_gold), _each_named(of_answer))
         either = [found is not None and not found.brackets and _labels_differ(found) for found in (of_gold, of_answer)]
         if any(either) and alternatives(gold) is not alternatives(answer):
             return False  # x=2 or y=3: no point
@@ -353,7 +380,8 @@ class Comparer:
             return self._any_order(gold.items, answer.items)
         if gold.brackets != answer.brackets and kinds != {"", "()"}:
             return False
-        return all(self._same(one, other) for one, other in zip(gold.items, answer.items, strict=True))
+        gold = _by_name(gold) if answer.brackets else gold  # values without a bracket follow the order in which the gold answer names them
+        return all(self._same(one, other) for one, other in zip(gold.items, _by_name(answer).items, strict=True))
 
     def _any_order(self, gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:
         if len(gold) != len(answer):

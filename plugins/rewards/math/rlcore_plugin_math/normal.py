@@ -175,6 +175,9 @@ def _plain_functions(text: str) -> str:
 _BOX = re.compile(r"([^={}]{0,40}= ?|)\\boxed ?\{")
 _STYLE = re.compile(r"(?:\\(?:boldsymbol|bm|underline|fbox|mathbf))? ?\{")
 _STYLED_NUMBER = re.compile(r"\\text ?\{ ?([-+0-9][-+0-9.,/ ]*) ?\}")
+_STYLED_COUNT = re.compile(r"\\text ?\{ ?([-+]?[0-9][0-9.,/]*) ([A-Za-z][A-Za-z ]{0,40})\}")
+_BUILDER = re.compile(r"\\\{ ?([A-Za-z])(?: ?\\in ?\\mathbb\{R\})? ?(?::|\||\\mid) ?([^{}:|]{1,80})\\\}")
+_ORDER = re.compile(r"[<>]|\\[lg]e(?![A-Za-z])")
 _CHOICE = re.compile(r"([A-Za-z])\)")
 _DOLLARS_AROUND = re.compile(r"\$([^$ ]|[^$ ][^$]{0,200}[^$ ])\$ ([A-Za-z][A-Za-z ]{0,40}|\\text ?\{[^{}$]*\}|%)")
 _DOLLAR_BEHIND = re.compile(r"([-+]?[0-9][0-9.,]*) ?\$")
@@ -193,6 +196,10 @@ def _unwrapped(text: str) -> str:
         return text[style.end() : -1].strip()
     if number := _STYLED_NUMBER.fullmatch(text):
         return number[1].strip()
+    if count := _STYLED_COUNT.fullmatch(text):
+        return f"{count[1]} \\text{{{count[2]}}}"
+    if (builder := _BUILDER.fullmatch(text)) and builder[1] in builder[2] and _ORDER.search(builder[2]):
+        return builder[2].strip()  # the set of all x with x > 3
     if letter := _CHOICE.fullmatch(text):
         return letter[1]
     if dollar := _LONE_DOLLAR.fullmatch(text):

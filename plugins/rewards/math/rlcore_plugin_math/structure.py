@@ -181,6 +181,7 @@ _NOT_LABELS = ("\\pi", "\\infty", "\\emptyset")
 VARIABLE = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|epsilon)")
 _RANGING = re.compile(rf"{VARIABLE.pattern}|[A-Za-z] ?\([A-Za-z]\)")
 _ABSOLUTE = re.compile(rf"(?:\||\\lvert) ?({VARIABLE.pattern}) ?(?:\||\\rvert)")
+_SHIFTED = re.compile(rf"(?:\||\\lvert) ?({VARIABLE.pattern}) ?([+-]) ?([^|]{{1,40}}?) ?(?:\||\\rvert)")
 _MIRRORED = {"(": ")", "[": "]"}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
@@ -253,6 +254,9 @@ def as_interval(found: Relation) -> tuple[str, Listing] | None:
     if len(parts) == 2 and (around := _ABSOLUTE.fullmatch(parts[0])):
         bracket = "[" if operators[0] == "<=" else "("
         return around[1], Listing(bracket + _MIRRORED[bracket], (f"-({parts[1]})", parts[1]))
+    if len(parts) == 2 and (around := _SHIFTED.fullmatch(parts[0])) and around[1] not in around[3]:
+        bracket, middle = ("[" if operators[0] == "<=" else "("), f"-({around[2]}{around[3]})"
+        return around[1], Listing(bracket + _MIRRORED[bracket], (f"-({parts[1]}){middle}", f"{parts[1]}{middle}"))
     if len(parts) == 2 and VARIABLE.fullmatch(parts[0]):
         return parts[0], Listing("(" + ("]" if operators[0] == "<=" else ")"), ("-\\infty", parts[1]))
     if len(parts) == 2 and VARIABLE.fullmatch(parts[1]):

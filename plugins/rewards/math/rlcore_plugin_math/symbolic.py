@@ -22,7 +22,19 @@ def parses(text: str) -> bool:
 
 
 def equal(gold: str, answer: str) -> bool | None:
-    """Whether the two mean the same; None where math-verify cannot parse the answer."""
+    """Whether the two mean the same; None where math-verify cannot parse the answer.
+
+    An answer that algebra cannot bear is wrong, or a response could choose to be left out of training. If the gold answer compared with
+    itself raises too, that exception is raised: an error of the row.
+    """
+    try:
+        return _equal(gold, answer)
+    except Exception:
+        _equal(gold, gold)
+        return False
+
+
+def _equal(gold: str, answer: str) -> bool | None:
     parsed = _parse(answer)
     if not parsed:
         return None
@@ -38,11 +50,15 @@ def equal(gold: str, answer: str) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def value(text: str) -> Fraction | None:
-    """The real number that a formula without unknowns is, to 40 digits; None for anything else."""
-    parsed = _parse(text)
+    """The real number that a formula without unknowns is, to 40 digits; None for anything else, what algebra cannot bear too."""
+    _load()
     from rlcore_plugin_math.numeric import real_number
 
-    return real_number(parsed[0]) if len(parsed) == 1 else None
+    try:
+        parsed = _parse(text)
+        return real_number(parsed[0]) if len(parsed) == 1 else None
+    except Exception:
+        return None
 
 
 @cache

@@ -79,8 +79,22 @@ _NO_UNIT_WORDS_TEXT = (
     "nearly either both all any also plusminus between through until answer equals equal remainder base googol naught nil a "
     "an it this that these those i you we they approx off around roughly circa ish estimated estimate rounded cannot cant dont doesnt "
     "instead rather though however excluding above below beyond under "
+    "deca deka hecto kilo mega giga tera peta exa deci centi milli micro nano pico femto atto lac lacs lakhs crores myriad "
+    "myriads untrue bogus fake mistaken mistakenly erroneous refuted disproved disproven rejected denied retracted withdrawn "
+    "revoked nope nah nay oops sorry wait scratch ignore disregard correction incorrectly wrongly falsely wrongfully lie lies "
+    "lied lying joke joking kidding nonsense absurd impossible unlikely dubious doubtful doubtfully questionable supposedly "
+    "allegedly apparently presumably hopefully possibly hardly scarcely barely guess guessed guessing inaccurate inexact fails "
+    "failed nicht nein kein keine falsch oder sondern aber und statt faux pas mais sauf ou et jamais falso nunca pero sino ni mas "
+    "y o niet fout maar negated inverted inversed conjugate conjugated conjugates complement transposed reversed flipped mirrored "
+    "swapped increased decreased incremented decremented reduced scaled shifted truncated factorials reciprocals inverses "
+    "opposite opposites binary ternary octal decimal hexadecimal hex duodecimal bound bounds minimum maximum upwards onwards "
+    "recurring recurrent repeating repeated periodic repetend percentile percentiles basis "
 )
 _NO_UNIT_WORDS = frozenset(_NO_UNIT_WORDS_TEXT.split())
+_NUMBER_WORD = re.compile(
+    r"[a-z]*illi(?:on|ard)(?:s|ths?)?|googol[a-z]*|(?:eleven|twelf|[a-z]+teen|(?:twen|thir|for|fif|six|seven|eigh|nine)tie)ths?"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ties|(?:dou|tri|quadru|quintu|sextu|septu|octu|nonu|decu)p?(?:b?les?|b?led|plets?)"
+)
 _MOST_WORDS = 2
 _MOST_POWER = 6
 _SPELLED = re.compile(r"[A-Za-z]+\.?(?: ?/ ?[A-Za-z]+\.?)?")
@@ -106,6 +120,8 @@ _SIGN_UNIT = re.compile(r"(?P<body>.*[0-9)}]) ?(?P<unit>%|\^\\circ(?: ?[CF])?|\\
 _CURRENCY = re.compile(r"(?P<sign>[+-]?) ?(?P<unit>\\\$|\$|€|£|¥) ?(?P<body>-?[0-9.].*)")
 _SIGNS = {"%": "%", "^\\circ": "degree", "\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
 _WAITING = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|log|ln)h? ?\^ ?(?:\{[^{}]*\}|[0-9])$")  # for its argument
+_INCHES = re.compile(r"(?P<body>[+-]? ?[0-9.,]*[0-9])\"")
+_MILLI_OR_MEGA = re.compile(r"[mM](?:[gmslwvajnfctb]|hz|ev|pa|mol|bar|cal|ohm|bit|byte|rad|bps)", re.IGNORECASE)
 _IMPLIED = {"square": "2", "sq": "2", "sq.": "2", "cubic": "3"}
 
 
@@ -137,6 +153,8 @@ def split_unit(text: str) -> tuple[str, str]:
         return match["sign"] + match["body"], _SIGNS[match["unit"]]
     if match := _SIGN_UNIT.fullmatch(text):
         return match["body"].strip(), _SIGNS.get(match["unit"], match["unit"])
+    if match := _INCHES.fullmatch(text):
+        return match["body"], "in"
     match = _TEXT_UNIT.fullmatch(text) or _WORD_UNIT.fullmatch(text) or _GLUED_UNIT.fullmatch(text)
     if match is None or not _may_be_unit(match["unit"].strip()) or _is_formula(match["body"], match["unit"]):
         return text, ""
@@ -158,9 +176,13 @@ def _is_noun(unit: str) -> bool:
     words = unit.split()
     if len(words) > 2 and words[-2].lower() == "per":
         words = words[:-2] + words[-1:]
-    return 0 < len(words) == len(set(words)) <= _MOST_WORDS and all(
-        _SPELLED.fullmatch(word) and word.lower().strip(".") not in _NO_UNIT_WORDS for word in words
-    )
+    return 0 < len(words) == len(set(words)) <= _MOST_WORDS and all(_SPELLED.fullmatch(word) and _counts_nothing(word) for word in words)
+
+
+def _counts_nothing(word: str) -> bool:
+    """Whether none of the words between strokes is a number, or changes one."""
+    parts = [part.strip(" .") for part in word.lower().split("/")]
+    return not any(part in _NO_UNIT_WORDS or _NUMBER_WORD.fullmatch(part) for part in parts)
 
 
 def _is_formula(body: str, unit: str) -> bool:
@@ -174,5 +196,9 @@ def _name(unit: str, power: str) -> str:
     if words and words[0].lower() in _IMPLIED and not exponent:
         exponent, words = _IMPLIED[words[0].lower()], words[1:]
     spelled = " ".join(words)
-    name = _ALIASES.get(spelled) or _ALIASES.get(spelled.lower()) or spelled.lower()
+    lower = spelled.lower()
+    if spelled[:1] == "M" and _MILLI_OR_MEGA.fullmatch(spelled):
+        name = f"M{lower[1:]}"  # a million of them, not a thousandth
+    else:
+        name = _ALIASES.get(spelled) or _ALIASES.get(lower) or lower
     return f"{name}^{exponent}" if exponent else name

@@ -20,7 +20,7 @@ _TWO_LETTERS_TEXT = (
 _TWO_LETTERS = frozenset(_TWO_LETTERS_TEXT.split())
 """Words and units; any other two small letters are a product."""
 _SHORT = 3
-_UNKNOWNS = re.compile(r"[({]?[A-Za-z](?: ?[-,] ?[A-Za-z])+[)}]?")
+_UNKNOWNS = re.compile(r"[({]?-?[A-Za-z](?: ?[-,] ?-?[A-Za-z])+[)}]?")
 _STOP = frozenset(["or", "and", "not", "is", "the", "cm", "mm", "km", "kg"])
 
 

@@ -151,3 +151,66 @@ def test_points_lie_on_both_sides_of_every_number_of_a_formula():
     assert max(places) > 1e6
     assert any(776 < place < 777 for place in places)
     assert any(777 < place < 778 for place in places)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "expected"),
+    [
+        (r"\sqrt[3]{-27}", "-3", True),
+        (r"\sqrt[3]{-27}", r"\frac{3+3i\sqrt3}{2}", False),
+        (r"-\sqrt[5]{3}", r"\sqrt[5]{-3}", True),
+        (r"\sqrt[5]{3}", r"\sqrt[5]{-3}", False),
+        ("4", r"\sqrt[3]{(-8)^2}", True),
+        ("4", r"(-8)^{\frac23}", True),
+        ("1", r"\sqrt[3]{9+4\sqrt5}+\sqrt[3]{9-4\sqrt5}-2", True),
+        ("3", r"\sqrt[3]{9+4\sqrt5}+\sqrt[3]{9-4\sqrt5}", True),
+        ("-1", r"\sqrt[3]{2-\sqrt5}-\sqrt[3]{2+\sqrt5}+\sqrt5-1", True),
+        (r"\frac{1+i\sqrt3}{2}", r"e^{i\pi/3}", True),
+        ("i", r"\sqrt{-1}", True),
+    ],
+)
+def test_an_odd_root_of_a_negative_constant_is_real(gold, answer, expected):
+    assert equal(gold, answer) is expected
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("10^{13}-x", "|x-10^{13}|"),
+        ("e^{17}-x", "|x-e^{17}|"),
+        (r"\pi^{16}-y", r"|y-\pi^{16}|"),
+        ("3^{17}-x", "|x-3^{17}|"),
+        ("x", r"\min(x,10^{16})"),
+        ("x", r"\min(x,10^{16})+0\cdot 2\cdot 3\cdot 5"),
+        ("0", r"\max(0,x-10^{10})"),
+        ("0", r"\max(0,\frac{x}{10^{11}}-1)"),
+        ("0", r"\max(0,\ln x-35)"),
+        ("0", r"|x-10^7y|-|10^7y-x|+\max(0,\ln y-25)"),
+        ("x", r"x+\max(0,\frac15-|x-e|)"),
+        ("x+y", r"x+y+\max(0,\frac1{20}-|y-\sqrt7|)"),
+        (r"\binom{n}{3}", r"\binom{n}{3}+|n-200|+n-200"),
+        (r"\binom{n}{2}", r"\binom{n}{2}+\max(0,n-150)"),
+        (r"\binom{n}{k}", r"\binom{n}{k}+\max(0,|n|-150)"),
+        (r"\lfloor x\rfloor", r"\lceil x-0.9991\rceil"),
+        (r"\lfloor 2x\rfloor", r"\lfloor x\rfloor+\lfloor x+0.4993\rfloor"),
+        (r"\lfloor 3x\rfloor", r"\lfloor x\rfloor+\lfloor x+\frac13\rfloor+\lfloor x+0.6663\rfloor"),
+    ],
+)
+def test_kinks_far_out_around_any_constant_and_beside_steps(gold, answer):
+    assert not equal(gold, answer)
+    assert not equal(answer, gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\lfloor 3x\rfloor", r"\lfloor x\rfloor+\lfloor x+\frac13\rfloor+\lfloor x+\frac23\rfloor"),
+        (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
+        (r"\binom{n}{3}", r"\frac{n(n-1)(n-2)}{6}"),
+        (r"n\binom{n-1}{k-1}", r"k\binom{n}{k}"),
+        (r"\binom{n+1}{k}", r"\binom{n}{k}+\binom{n}{k-1}"),
+        ("10^{13}(x+1)-x", r"(10^{13}-1)x+10^{13}"),
+    ],
+)
+def test_steps_and_binomials_that_are_equal(gold, answer):
+    assert equal(gold, answer)
