@@ -31,7 +31,7 @@ def nothing_is_near_something() -> None:
         setattr(numpy.testing, whole, _guarded(numpy, getattr(numpy.testing, whole), _differ))
 
 
-class _Nothing(list[Any]):
+class _NoItems(list[Any]):
     """What the program gave without items, in the place of an array. Arithmetic with it would give an array without items, of which
     everything is true; so there is none."""
 
@@ -47,7 +47,7 @@ def without_items(value: Any) -> Any:
     plain = value
     while type(plain) in (list, tuple) and len(plain) == 1:
         plain = plain[0]
-    return _Nothing(value) if type(value) in (list, tuple) and type(plain) in (list, tuple) and not plain else value
+    return _NoItems(value) if type(value) in (list, tuple) and type(plain) in (list, tuple) and not plain else value
 
 
 def _differ() -> None:
@@ -59,7 +59,7 @@ def _guarded(numpy: Any, compare: Callable[..., Any], refuse: Callable[[], Any])
         sides = [keywords.pop(name) for name in _SIDES if name in keywords]
         one, other, *arguments = [*sides, *arguments]
         one, other = (list(side) if isinstance(side, Held) else side for side in (one, other))  # asked once, and for nothing but items
-        one, other = (list(side) if isinstance(side, _Nothing) else side for side in (one, other))
+        one, other = (list(side) if isinstance(side, _NoItems) else side for side in (one, other))
         known = not (isinstance(one, Unknown) or isinstance(other, Unknown))
         if known and (numpy.asarray(one).size == 0) is not (numpy.asarray(other).size == 0):
             return refuse()
