@@ -148,3 +148,14 @@ def test_an_older_landlock_does_not_let_readable_files_be_emptied(host) -> None:
 def test_odd_names_do_not_stay(box, name: str) -> None:
     assert run(box, f"import os\nos.makedirs({name!r} + '/a/b'); open({name!r} + '/a/c', 'w').close()").ok
     assert run(box, "import os; print(os.listdir('.'))").stdout == b"[]\n"
+
+
+def test_a_list_of_maps_that_is_too_long_is_not_read_to_its_end(tmp_path, monkeypatch):
+    """Paths of maps may be made long after the maps are made, and the kernel writes them all out."""
+    monkeypatch.setattr(program_folder, "_LONGEST_MAPS", 1 << 18)
+    line = f"7f0000000000-7f0000001000 r--p 00000000 fe:00 77 {tmp_path}/gone (deleted)\n"
+    (tmp_path / "maps").write_text(line * 3)
+    assert program_folder.mapped(str(tmp_path), str(tmp_path)) == {77}
+    (tmp_path / "maps").write_text(line * 9000)
+    with pytest.raises(PermissionError):
+        program_folder.mapped(str(tmp_path), str(tmp_path))
