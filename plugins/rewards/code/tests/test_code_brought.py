@@ -267,6 +267,15 @@ def test_an_argument_that_is_emptied_does_not_change_what_is_expected(bench, wan
     assert bench.judge(tests, right).outcome is Outcome.OK
 
 
+def test_what_asks_the_program_keeps_its_order(bench):
+    line = "s = Stack([1, 2])\nassert s.pop() == s.size() + 1\nassert s.take(s) == s.size()"
+    program = (
+        "class Stack:\n    def __init__(s, xs): s.xs = xs\n    def pop(s): return s.xs.pop()\n    def size(s): return len(s.xs)\n"
+        "    def take(s, o):\n        o.xs.pop()\n        return 0"
+    )
+    assert bench.judge({"asserts": [line]}, program).outcome is Outcome.OK
+
+
 GRID = {
     "before": "class G:\n    SIZE = 3\n    def __init__(self, c): self.c = c\n"
     "    def full(self): return len(self.c) >= self.SIZE\n\ndef fill(g):\n    pass\n",

@@ -351,7 +351,7 @@ class Held(_HeldOperators):
             return True
         if isinstance(other, Held):
             return self._own("same", other)
-        self._questions.doubt |= self._made
+        self._questions.doubt |= self._made and other is not None
         return False
 
     def __hash__(self) -> int:

@@ -113,9 +113,16 @@ class _Rewritten(ast.NodeTransformer):
 
 
 def _may_change_the_right(test: ast.expr) -> bool:
-    """Whether it is ``f(xs) == sorted(xs)``: a program that empties ``xs`` and returns it must not be compared with nothing."""
-    calls = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq) and isinstance(test.left, ast.Call)
-    return calls and any(isinstance(node, ast.Name) for node in ast.walk(test.comparators[0]))  # type: ignore[attr-defined]
+    """Whether it is ``f(xs) == sorted(xs)``: a program that empties ``xs`` and returns it must not be compared with nothing. The right side
+    may use Python's own functions alone: what asks the program stays in its order."""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq) and isinstance(test.left, ast.Call)):
+        return False
+    passed = {argument.id for argument in test.left.args if isinstance(argument, ast.Name)}
+    parts = list(ast.walk(test.comparators[0]))
+    calls = [part.func for part in parts if isinstance(part, ast.Call)]
+    plain = all(isinstance(function, ast.Name) and hasattr(builtins, function.id) for function in calls)
+    used = {part.id for part in parts if isinstance(part, ast.Name)}
+    return plain and bool(passed & used) and not any(isinstance(part, ast.Attribute) for part in parts)
 
 
 def _right_first(test: Any) -> ast.expr:
