@@ -343,6 +343,17 @@ HONEST = {
         ["d = count('aab')\nassert d['a'] == 2 and d['z'] == 0"],
         "from collections import *\ndef count(s):\n    d = defaultdict(int)\n    for c in s: d[c] += 1\n    return d",
     ),
+    "paths and identifiers": (
+        ["import uuid\nfrom pathlib import Path\nassert home('a') == Path('a/b') and name(5) == uuid.UUID(int=5)"],
+        "import uuid, pathlib\ndef home(s): return pathlib.Path(s) / 'b'\ndef name(n): return uuid.UUID(int=n)",
+    ),
+    "kinds of the library": (
+        [
+            "import types, collections.abc as abc\nassert isinstance(steps(3), types.GeneratorType) and isinstance(steps(3), abc.Iterator)",
+            "assert not isinstance(steps(3), list) and isinstance(steps(3), object) and not isinstance(steps, (int, str))",
+        ],
+        "def steps(n): yield from range(n)",
+    ),
     "a list that is walked": (
         ["n, seen = chain([1, 2]), []\nwhile n is not None:\n    seen.append(n.x)\n    n = n.next\nassert seen == [1, 2]"],
         "class Node:\n    def __init__(s, x, next): s.x, s.next = x, next\ndef chain(xs):\n    n = None\n"

@@ -263,7 +263,7 @@ NOT_CARRIED = {
     "a file that the tests write": (["open('x.txt', 'w').close()\nassert f('x.txt') == 1"], "x.txt"),
     "a file that the program writes": (["f('y.txt')\nassert open('y.txt').read() == 'a'"], "y.txt"),
     "a pickle": (["import pickle\nassert pickle.loads(pickle.dumps(Thing(1))).n == 1 and f(1) == 1"], "pickle"),
-    "a signature": (["import inspect\nassert len(inspect.signature(f).parameters) == 1"], "__signature__"),
+    "a signature": (["import inspect\nassert len(inspect.signature(f).parameters) == 1"], "inspect."),
     "catching everything": (["try:\n    f(lambda n: n)\nexcept Exception:\n    pass\nassert f(1) == 1"], "cannot be carried"),
 }
 

@@ -185,6 +185,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "invert": operator.invert,
     "class": type,
     "has": hasattr,
+    "is": isinstance,
     "dict": vars,
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,

@@ -9,7 +9,9 @@ A call is ``{"do": …, "of": a reference, …}``: ``name`` (a name of the progr
 possible are known after one round. No verdict is made of a run that met one. ``Held`` is an object of the program that cannot travel.
 """
 
+import builtins
 import sys
+import types
 from collections.abc import Callable, Iterator
 from enum import Enum
 from importlib import import_module
@@ -19,7 +21,19 @@ from rlcore_plugin_code.inside.shared import Shared
 from rlcore_plugin_code.inside.surroundings import Surroundings
 from rlcore_plugin_code.inside.wire import LIBRARY_ERRORS, CannotTravel, Unusable, decode, settled
 
-__all__ = ["Enough", "Held", "Questions", "Stopped", "Unknown", "attribute_of", "has_attribute", "is_subclass", "next_of", "type_of"]
+__all__ = [
+    "Enough",
+    "Held",
+    "Questions",
+    "Stopped",
+    "Unknown",
+    "attribute_of",
+    "has_attribute",
+    "is_instance",
+    "is_subclass",
+    "next_of",
+    "type_of",
+]
 
 _MOST_GUESSES = 5000  # calls of a round that nobody has answered yet
 _FIRST_ITEMS, _MORE_ITEMS = 50, 1000  # of an object of the program, in one call
@@ -131,6 +145,8 @@ class Questions:
         module = getattr(value, "__module__", None) or ""
         if module.split(".")[0] in sys.stdlib_module_names and getattr(sys.modules.get(module), str(name), None) is value:
             return {"w": [module, name]}
+        if found := next((name for name, known in vars(types).items() if known is value), None):
+            return {"w": ["types", found]}
         raise CannotTravel(f"a value of type {type(value).__name__}")
 
     def _error(self, error: BaseException) -> dict[str, Any]:
@@ -441,6 +457,21 @@ def attribute_of(one: Any, name: str) -> Any:
     if isinstance(one, Held):
         return one._own("class") if name == "__class__" else one._questions.ask("get", {"o": one._number}, name=name)
     return getattr(one, name)
+
+
+def is_instance(one: Any, kinds: Any) -> bool:
+    """``isinstance`` in tests. Of an object of the program only the program knows whether it is a generator, or iterable."""
+    if not isinstance(one, Held):
+        return isinstance(one, kinds)
+    each = kinds if isinstance(kinds, tuple) else (kinds,)
+    return any(is_instance(one, kind) if isinstance(kind, tuple) else _is_one(one, kind) for kind in each)
+
+
+def _is_one(one: Held, kind: Any) -> bool:
+    if isinstance(kind, Held) or not isinstance(kind, type) or one._questions.brought.get(kind.__name__) is kind:
+        return isinstance(one, kind)
+    plain = kind.__module__ == "builtins" and kind.__name__ in vars(builtins)  # such a value would have travelled
+    return kind is object if plain else bool(one._own("is", kind))
 
 
 def is_subclass(one: Any, two: Any) -> bool:

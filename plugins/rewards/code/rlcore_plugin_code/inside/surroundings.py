@@ -18,7 +18,18 @@ _MOST_LINES = 100  # typed in one call
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 REPLACEABLE = {("builtins", "input"), ("sys", "stdin"), ("sys", "stdout"), ("sys", "stderr")}
 """What tests may replace: it travels with their calls."""
-_NOT_CARRIED = ("assertWarns", "assertLogs", "catch_warnings", "os.environ[", "patch.dict", "sys.argv")
+_NOT_CARRIED = (
+    "inspect.",
+    "dataclasses.asdict",
+    "import asdict",
+    "is_dataclass(",
+    "assertWarns",
+    "assertLogs",
+    "catch_warnings",
+    "os.environ[",
+    "patch.dict",
+    "sys.argv",
+)
 _HEARING = ("stdout", "capsys", "capfd")
 
 

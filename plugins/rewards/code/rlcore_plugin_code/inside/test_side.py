@@ -28,6 +28,7 @@ from rlcore_plugin_code.inside.stand_ins import (
     Unknown,
     attribute_of,
     has_attribute,
+    is_instance,
     is_subclass,
     next_of,
     type_of,
@@ -153,6 +154,7 @@ class _Run:
         given |= {
             "next": next_of,
             "issubclass": is_subclass,
+            "isinstance": is_instance,
             "hasattr": has_attribute,
             "vars": lambda one: attribute_of(one, "__dict__"),
             "__equal__": lambda right, left: left == right,

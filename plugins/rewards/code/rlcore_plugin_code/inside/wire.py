@@ -1,9 +1,9 @@
 """Plain values as JSON, with their types: what passes between a program, the tests of a row, and the host.
 
 Exact: ``decode(encode(value)) == value``, of the same type, for None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set,
-frozenset, dict, range, slice of whole numbers, Fraction, Decimal, date, datetime, time, timedelta, and the plain types themselves. Of a
-subclass its plain part travels, so no method of a program reaches the other side; of a named tuple its names, too. NumPy's numbers travel
-as numbers, its arrays as lists (but see ``keep_arrays``). Anything else is for ``other`` to say.
+frozenset, dict, range, slice of whole numbers, Fraction, Decimal, date, datetime, time, timedelta, paths, UUID, and the plain types
+themselves. Of a subclass its plain part travels, so no method of a program reaches the other side; of a named tuple its names, too.
+NumPy's numbers travel as numbers, its arrays as lists (but see ``keep_arrays``). Anything else is for ``other`` to say.
 """
 
 import builtins
@@ -27,7 +27,8 @@ _TYPES = {
         or name in ["bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "object", "set", "str", "tuple"]
     )
 } | {"NoneType": type(None)}
-_LIBRARY = {"Fraction": "fractions", "Decimal": "decimal"} | dict.fromkeys(("date", "datetime", "time", "timedelta"), "datetime")
+_TEXTS = {"Fraction": "fractions", "Decimal": "decimal", "PosixPath": "pathlib", "PurePosixPath": "pathlib", "UUID": "uuid"}
+_LIBRARY = _TEXTS | dict.fromkeys(("date", "datetime", "time", "timedelta"), "datetime")
 _NAMES = {value: name for name, value in _TYPES.items()}
 LIBRARY_ERRORS = frozenset(
     {"binascii", "csv", "dataclasses", "decimal", "json.decoder", "queue", "_queue", "re", "statistics", "struct", "zlib"}
@@ -170,14 +171,14 @@ def _made(value: Any, kind: type) -> Any:
         return None
     if name == "timedelta":
         return {"v": [name, [value.days, value.seconds, value.microseconds]]}
-    return {"v": [name, str(value) if name in ("Fraction", "Decimal") else value.isoformat()]}
+    return {"v": [name, str(value) if name in _TEXTS else value.isoformat()]}
 
 
 def _remade(name: str, content: Any) -> Any:
     kind = getattr(import_module(_LIBRARY[name]), name)
     if name == "timedelta":
         return kind(*content)
-    return kind(content) if name in ("Fraction", "Decimal") else kind.fromisoformat(content)
+    return kind(content) if name in _TEXTS else kind.fromisoformat(content)
 
 
 def decode(tree: Any, other: Callable[[dict[str, Any]], Any] = _refuse) -> Any:
