@@ -157,10 +157,15 @@ def test_ctrl_c_ends_it_with_0_while_a_browser_is_connected(run: Path) -> None:
         connection.close()
 
 
-def test_connections_that_say_nothing_take_no_more_than_their_number_of_threads(
-    server: PageServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_free", threading.BoundedSemaphore(3))
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that is made after this serves three connections at a time."""
+    monkeypatch.setattr("rlcore_plugin_report.page_server._MOST_CONNECTIONS", 3)
+
+
+@pytest.mark.usefixtures("few")
+def test_connections_that_say_nothing_take_no_more_than_their_number_of_threads(request: pytest.FixtureRequest) -> None:
+    server = request.getfixturevalue("server")
     silent = [socket.create_connection(("127.0.0.1", server.server_port), timeout=30) for _ in range(3)]
     try:
         with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as another:
