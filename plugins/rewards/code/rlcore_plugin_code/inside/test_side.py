@@ -81,7 +81,7 @@ _OWN_LOOKS = ("__class__", "__doc__", "__dict__", "__module__")
 class _Rewritten(ast.NodeTransformer):
     """What the tests' code says, where a stand-in cannot play its part.
 
-    ``assert x, y`` becomes ``if not x: failed()``: while answers are missing a failure stops nothing. Who catches ``StopIteration`` also
+    ``assert x, y`` becomes ``if not x: failed()``: while answers are missing a failure stops nothing. A handler of ``StopIteration`` also
     catches what stands for the program's. ``type(x)`` and ``x.__class__`` see through stand-ins.
     """
 
