@@ -13,6 +13,8 @@ if find_spec("hypothesis"):  # an engine's environment has none, and its tests n
     settings.register_profile("rlcore", deadline=None)  # no test asserts wall-clock time
     settings.load_profile("rlcore")
 
+pytest_plugins = ("tests.groups.plugin",)
+
 CLUSTER = "tests/integration/ray/"
 """Whole runs on a Ray cluster: one after the other, for each takes both cores by itself."""
 FIRST = (CLUSTER, "tests/integration/test_reward_ray.py", "tests/integration/test_weight_transports.py")

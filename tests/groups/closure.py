@@ -38,6 +38,7 @@ class Graph:
         self._tree, self._names, self._known = tree, names, facts
         self._packages = {path.split("/")[3]: path for path in tree.paths if _is_package(path)}
         self._declared = {folder_of(path): tree.read(path).decode() for path in tree.paths if _is_plugin(path)}
+        self._extras = _extras(tree)
         self._next: dict[tuple[str, bool], list[tuple[str, bool]]] = {}
 
     def closure(self, roots: Collection[str]) -> dict[str, str]:
@@ -130,9 +131,14 @@ class Graph:
                 yield from self._package(package)
 
     def _requires(self, folder: str, package: str) -> bool:
-        other = folder_of(folder_of(self._packages.get(package, "")))
-        name = re.search(r'^name = "(.+?)"', self._declared.get(other, ""), re.MULTILINE)
-        return name is not None and re.search(rf"\b{re.escape(name[1])}(?![\w-])", self._declared[folder]) is not None
+        """Whether the plugin of this folder says that it needs the package's, or an extra of rlcore installs both."""
+        own, other = (self._distribution(one) for one in (folder, folder_of(folder_of(self._packages.get(package, "")))))
+        together = [self._declared[folder], *self._extras]
+        return any(_names(text, other) and (text is self._declared[folder] or _names(text, own)) for text in together)
+
+    def _distribution(self, folder: str) -> str:
+        found = re.search(r'^name = "(.+?)"', self._declared.get(folder, ""), re.MULTILINE)
+        return found[1] if found else "\0"
 
     def _package(self, package: str) -> Iterator[str]:
         """All of a plugin but its tests."""
@@ -213,6 +219,18 @@ def registered_names() -> Names:
             for key in (name, f"kind:{kind.value}", f"kind:{kind.name}"):
                 found.setdefault(key, set()).add(plugin.row.module)
     return {name: frozenset(packages) for name, packages in found.items()}
+
+
+def _extras(tree: Tree) -> list[str]:
+    """Each extra of rlcore as one text."""
+    if "pyproject.toml" not in tree.paths:
+        return []
+    project = tomllib.loads(tree.read("pyproject.toml").decode())["project"]
+    return [" ".join(names) for names in project.get("optional-dependencies", {}).values()]
+
+
+def _names(text: str, distribution: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(distribution)}(?![\w-])", text) is not None
 
 
 def _is_plugin(path: str) -> bool:

@@ -16,7 +16,7 @@ __all__ = ["KINDS", "Group", "Table", "TableError"]
 KINDS = ("full", "engine", "nightly")
 MOST_MINUTES = 10
 FILE = Path(__file__).with_name("table.toml")
-_MENTIONS = {"full": re.compile(r"\bfull\b"), "nightly": re.compile(r"\bnightly\b"), "engine": re.compile("")}
+_MENTIONS = {"full": re.compile(r"mark\.full\b"), "nightly": re.compile(r"mark\.nightly\b"), "engine": re.compile("")}
 
 
 class TableError(ValueError):
