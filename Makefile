@@ -23,7 +23,7 @@ WORKERS ?= 2
 # Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
 MARKS ?= not nightly
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -64,6 +64,15 @@ test-full: env  ## the tests that CI adds, in two processes (at most 17 minutes)
 
 test-nightly: env  ## the long ones, by hand: see CONTRIBUTING.md
 	$(BIN)/python -m tests.suite --workers $(WORKERS) -m nightly $(ARGS)
+
+groups: env  ## which groups of tests `.ci/run` and `make nightly` would run, and why; ARGS=--json
+	$(BIN)/python -m tests.groups list $(ARGS)
+
+ci-groups: env  ## the part of .ci/run behind `make test`: full tests and engines, two groups side by side; ALL=1: those known to pass, too
+	$(BIN)/python -m tests.groups ci
+
+nightly: env  ## the nightly groups that have not passed with today's code, most valuable first; goes on where it was stopped; ARGS=--stale: list them
+	$(BIN)/python -m tests.groups nightly $(ARGS)
 
 test-vllm: test-vllm-engine test-vllm-runs  ## the tests that need the environment of vLLM (9 minutes; the first time 2.6 GB are installed)
 

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from rlcore.contracts.errors import RlcoreError
 from rlcore.host.environments import interpreter, link_own_packages
+from tests.groups.leash import Leash
 from tests.suite import FAILED, once_more
 
 RUNNERS = ("pytest", "pytest-timeout", "iniconfig")
@@ -38,7 +39,7 @@ def main(words: list[str]) -> int:
         command += [argument for argument in arguments if argument != AGAIN]
         environ = {**os.environ, **variables}
         code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
-        return once_more(command, environ) if again and code == FAILED else code
+        return once_more(command, Leash.load(), environ) if again and code == FAILED else code
 
 
 def link_runners(packages: Path) -> None:

@@ -3,8 +3,8 @@
     python -m tests.suite -m "not full and not nightly" --workers 2 [any argument of pytest]
 
 Both parts run even if the first one fails; the last line adds them up. With ``--again``, which CI gives, the tests that failed run once
-more, alone: those that then pass are named (each is a defect to mend, of the test or of the code) and do not fail the run. With
-``--workers 0`` one pytest runs everything; so it does for ``--pdb``, ``--trace`` and ``-s``, which need a terminal.
+more, alone. Those that then pass and that tests/groups/forgiven.toml names do not fail the run; each is a defect to mend, of the test or of
+the code. With ``--workers 0`` one pytest runs everything; so it does for ``--pdb``, ``--trace`` and ``-s``, which need a terminal.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.groups.leash import Leash, LeashError
+
 FAILED, CANNOT, NO_TESTS = 1, 4, 5  # pytest's exit codes; above 1 and without 5 it could not run as told
 USAGE = 2
 AT_A_TERMINAL = {"--pdb", "--trace", "-s", "--capture=no"}
 SERIAL = "pytest.mark." + "serial"
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|xfailed|xpassed|errors?|warnings?)\b")
 SUMMARY = re.compile(r"=* ?(?:no tests ran|\d+ \w+(?:, \d+ \w+)*) in [\d.]+s\b")
+AGAIN = re.compile(r"(\S.*?::.*) PASSED\b")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -34,12 +37,18 @@ def main(words: list[str]) -> int:
         told = f"--workers {options.workers} is no number of processes; type WORKERS=2, or WORKERS=0 for one process"
         print(f"tests.suite: {told}", file=sys.stderr)
         return USAGE
+    try:
+        leash = Leash.load(*([options.forgiven] if options.forgiven else [])) if options.again else Leash({})
+    except LeashError as error:
+        print(f"tests.suite: {error}", file=sys.stderr)
+        return USAGE
     workers, rest = int(options.workers), [*rest, *(["-k", options.keywords] if options.keywords else [])]
     chosen = " and ".join(f"({expression})" for expression in options.marked)
     if workers == 0 or AT_A_TERMINAL & set(rest):
         forget = ["--cache-clear"] if options.again else []
         code = subprocess.run(pytest(chosen, 0, options.junitxml, [*rest, *forget]), check=False).returncode
-        return once_more(pytest(chosen, 0, numbered(options.junitxml, "again"), rest)) if options.again and code == FAILED else code
+        again = pytest(chosen, 0, numbered(options.junitxml, "again"), rest)
+        return once_more(again, leash) if options.again and code == FAILED else code
     if wrong := wrong_expression(chosen, options.keywords):
         print(wrong, file=sys.stderr)
         return CANNOT
@@ -54,7 +63,7 @@ def main(words: list[str]) -> int:
             return codes[-1]
     print(total(counts, time.monotonic() - started))
     if options.again and verdict(codes) == FAILED:
-        return once_more(pytest(chosen, 0, numbered(options.junitxml, "again"), rest))
+        return once_more(pytest(chosen, 0, numbered(options.junitxml, "again"), rest), leash)
     return verdict(codes)
 
 
@@ -68,13 +77,16 @@ def serial_files() -> list[str]:
     return [str(file) for file in files if SERIAL in file.read_text(encoding="utf-8")]
 
 
-def once_more(command: list[str], environ: dict[str, str] | None = None) -> int:
-    """Run the tests that failed again, by themselves. Return 0 if all of them pass now; the last line says how many."""
-    counts = Counter[str]()
-    code = watched([*command, "--last-failed", "--last-failed-no-failures=none", "--verbose"], counts, environ)
+def once_more(command: list[str], leash: Leash, environ: dict[str, str] | None = None) -> int:
+    """Run the tests that failed again, by themselves. Return 0 if all of them pass now and are forgiven; the last lines say which are
+    not, and how many ran."""
+    counts, passed = Counter[str](), list[str]()
+    code = watched([*command, "--last-failed", "--last-failed-no-failures=none", "--verbose"], counts, environ, passed)
+    for sentence in (complaints := leash.unforgiven(passed)):
+        print(sentence)
     said = ", ".join(f"{number} {outcome}" for outcome, number in counts.items()) or "no tests ran"
     print(f" run again after a failure, names above: {said} ".center(80, "="))
-    return FAILED if code == NO_TESTS else code
+    return FAILED if code == NO_TESTS or (code == 0 and complaints) else code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-k", dest="keywords", default="")
     made.add_argument("-m", dest="marked", action="append", default=[])
     made.add_argument("--again", action="store_true")
+    made.add_argument("--forgiven", type=Path, help=argparse.SUPPRESS)  # another list than the committed one, for tests
     made.add_argument("--junitxml", "--junit-xml", type=Path)
     return made
 
@@ -109,9 +122,9 @@ def numbered(report: Path | None, name: str) -> Path | None:
     return report and report.with_name(f"{report.stem}-{name}{report.suffix}")
 
 
-def watched(command: list[str], counts: Counter[str], environ: dict[str, str] | None = None) -> int:
+def watched(command: list[str], counts: Counter[str], environ: dict[str, str] | None = None, passed: list[str] | None = None) -> int:
     """Run one pytest, pass on what it prints, and add the figures of its summary to ``counts``: the last line that looks like one, for
-    processes and libraries print after it."""
+    processes and libraries print after it. ``passed`` gets the tests that it names as passed."""
     summary = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", env=environ) as process:
         assert process.stdout is not None
@@ -119,6 +132,8 @@ def watched(command: list[str], counts: Counter[str], environ: dict[str, str] | 
             print(line, end="", flush=True)
             plain = COLOUR.sub("", line)
             summary = plain if SUMMARY.match(plain) else summary
+            if passed is not None and (found := AGAIN.match(plain)):
+                passed.append(found[1])
     for number, outcome in COUNT.findall(summary):
         counts[outcome if outcome.endswith("ed") else outcome.rstrip("s") + "s"] += int(number)
     return process.returncode

@@ -34,14 +34,14 @@ def read(source: bytes) -> Facts:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return {kind: [] for kind in KINDS}
-    silent = set(_docstrings(tree))
+    silent, inner = set(_docstrings(tree)), set[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
             _of_text(node.value, found)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found["modules"].update(_imported(node))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            _of_chain(node, found)
+            inner.update(_of_chain(node, found) if id(node) not in inner else ())
         elif isinstance(node, ast.Call) and node.args:
             found["picked"].update(_picked(node.args[0]) if _called(node) == "import_module" else ())
             found["asked"].update([_asked(node.args[0])] if _called(node) in ("names", "specs") else ())
@@ -85,17 +85,20 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         yield from (f"{base}.{alias.name}" if node.module else f"{base}{alias.name}" for alias in node.names)
 
 
-def _of_chain(node: ast.BinOp, found: dict[str, set[str]]) -> None:
-    """``ROOT / "docs" / name``: the file or folder as far as it is written."""
+def _of_chain(node: ast.BinOp, found: dict[str, set[str]]) -> list[int]:
+    """``ROOT / "docs" / name``: the file or folder as far as it is written. Return its inner nodes, of which each is a chain as well."""
     parts: list[str | None] = []
+    inner: list[int] = []
     left: ast.expr = node
     while isinstance(left, ast.BinOp) and isinstance(left.op, ast.Div):
         parts.insert(0, left.right.value if isinstance(left.right, ast.Constant) and isinstance(left.right.value, str) else None)
         left = left.left
-    if not any(isinstance(inner, ast.Name) and _ROOTS.fullmatch(inner.id) for inner in ast.walk(left)):
-        return
+        inner.append(id(left))
+    if not any(isinstance(part, ast.Name) and _ROOTS.fullmatch(part.id) for part in ast.walk(left)):
+        return inner
     written = [part for part in parts[: parts.index(None)] if part] if None in parts else [part for part in parts if part]
     found["folders"].add("/".join(written) or "?")
+    return inner
 
 
 def _picked(module: ast.expr) -> Iterator[str]:

@@ -21,7 +21,10 @@ from tests.groups.tree import Tree
 
 __all__ = ["Key", "Keys", "cache_folder"]
 
-NOT_READ = {"HOME", "LANG", "PATH", "PWD", "TERM", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "VIRTUAL_ENV"}
+NOT_READ = {
+    *("HOME", "LANG", "PATH", "PWD", "TERM", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"),
+    *("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_VERSION", "PYTEST_XDIST_WORKER"),
+}
 """Variables that files name and that differ from shell to shell without a test noticing. What PATH leads to is looked at by itself."""
 PREFIXES = ("RLCORE_", "OMP_", "HF_", "RAY_", "CUDA_", "PYTHON", "LC_", "XDG_", "TMPDIR", "TZ")
 PROGRAMS = ("bwrap", "chromium")

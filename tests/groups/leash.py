@@ -31,7 +31,9 @@ class Leash:
         """LeashError if it has too many entries, or one that is too old or says too little."""
         entries = tomllib.loads(file.read_text(encoding="utf-8")).get("forgiven", []) if file.is_file() else []
         if len(entries) > MOST:
-            raise LeashError(f"{file.name} forgives {len(entries)} tests, and at most {MOST} are allowed; mend {len(entries) - MOST} of them")
+            raise LeashError(
+                f"{file.name} forgives {len(entries)} tests, and at most {MOST} are allowed; mend {len(entries) - MOST} of them"
+            )
         for entry in entries:
             if fault := _fault(entry, today or date.today()):
                 raise LeashError(f"{file.name}: {entry.get('test', 'an entry without test')} {fault}")

@@ -61,7 +61,9 @@ def homeless(table: Table, test: str, marks: set[str]) -> str:
     there = [name for name in (path, beside) if (ROOT / name).is_file()]
     if not there or table.files(group, there, lambda name: (ROOT / name).read_text(encoding="utf-8")):
         return ""
-    return f"{test} is {kind}, and neither its file nor the conftest beside it says pytest.mark.{kind}, by which group {group.name} finds it"
+    return (
+        f"{test} is {kind}, and neither its file nor the conftest beside it says pytest.mark.{kind}, by which group {group.name} finds it"
+    )
 
 
 def _marks(item: pytest.Item) -> set[str]:

@@ -76,8 +76,8 @@ class Runner:
         self._lock, self._begun, self._all = Lock(), 0, 0
 
     def run(self, jobs: Sequence[Job], ended: Callable[[Result], None] = lambda result: None) -> list[Result]:
-        """Run every job; ``ended`` hears of each one that is through, in this process, one at a time."""
-        beside = sorted((job for job in jobs if not job.group.alone), key=lambda job: -job.group.minutes)
+        """Run every job, in this order, those that must be alone last; ``ended`` hears of each one that passed, one at a time."""
+        beside = [job for job in jobs if not job.group.alone]
         self._begun, self._all = 0, len(jobs)
         results = self._side_by_side(beside, ended)
         for job in jobs:

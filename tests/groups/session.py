@@ -47,7 +47,9 @@ class Session:
 
     def show(self, *, as_json: bool) -> int:
         """Every group: would it run, and why?"""
-        rows = [{"group": one.name, "kind": one.kind, "minutes": one.minutes, "runs": self._stale_because(one)} for one in self.table.groups]
+        rows = [
+            {"group": one.name, "kind": one.kind, "minutes": one.minutes, "runs": self._stale_because(one)} for one in self.table.groups
+        ]
         if as_json:
             print(json.dumps(rows))
             return 0
@@ -82,7 +84,8 @@ class Session:
         known = {} if everything else {one.name: record for one in groups if (record := self._record(one))}
         chosen = drawn(sorted(known), self._commit)
         self._tell_left_out(known, chosen)
-        code = self.run([one for one in groups if one.name not in known or one.name == chosen], drawn=chosen)
+        runs = [one for one in groups if one.name not in known or one.name == chosen]
+        code = self.run(sorted(runs, key=self._seconds, reverse=True), drawn=chosen)
         self.stale()
         return code
 
@@ -104,7 +107,9 @@ class Session:
             said = told.get(name, "") if result.passed else "; ".join(("FAILED", *result.complaints))
             print(f"  {name:24} {result.seconds:6.0f} s  {_counted(result)}  {said}")
         if drawn in failed:
-            print(f"{drawn} was left out as unchanged, was drawn, and failed: its key lacks something that it reads (or it fails by chance)")
+            print(
+                f"{drawn} was left out as unchanged, was drawn, and failed: its key lacks something that it reads (or it fails by chance)"
+            )
         print(f"groups: {len(results) - len(failed)} passed, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
         return int(bool(failed))
 
@@ -129,6 +134,11 @@ class Session:
             group.name, self._key(group), when=when, commit=self._commit, seconds=round(result.seconds, 1), counts=result.counts
         )
         return "recorded"
+
+    def _seconds(self, group: Group) -> float:
+        """What it took last. The longest begin first, so that none is alone at the end."""
+        newest = self._records.newest(group.name)
+        return newest.seconds if newest else 60 * group.minutes
 
     def _record(self, group: Group) -> Record | None:
         return self._records.find(group.name, self._key(group))

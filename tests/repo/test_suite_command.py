@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -107,9 +108,16 @@ def test_fails_once_alone():
 """
 
 
-def test_again_forgives_what_passes_alone_and_names_it(tmp_path: Path) -> None:
+def forgiven(folder: Path, *tests: str) -> tuple[str, ...]:
+    """The words that name a list of forgiven tests."""
+    entries = (f'[[forgiven]]\ntest = "test_twice.py::{test}"\nreason = "seen"\ndate = {date.today()}\n' for test in tests)
+    (folder / "forgiven.toml").write_text("".join(entries), encoding="utf-8")
+    return ("--again", "--forgiven", str(folder / "forgiven.toml"))
+
+
+def test_again_forgives_what_is_listed_and_passes_alone_and_names_it(tmp_path: Path) -> None:
     (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
-    done = suite(tmp_path, "--again")
+    done = suite(tmp_path, *forgiven(tmp_path, "test_fails_once", "test_fails_once_alone"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test_twice.py::test_fails_once PASSED" in done.stdout
     assert "test_twice.py::test_fails_once_alone PASSED" in done.stdout
@@ -117,12 +125,33 @@ def test_again_forgives_what_passes_alone_and_names_it(tmp_path: Path) -> None:
     assert "run again after a failure, names above: 2 passed" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.parametrize("workers", ["2", "0"])
+def test_what_passes_alone_and_is_not_listed_fails_the_run_and_says_what_to_do(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
+    done = suite(tmp_path, *forgiven(tmp_path, "test_fails_once"), "--workers", workers)
+    assert done.returncode == 1, done.stdout + done.stderr
+    *_, said, last = done.stdout.splitlines()
+    assert said.startswith(
+        "test_twice.py::test_fails_once_alone fails beside other tests and passes alone, and groups/forgiven.toml does not"
+    )
+    assert "mend it, or add it there with a reason and today's date" in said
+    assert "2 passed" in last
+
+
+def test_a_list_that_forgives_too_much_runs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
+    done = suite(tmp_path, *forgiven(tmp_path, *"abcdef"))
+    assert done.returncode == 2
+    assert done.stderr == "tests.suite: forgiven.toml forgives 6 tests, and at most 5 are allowed; mend 1 of them\n"
+    assert not (tmp_path / "tried").exists()
+
+
 @pytest.mark.parametrize("always", [False, True])
 def test_again_is_the_same_in_one_process(tmp_path: Path, always: bool) -> None:
     (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
     if always:
         (tmp_path / "always").touch()
-    done = suite(tmp_path, "--again", "--workers", "0")
+    done = suite(tmp_path, *forgiven(tmp_path, "test_fails_once", "test_fails_once_alone"), "--workers", "0")
     assert done.returncode == always, done.stdout + done.stderr
     assert f"run again after a failure, names above: {'1 failed, 2 passed' if always else '2 passed'}" in done.stdout.splitlines()[-1]
 
@@ -130,14 +159,14 @@ def test_again_is_the_same_in_one_process(tmp_path: Path, always: bool) -> None:
 def test_again_does_not_forgive_what_fails_twice(tmp_path: Path) -> None:
     (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
     (tmp_path / "always").touch()
-    done = suite(tmp_path, "--again")
+    done = suite(tmp_path, *forgiven(tmp_path, "*"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 2 passed" in done.stdout.splitlines()[-1]
 
 
 def test_again_needs_a_failure_that_it_can_name(tmp_path: Path) -> None:
     (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
-    assert suite(tmp_path, "--again", "-p", "no:cacheprovider").returncode != 0
+    assert suite(tmp_path, *forgiven(tmp_path, "*"), "-p", "no:cacheprovider").returncode != 0
 
 
 @pytest.mark.parametrize("words", [["--pdb"], ["-s"], ["-n0"]])
