@@ -18,6 +18,9 @@ Names = Mapping[str, frozenset[str]]
 """Registered name -> the packages of the plugins that offer it; ``kind:algo`` and ``kind:ALGORITHM``: that offer something of the kind."""
 DISCOVERY = "rlcore/host/discovery.py"
 """Imports the entry module of every plugin. What those name in strings is imported only if somebody asks for the registered name."""
+CHOOSER = "rlcore/config/chosen.py"
+CHOSEN = frozenset({"csv", "parquet", "ray", "shared", "torch"})
+"""Names of what the chooser may take where a run says "auto" or nothing, a name of each plugin. It takes others for what a run names besides."""
 ALWAYS = (
     "conftest.py",
     "Makefile",
@@ -49,7 +52,7 @@ class Graph:
         while todo:
             path, whole = todo.popleft()
             for found in self._read_by(path, whole):
-                if found not in seen:
+                if found not in seen and found[0] not in ALWAYS:
                     seen.add(found)
                     todo.append(found)
                     why.setdefault(found[0], path)
@@ -79,6 +82,8 @@ class Graph:
                 yield from self._modules(module, path)
             for package in facts["picked"]:
                 yield from self._below_package(package, path)
+            for target in facts["settings"]:
+                yield from self._modules(target.partition(":")[0], path)
             if whole:
                 yield from self._named(facts, path)
         elif whole and path.endswith(".toml") and not path.endswith("pyproject.toml"):
@@ -106,6 +111,8 @@ class Graph:
         if not _is_shipped(path):
             yield from self._offered(facts["words"])
             yield from self._written_for_tests(facts, path)
+        elif path == CHOOSER:
+            yield from self._offered({*facts["words"], *CHOSEN})
         elif path.startswith("rlcore/config/"):  # its defaults; elsewhere the core names plugins to say how to install them
             yield from self._offered(facts["words"])
         elif not path.startswith("rlcore/"):
@@ -136,15 +143,21 @@ class Graph:
         together = [self._declared[folder], *self._extras]
         return any(_names(text, other) and (text is self._declared[folder] or _names(text, own)) for text in together)
 
+    def _needed(self, folder: str) -> set[str]:
+        project = tomllib.loads(self._declared.get(folder, "[project]"))["project"]
+        return {re.split(r"[^\w-]", text)[0] for text in project.get("dependencies", [])}
+
     def _distribution(self, folder: str) -> str:
         found = re.search(r'^name = "(.+?)"', self._declared.get(folder, ""), re.MULTILINE)
         return found[1] if found else "\0"
 
     def _package(self, package: str) -> Iterator[str]:
-        """All of a plugin but its tests."""
+        """All of a plugin but its tests, and the entry modules of plugins that it requires: it finds them by their registered names."""
         if package in self._packages:
             folder = folder_of(self._packages[package])
             yield from self._tree.below(folder)
+            needed = self._needed(folder_of(folder))
+            yield from (path for path in self._packages.values() if self._distribution(folder_of(folder_of(path))) in needed)
 
     def _modules(self, dotted: str, path: str) -> Iterator[str]:
         """The file of a module, the __init__ of each package above it; of ``from a import b``, where b may be no module, that of a."""
@@ -159,8 +172,8 @@ class Graph:
         elif parts[0] in TOPS:
             yield from self._at("", parts)
         else:
-            for folder in _upwards(folder_of(path)):  # a folder that a conftest puts on sys.path, or that of a script
-                yield from self._at(folder, parts[:1])
+            near = (list(self._at(folder, parts[:1])) for folder in _upwards(folder_of(path)))
+            yield from next(filter(None, near), [])  # in a folder that a conftest puts on sys.path, or in that of a script
 
     def _at(self, base: str, parts: list[str]) -> Iterator[str]:
         for length in range(1, len(parts) + 1):

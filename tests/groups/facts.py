@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["KINDS", "Facts", "KnownFacts", "read"]
 
 Facts = dict[str, list[str]]
-KINDS = ("modules", "picked", "targets", "words", "places", "folders", "variables", "asked")
+KINDS = ("modules", "picked", "targets", "words", "places", "folders", "variables", "asked", "settings")
 _OURS = "rlcore|rlcore_plugin_[a-z0-9_]+|tests|benchmarks|tools"
 _TARGET = re.compile(rf"(?<![\w./-])(?:{_OURS})(?:\.[A-Za-z_]\w*)*(?![\w/-])")
 _WORD = re.compile(r"[a-z][a-z0-9_+]{1,30}")
@@ -42,6 +42,8 @@ def read(source: bytes) -> Facts:
             found["modules"].update(_imported(node))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             inner.update(_of_chain(node, found) if id(node) not in inner else ())
+        elif isinstance(node, ast.keyword) and node.arg == "config" and isinstance(node.value, ast.Constant):
+            found["settings"].add(str(node.value.value))  # a plan reads the settings of plugins that a run does not use, too
         elif isinstance(node, ast.Call) and node.args:
             found["picked"].update(_picked(node.args[0]) if _called(node) == "import_module" else ())
             found["asked"].update([_asked(node.args[0])] if _called(node) in ("names", "specs") else ())

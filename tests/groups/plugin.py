@@ -6,6 +6,7 @@ Every run notes which tests marked `full` or `nightly` no group has; tests/repo/
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,10 +79,11 @@ class Watch:
         self._outcomes: dict[str, str] = {}
         self._skipped: dict[str, str] = {}
         self._opened: set[str] = set()
+        self._root = f"{ROOT}{os.sep}"
         sys.addaudithook(self._note)
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(str(ROOT)):
+        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(self._root):
             self._opened.add(arguments[0])
 
     @pytest.hookimpl(wrapper=True)
@@ -111,4 +113,4 @@ def _source(path: str) -> str:
     inner = Path(path[len(str(ROOT)) + 1 :])
     if inner.parent.name == "__pycache__":
         inner = inner.parents[1] / f"{inner.name.split('.')[0]}.py"
-    return "" if inner.parts[:1] in ((), (".venv",), (".git",), (".pytest_cache",), (".hypothesis",)) else str(inner)
+    return "" if inner.parts[:1] in ((), (".venv",), (".git",)) or inner.parts[:2] == ("tests", "groups") else str(inner)

@@ -125,7 +125,7 @@ import pathlib, pytest
 def test_fast(): pass
 
 @pytest.mark.full
-def test_full(): assert pathlib.Path(__file__).read_text()
+def test_full(): assert pathlib.Path(ROOT, "constraints.txt").read_text()
 
 @pytest.mark.full
 @pytest.mark.parametrize("ok", [True, False])
@@ -143,7 +143,7 @@ def test_pytest_runs_one_group_and_says_what_came_of_it(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  full\n  nightly\n")
     (tmp_path / "conftest.py").write_text('pytest_plugins = ("tests.groups.plugin",)')
     (tmp_path / "tests" / "integration").mkdir(parents=True)
-    (tmp_path / "tests" / "integration" / "test_gpu_parts.py").write_text(FOUR)
+    (tmp_path / "tests" / "integration" / "test_gpu_parts.py").write_text(f"ROOT = {str(ROOT)!r}\n{FOUR}")
     words = ["-p", "no:cacheprovider", "--group", "bench", "--group-report", "report.json"]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
@@ -158,7 +158,8 @@ def test_pytest_runs_one_group_and_says_what_came_of_it(tmp_path: Path) -> None:
         "test_skipped": "skipped",
     }
     assert list(told["skipped"].values()) == ["Skipped: not here"]
-    assert "tests/groups/table.toml" in told["opened"]
+    assert "constraints.txt" in told["opened"]
+    assert not [path for path in told["opened"] if path.startswith("tests/groups/")], "pytest itself reads them"
 
 
 # --- the runner ------------------------------------------------------------------------------------------------------------
