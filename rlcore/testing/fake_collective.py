@@ -79,11 +79,12 @@ class _Group:
         self._owners = [member for member in members for _ in range(member.ranks)]
         self._peers: dict[int, socket.socket] = {}
         self._server = socket.create_server(("127.0.0.1", 0))
+        self._address = self._server.getsockname()  # it may break, which closes the server, before all members are told of it
 
     def info(self, member: _Joined) -> dict[str, Any]:
         """For ``connect`` of that member's engine; its ranks follow each other."""
         return {
-            "address": self._server.getsockname(),
+            "address": self._address,
             "key": self._key,
             "first": self._owners.index(member),
             "size": len(self._owners),

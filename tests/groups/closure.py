@@ -20,7 +20,7 @@ DISCOVERY = "rlcore/host/discovery.py"
 """Imports the entry module of every plugin. What those name in strings is imported only if somebody asks for the registered name."""
 CHOOSER = "rlcore/config/chosen.py"
 CHOSEN = frozenset({"csv", "parquet", "ray", "shared", "torch"})
-"""Names of what the chooser may take where a run says "auto" or nothing, a name of each plugin. It takes others for what a run names besides."""
+"""Names of what the chooser may take where a run says "auto" or nothing, one of each plugin; it takes others for what a run names."""
 ALWAYS = (
     "conftest.py",
     "Makefile",

@@ -19,7 +19,7 @@ from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
 from rlcore.testing import FakeTokenizer, update_engine, write_fake_model
-from rlcore.testing.fake_collective import FakeCollectivePublisher, FakeCollectiveReceiver
+from rlcore.testing.fake_collective import FakeCollectivePublisher, FakeCollectiveReceiver, _Joined
 from rlcore.testing.fake_group_rank import FakeGroupRank
 from rlcore.testing.tensor_parallel import FakeJoining, FakeTensorParallelOptions
 from rlcore.testing.weights import mis_sealing, publish
@@ -69,6 +69,31 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     made = Ends(write_fake_model(tmp_path / "model", CHARACTERS, seed=0, scale=0.5), 1.0)
     yield made
     made.suite.teardown_method()
+
+
+def test_a_group_that_breaks_while_its_members_are_told_of_it_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one that hears of it says at once that it broke, which closes the group; the second one has not been told yet."""
+    suite = FakeCollectiveSuite()
+    suite.engine, suite.patience = JoinsByItself, 20.0
+    suite.setup_method()
+    publisher = suite.publisher()
+    producers = [suite.producer(publisher, name) for name in ("first", "second")]
+    tell, broken = _Joined.tell, list[int]()
+
+    def tell_and_break(self: _Joined, *word: Any) -> None:
+        tell(self, *word)
+        if word[0] == "go" and not broken and self is not publisher._group.members[-1]:
+            broken.append(publisher._group.epoch)
+            publisher._group.close()
+
+    monkeypatch.setattr(_Joined, "tell", tell_and_break)
+    try:
+        for version in (1, 2):  # of the first one each may be alone
+            suite.publish(publisher, version)
+            suite.serves(version, *producers)
+    finally:
+        suite.teardown_method()
+    assert broken
 
 
 def test_a_worker_that_is_killed_ends_the_group_and_the_others_get_the_version_in_a_new_one(ends: Ends, tmp_path: Path) -> None:
