@@ -79,11 +79,10 @@ class Watch:
         self._outcomes: dict[str, str] = {}
         self._skipped: dict[str, str] = {}
         self._opened: set[str] = set()
-        self._root = f"{ROOT}{os.sep}"
         sys.addaudithook(self._note)
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(self._root):
+        if event == "open" and isinstance(arguments[0], str):
             self._opened.add(arguments[0])
 
     @pytest.hookimpl(wrapper=True)
@@ -103,14 +102,18 @@ class Watch:
             "code": int(exitstatus),
             "outcomes": self._outcomes,
             "skipped": self._skipped,
-            "opened": sorted(opened for path in self._opened if (opened := _source(path))),
+            "opened": sorted({opened for path in self._opened if (opened := _source(path))}),
         }
         self._file.write_text(json.dumps(told), encoding="utf-8")
 
 
 def _source(path: str) -> str:
-    """The file of the repository that was opened, that of a module for its bytecode; "" for the environment's and git's own files."""
-    inner = Path(path[len(str(ROOT)) + 1 :])
+    """The file of the repository that was opened, that of a module for its bytecode; "" for others, the environment's and git's own. In an
+    engine's environment modules are found through links."""
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(ROOT):
+        return ""
+    inner = real.relative_to(ROOT)
     if inner.parent.name == "__pycache__":
         inner = inner.parents[1] / f"{inner.name.split('.')[0]}.py"
     return "" if inner.parts[:1] in ((), (".venv",), (".git",)) or inner.parts[:2] == ("tests", "groups") else str(inner)
