@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.groups import keys as keys_module
+from tests.groups.closure import CHOSEN, registered_names
 from tests.groups.facts import KnownFacts, read
 from tests.groups.keys import Key, Keys, cache_folder
 from tests.groups.table import Group, Table
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 ENTRY = """
 from rlcore_plugin_{name}.options import Options
 TARGET = "rlcore_plugin_{name}.reward:Reward"
+SPEC = Spec(config="rlcore_plugin_{name}.choices:Choices")
 """
 TEST = """
 from typing import TYPE_CHECKING
@@ -32,8 +34,15 @@ def test_it():
     run([sys.executable, "-m", "tests.program"])
     assert (ROOT / "docs" / "page.md").read_text()
     assert (Path(__file__).parent / "script.py").exists()
+    read("benchmarks/figures.json", *ROOT.glob("recipes/*.toml"))
 """
-DECLARED = '[project]\nname = "rlcore-plugin-{name}"\n[project.entry-points.rlcore]\na = "rlcore_plugin_{name}"\n'
+DECLARED = """
+[project]
+name = "rlcore-plugin-{name}"
+dependencies = ["rlcore>=1", "rlcore-plugin-{needs}>=1"]
+[project.entry-points.rlcore]
+a = "rlcore_plugin_{name}"
+"""
 FILES = {
     "Makefile": "",
     ".ci/run": "",
@@ -43,20 +52,28 @@ FILES = {
     "rlcore/__init__.py": "def __getattr__(name):\n    return import_module(f'rlcore.parts.{name}')\n",
     "rlcore/parts/picked.py": "",
     "rlcore/host/discovery.py": "",
+    "rlcore/config/chosen.py": "",
     "rlcore/losses.py": "",
     "rlcore/unused.py": "",
-    "plugins/rewards/demo/pyproject.toml": DECLARED.format(name="demo"),
+    "plugins/rewards/demo/pyproject.toml": DECLARED.format(name="demo", needs="math"),
     "plugins/rewards/demo/rlcore_plugin_demo/__init__.py": ENTRY.format(name="demo"),
     "plugins/rewards/demo/rlcore_plugin_demo/options.py": "",
+    "plugins/rewards/demo/rlcore_plugin_demo/choices.py": "",
     "plugins/rewards/demo/rlcore_plugin_demo/reward.py": "",
-    "plugins/rewards/math/pyproject.toml": DECLARED.format(name="math"),
+    "plugins/rewards/math/pyproject.toml": DECLARED.format(name="math", needs="jail"),
     "plugins/rewards/math/rlcore_plugin_math/__init__.py": ENTRY.format(name="math"),
     "plugins/rewards/math/rlcore_plugin_math/options.py": "",
     "plugins/rewards/math/rlcore_plugin_math/reward.py": "",
     "plugins/rewards/math/rlcore_plugin_math/corpus/cases.jsonl": "",
     "plugins/rewards/math/rlcore_plugin_math/environments/math-cpu.lock": "",
     "plugins/rewards/math/tests/test_math.py": "",
-    "tests/helper.py": "import rlcore.host.discovery\n",
+    "plugins/sandboxes/jail/pyproject.toml": DECLARED.format(name="jail", needs="jail"),
+    "plugins/sandboxes/jail/rlcore_plugin_jail/__init__.py": ENTRY.format(name="jail"),
+    "plugins/sandboxes/jail/rlcore_plugin_jail/reward.py": "",
+    "plugins/backends/torch/pyproject.toml": DECLARED.format(name="torch", needs="torch"),
+    "plugins/backends/torch/rlcore_plugin_torch/__init__.py": ENTRY.format(name="torch"),
+    "plugins/backends/torch/rlcore_plugin_torch/reward.py": "",
+    "tests/helper.py": "import rlcore.host.discovery\nimport rlcore.config.chosen\n",
     "tests/late.py": "",
     "tests/typed.py": "",
     "tests/program.py": "",
@@ -66,11 +83,13 @@ FILES = {
     "tests/integration/script.py": "",
     "tests/integration/test_it.py": TEST,
     "tests/integration/test_other.py": "import pytest\n",
+    "benchmarks/figures.json": "",
+    "recipes/small.toml": "",
     "docs/page.md": "",
     "docs/other.md": "",
 }
 GROUP = Group(name="it", kind="full", paths=("tests/integration",), minutes=1)
-NAMES = {"boxed": frozenset({"rlcore_plugin_math"}), "demo": frozenset({"rlcore_plugin_demo"})}
+NAMES = {"boxed": frozenset({"rlcore_plugin_math"}), "demo": frozenset({"rlcore_plugin_demo"}), "torch": frozenset({"rlcore_plugin_torch"})}
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +127,12 @@ def key(repository: Path, group: Group = GROUP, **changed: bytes) -> Key:
         pytest.param("plugins/rewards/math/rlcore_plugin_math/corpus/cases.jsonl", id="data of that plugin"),
         pytest.param("plugins/rewards/demo/rlcore_plugin_demo/__init__.py", id="what the registry imports"),
         pytest.param("plugins/rewards/demo/rlcore_plugin_demo/options.py", id="what that imports"),
+        pytest.param("plugins/rewards/demo/rlcore_plugin_demo/choices.py", id="settings of a plugin"),
         pytest.param("plugins/rewards/demo/pyproject.toml", id="what a plugin declares"),
+        pytest.param("plugins/sandboxes/jail/rlcore_plugin_jail/reward.py", id="a plugin that a named one requires"),
+        pytest.param("plugins/backends/torch/rlcore_plugin_torch/reward.py", id="a plugin that a run chooses by itself"),
+        pytest.param("benchmarks/figures.json", id="a file by its path"),
+        pytest.param("recipes/small.toml", id="files of a glob"),
         pytest.param("tests/integration/data.toml", id="data beside the test"),
         pytest.param("tests/integration/page.jinja", id="a template beside the test"),
         pytest.param("docs/page.md", id="a page that it reads"),
@@ -200,6 +224,10 @@ def test_strings_are_read_for_what_they_name(source: str, kind: str, found: str)
 
 def test_a_docstring_names_nothing() -> None:
     assert read(b'"""Like rlcore_plugin_code.reward, or --reward code."""')["words"] == []
+
+
+def test_what_a_run_chooses_by_itself_is_registered() -> None:
+    assert set(registered_names()) >= CHOSEN
 
 
 @pytest.fixture(scope="module")
