@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from subprocess import CalledProcessError
 
@@ -34,6 +35,7 @@ def main(words: list[str]) -> int:
     """Do one of the above."""
     options = parser().parse_args(words or ["list"])
     os.environ.update({name: os.environ.get(name, value) for name, value in AS_CI.items()})
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # what runs is ended, as by Ctrl-C
     try:
         leash = Leash.load()
         if options.what == "forgiven":
@@ -51,6 +53,8 @@ def main(words: list[str]) -> int:
     except (LeashError, TableError) as error:
         print(f"tests.groups: {error}", file=sys.stderr)
         return WRONG
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except CalledProcessError as error:
         print(f"tests.groups: {' '.join(map(str, error.cmd))} ended with exit code {error.returncode}", file=sys.stderr)
         return WRONG

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
+from typing import BinaryIO
 
 from tests.groups.leash import Leash
 from tests.groups.table import Group
@@ -74,6 +76,7 @@ class Runner:
     ) -> None:
         self._leash, self._folder_of, self._words, self._say = leash, folder_of, words or command, say
         self._lock, self._begun, self._all = Lock(), 0, 0
+        self._running: set[subprocess.Popen[bytes]] = set()
 
     def run(self, jobs: Sequence[Job], ended: Callable[[Result], None] = lambda result: None) -> list[Result]:
         """Run every job, in this order, those that must be alone last; ``ended`` hears of each one that passed, one at a time."""
@@ -96,8 +99,13 @@ class Runner:
         pool = ThreadPoolExecutor(SLOTS)
         try:
             list(pool.map(one, jobs))
+        except BaseException:  # Ctrl-C, or a request to end: no other one begins, and those that run are interrupted as by a Ctrl-C
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(self._running):
+                os.killpg(process.pid, signal.SIGINT)
+            raise
         finally:
-            pool.shutdown(cancel_futures=True)  # at Ctrl-C the pytests end by themselves, and no other one begins
+            pool.shutdown()
         return results
 
     def _told(self, result: Result, ended: Callable[[Result], None]) -> None:
@@ -114,14 +122,7 @@ class Runner:
             report, log = Path(folder, "report.json"), Path(folder, "log")
             folders = [self._folder_of(environment) for environment in job.group.environments]
             with log.open("wb") as stream:
-                code = subprocess.run(
-                    self._words(job, report, folders),
-                    cwd=ROOT,
-                    env={**os.environ, **_variables(job.group, folders)},
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    check=False,
-                ).returncode
+                code = self._ended(self._words(job, report, folders), {**os.environ, **_variables(job.group, folders)}, stream)
             told = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
             text = log.read_text(encoding="utf-8", errors="replace")
         seconds = time.monotonic() - started
@@ -129,6 +130,15 @@ class Runner:
             self._say(f"{f' {name} '.center(100, '=')}\n{text.rstrip()}\n{name}: {'passed' if code == 0 else 'FAILED'}, {seconds:.0f} s")
         known = {key: told[key] for key in ("outcomes", "skipped") if key in told}
         return Result(job=job, code=code, seconds=seconds, opened=tuple(told.get("opened", ())), **known)
+
+    def _ended(self, words: list[str], environment: dict[str, str], stream: BinaryIO) -> int:
+        """Run a program to its end, in a process group of its own: a Ctrl-C comes from here, once. Return its exit code."""
+        with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=stream, stderr=subprocess.STDOUT, process_group=0) as process:
+            self._running.add(process)
+            try:
+                return process.wait()
+            finally:
+                self._running.discard(process)
 
     def _once_more(self, result: Result, ended: Callable[[Result], None]) -> Result:
         """Run what failed again, alone. It is forgiven if it passes now and the leash says so."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -238,6 +241,31 @@ def test_a_group_without_a_report_fails_and_is_not_tried_again() -> None:
     made, said = runner(lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
     assert not made.run([job("a")])[0].passed
     assert not any("again" in line for line in said)
+
+
+SLEEPS = """
+import pathlib, sys, time
+try:
+    pathlib.Path(sys.argv[1]).touch()
+    time.sleep(60)
+except KeyboardInterrupt: pathlib.Path(sys.argv[2]).touch()
+"""
+
+
+def test_at_ctrl_c_what_runs_is_ended_and_nothing_else_begins(tmp_path: Path) -> None:
+    began, ended = tmp_path / "began", tmp_path / "ended"
+    made, said = runner(lambda job, _: [sys.executable, "-c", SLEEPS, str(began), str(ended)])
+
+    def interrupt() -> None:
+        while not began.exists():
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        made.run([job("a"), job("b"), job("c")])
+    assert ended.exists()
+    assert not any("c begins" in line for line in said)
 
 
 # --- what is recorded, left out, drawn and stale ---------------------------------------------------------------------------
