@@ -3,7 +3,7 @@
 python -m tests.groups [list] [--json]        what would run, and why
 python -m tests.groups ci                     the part of .ci/run: full and engine groups that are not known to pass; ALL=1 runs all
 python -m tests.groups nightly [--stale]      nightly groups that have not passed with today's code, most valuable first
-python -m tests.groups run NAME…              these groups, whether they are known to pass or not
+python -m tests.groups run NAME…              these groups, known to pass or not; records nothing
 python -m tests.groups why NAME FILE          how a group comes to read a file
 python -m tests.groups forgiven               is the list of forgiven tests in order?
 """
@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
             return session.ci(everything=os.environ.get("ALL", "") not in ("", "0"))
         if options.what == "nightly":
             return session.stale() if options.stale else session.nightly(options.names)
-        return session.run([session.table.named(name) for name in options.names])
+        return session.run([session.table.named(name) for name in options.names], record=False)
     except (LeashError, TableError) as error:
         print(f"tests.groups: {error}", file=sys.stderr)
         return WRONG

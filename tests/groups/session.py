@@ -94,10 +94,12 @@ class Session:
         groups = [self.table.named(name) for name in names] or self.table.of("nightly")
         return self.run([one for one in groups if not self._record(one)])
 
-    def run(self, groups: Sequence[Group], drawn: str = "") -> int:
-        """Run groups and record those that passed whole, each as soon as it ends."""
+    def run(self, groups: Sequence[Group], *, drawn: str = "", record: bool = True) -> int:
+        """Run groups and ``record`` those that passed whole, each as soon as it ends."""
+        self._clean = self._clean and record
         if not self._clean:
-            print("nothing is recorded: the working tree has changes that are not committed")
+            why = "the working tree has changes that are not committed" if record else "that is for .ci/run and make nightly"
+            print(f"nothing is recorded: {why}")
         jobs = [Job(one, tuple(self._keys.files(one))) for one in groups]
         told: dict[str, str] = {}
         results = self._runner.run(jobs, lambda result: told.update({result.job.group.name: self._file(result)}))
@@ -126,7 +128,7 @@ class Session:
         """Record a group that passed; else say why it is not recorded."""
         group = result.job.group
         if not self._clean or self._state() != (self._commit, True):
-            return "not recorded: the working tree is not clean"
+            return "not recorded"
         if reason := unwhole(result, self._key(group), self.table.skips, self._tree.paths):
             return f"not recorded: {reason}"
         when = datetime.now(UTC).isoformat(timespec="seconds")

@@ -396,6 +396,14 @@ def test_a_tree_with_changes_records_nothing(place: Place, capsys: pytest.Captur
     assert place.records.newest("one") is None
 
 
+def test_groups_that_are_run_by_name_record_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    session = place.session()
+    assert session.run(session.table.of("full"), record=False) == 0
+    assert place.runner.ran == ["one", "two"]
+    assert "nothing is recorded: that is for .ci/run and make nightly" in capsys.readouterr().out
+    assert place.records.newest("one") is None
+
+
 def test_a_drawn_group_that_fails_is_a_defect_of_its_key(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.session().ci(everything=False)
     place.runner.differs = {name: {"code": 1, "outcomes": {"t": "failed"}} for name in ("one", "two", "three")}
