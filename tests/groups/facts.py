@@ -19,6 +19,7 @@ Facts = dict[str, list[str]]
 KINDS = ("modules", "picked", "targets", "words", "places", "folders", "variables", "asked", "settings")
 _OURS = "rlcore|rlcore_plugin_[a-z0-9_]+|tests|benchmarks|tools"
 _TARGET = re.compile(rf"(?<![\w./-])(?:{_OURS})(?:\.[A-Za-z_]\w*)*(?![\w/-])")
+_BESIDE = re.compile(r"([a-z_]\w*):[A-Za-z_]\w*")
 _WORD = re.compile(r"[a-z][a-z0-9_+]{1,30}")
 _QUOTED = re.compile(r"""["']([a-z][a-z0-9_+]{1,30})["']""")
 _FLAGGED = re.compile(r"(?:^|\s)-{1,2}[A-Za-z][\w-]*[ =](\S+)")
@@ -71,6 +72,8 @@ def _of_text(text: str, found: dict[str, set[str]]) -> None:
         found["words"].update(_WORD.findall(given))
     if len(text) > 200:
         return
+    if beside := _BESIDE.fullmatch(text):  # "rank_bodies:train", a target in a file beside this one
+        found["targets"].add(beside[1])
     if _WORD.fullmatch(text):
         found["words"].add(text)
     elif len(parts := re.split(r"[,:=]", text)) > 1 and " " not in text:

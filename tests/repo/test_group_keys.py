@@ -34,6 +34,7 @@ def test_it():
     run([sys.executable, "-m", "tests.program"])
     assert (ROOT / "docs" / "page.md").read_text()
     assert (Path(__file__).parent / "script.py").exists()
+    run_ranks("bodies:train")
     read("benchmarks/figures.json", *ROOT.glob("recipes/*.toml"))
 """
 DECLARED = """
@@ -81,6 +82,7 @@ FILES = {
     "tests/integration/data.toml": "",
     "tests/integration/page.jinja": "",
     "tests/integration/script.py": "",
+    "tests/integration/bodies.py": "",
     "tests/integration/test_it.py": TEST,
     "tests/integration/test_other.py": "import pytest\n",
     "benchmarks/figures.json": "",
@@ -123,6 +125,7 @@ def key(repository: Path, group: Group = GROUP, **changed: bytes) -> Key:
         pytest.param("rlcore/losses.py", id="a target in a string"),
         pytest.param("tests/program.py", id="a program of a subprocess"),
         pytest.param("tests/integration/script.py", id="a script of a subprocess"),
+        pytest.param("tests/integration/bodies.py", id="a target in a file beside it"),
         pytest.param("plugins/rewards/math/rlcore_plugin_math/reward.py", id="the plugin of a registered name"),
         pytest.param("plugins/rewards/math/rlcore_plugin_math/corpus/cases.jsonl", id="data of that plugin"),
         pytest.param("plugins/rewards/demo/rlcore_plugin_demo/__init__.py", id="what the registry imports"),
