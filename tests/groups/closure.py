@@ -18,6 +18,8 @@ Names = Mapping[str, frozenset[str]]
 """Registered name -> the packages of the plugins that offer it; ``kind:algo`` and ``kind:ALGORITHM``: that offer something of the kind."""
 DISCOVERY = "rlcore/host/discovery.py"
 """Imports the entry module of every plugin. What those name in strings is imported only if somebody asks for the registered name."""
+COMMAND = "command "
+"""In front of a command's name in ``Names``: tests type commands, the code of plugins uses their names as words ("rollouts", "score")."""
 CHOOSER = "rlcore/config/chosen.py"
 CHOSEN = frozenset({"csv", "parquet", "ray", "shared", "torch"})
 """Names of what the chooser may take where a run says "auto" or nothing, one of each plugin; it takes others for what a run names."""
@@ -110,6 +112,7 @@ class Graph:
                 yield from self._package(target)
         if not _is_shipped(path):
             yield from self._offered(facts["words"])
+            yield from self._offered(f"{COMMAND}{word}" for word in facts["words"])
             yield from self._written_for_tests(facts, path)
         elif path == CHOOSER:
             yield from self._offered({*facts["words"], *CHOSEN})
@@ -138,10 +141,9 @@ class Graph:
                 yield from self._package(package)
 
     def _requires(self, folder: str, package: str) -> bool:
-        """Whether the plugin of this folder says that it needs the package's, or an extra of rlcore installs both."""
+        """Whether the plugin of this folder says that it needs the package's, or the extra of its name installs it."""
         own, other = (self._distribution(one) for one in (folder, folder_of(folder_of(self._packages.get(package, "")))))
-        together = [self._declared[folder], *self._extras]
-        return any(_names(text, other) and (text is self._declared[folder] or _names(text, own)) for text in together)
+        return any(_names(text, other) for text in (self._declared[folder], self._extras.get(own, "")))
 
     def _needed(self, folder: str) -> set[str]:
         project = tomllib.loads(self._declared.get(folder, "[project]"))["project"]
@@ -224,22 +226,24 @@ class Graph:
 
 def registered_names() -> Names:
     """Of all plugins of this environment."""
+    from rlcore.contracts.specs import PluginKind
     from rlcore.host.discovery import find_plugins
 
     found: dict[str, set[str]] = {}
     for plugin in find_plugins():
         for kind, name in plugin.row.offers:
-            for key in (name, f"kind:{kind.value}", f"kind:{kind.name}"):
+            called = f"{COMMAND}{name}" if kind is PluginKind.COMMAND else name
+            for key in (called, f"kind:{kind.value}", f"kind:{kind.name}"):
                 found.setdefault(key, set()).add(plugin.row.module)
     return {name: frozenset(packages) for name, packages in found.items()}
 
 
-def _extras(tree: Tree) -> list[str]:
-    """Each extra of rlcore as one text."""
+def _extras(tree: Tree) -> dict[str, str]:
+    """What each extra of rlcore installs, by the distribution that it is named after."""
     if "pyproject.toml" not in tree.paths:
-        return []
+        return {}
     project = tomllib.loads(tree.read("pyproject.toml").decode())["project"]
-    return [" ".join(names) for names in project.get("optional-dependencies", {}).values()]
+    return {f"rlcore-plugin-{extra}": " ".join(names) for extra, names in project.get("optional-dependencies", {}).items()}
 
 
 def _names(text: str, distribution: str) -> bool:

@@ -49,7 +49,8 @@ FILES = {
     ".ci/run": "",
     "conftest.py": "",
     "constraints.txt": "torch==1",
-    "pyproject.toml": '[project]\nname = "rlcore"\n[project.optional-dependencies]\nquick = ["rlcore-plugin-math", "rlcore-plugin-demo"]\n',
+    "pyproject.toml": '[project]\nname = "rlcore"\n'
+    '[project.optional-dependencies]\ntorch = ["rlcore-plugin-torch", "rlcore-plugin-late"]\n',
     "rlcore/__init__.py": "def __getattr__(name):\n    return import_module(f'rlcore.parts.{name}')\n",
     "rlcore/parts/picked.py": "",
     "rlcore/host/discovery.py": "",
@@ -73,7 +74,10 @@ FILES = {
     "plugins/sandboxes/jail/rlcore_plugin_jail/reward.py": "",
     "plugins/backends/torch/pyproject.toml": DECLARED.format(name="torch", needs="torch"),
     "plugins/backends/torch/rlcore_plugin_torch/__init__.py": ENTRY.format(name="torch"),
-    "plugins/backends/torch/rlcore_plugin_torch/reward.py": "",
+    "plugins/backends/torch/rlcore_plugin_torch/reward.py": "LATER, OTHER = ('late', 'demo')",
+    "plugins/rewards/late/pyproject.toml": DECLARED.format(name="late", needs="late"),
+    "plugins/rewards/late/rlcore_plugin_late/__init__.py": ENTRY.format(name="late"),
+    "plugins/rewards/late/rlcore_plugin_late/reward.py": "",
     "tests/helper.py": "import rlcore.host.discovery\nimport rlcore.config.chosen\n",
     "tests/late.py": "",
     "tests/typed.py": "",
@@ -91,7 +95,12 @@ FILES = {
     "docs/other.md": "",
 }
 GROUP = Group(name="it", kind="full", paths=("tests/integration",), minutes=1)
-NAMES = {"boxed": frozenset({"rlcore_plugin_math"}), "demo": frozenset({"rlcore_plugin_demo"}), "torch": frozenset({"rlcore_plugin_torch"})}
+NAMES = {
+    "boxed": frozenset({"rlcore_plugin_math"}),
+    "demo": frozenset({"rlcore_plugin_demo"}),
+    "torch": frozenset({"rlcore_plugin_torch"}),
+    "late": frozenset({"rlcore_plugin_late"}),
+}
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +143,7 @@ def key(repository: Path, group: Group = GROUP, **changed: bytes) -> Key:
         pytest.param("plugins/rewards/demo/pyproject.toml", id="what a plugin declares"),
         pytest.param("plugins/sandboxes/jail/rlcore_plugin_jail/reward.py", id="a plugin that a named one requires"),
         pytest.param("plugins/backends/torch/rlcore_plugin_torch/reward.py", id="a plugin that a run chooses by itself"),
+        pytest.param("plugins/rewards/late/rlcore_plugin_late/reward.py", id="a plugin that its extra installs and its code names"),
         pytest.param("benchmarks/figures.json", id="a file by its path"),
         pytest.param("recipes/small.toml", id="files of a glob"),
         pytest.param("tests/integration/data.toml", id="data beside the test"),
@@ -164,7 +174,7 @@ def test_a_changed_file_changes_the_key(repository: Path, path: str) -> None:
     ],
 )
 def test_an_unrelated_file_leaves_it(repository: Path, path: str) -> None:
-    assert key(repository).text == key(repository, **{path: b"# changed\n"}).text
+    assert key(repository).text == key(repository, **{path: FILES[path].encode() + b"\n# changed\n"}).text
 
 
 def test_a_file_that_comes_and_one_that_goes_change_the_key(repository: Path) -> None:
