@@ -127,10 +127,10 @@ class Session:
     def _file(self, result: Result) -> str:
         """Record a group that passed; else say why it is not recorded."""
         group = result.job.group
-        if not self._clean or self._state() != (self._commit, True):
-            return "not recorded"
         if reason := unwhole(result, self._key(group), self.table.skips, self._tree.paths):
             return f"not recorded: {reason}"
+        if not self._clean or self._state() != (self._commit, True):
+            return "not recorded"
         when = datetime.now(UTC).isoformat(timespec="seconds")
         self._records.write(
             group.name, self._key(group), when=when, commit=self._commit, seconds=round(result.seconds, 1), counts=result.counts
