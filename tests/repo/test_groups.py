@@ -95,6 +95,11 @@ def test_every_test_of_an_engine_is_in_a_group_of_engines() -> None:
     assert not [path for path in needs if TABLE.kind_of(path, ()) != "engine" and "environ" in (ROOT / path).read_text()]
 
 
+def test_make_runs_every_test_of_an_engine_by_hand_too() -> None:
+    words = set((ROOT / "Makefile").read_text(encoding="utf-8").split())
+    assert not [path for one in TABLE.of("engine") for path in one.paths if not any(f"{path}/".startswith(f"{word}/") for word in words)]
+
+
 def own() -> str:
     return Path(__file__).relative_to(ROOT).as_posix()
 
