@@ -96,7 +96,7 @@ def test_every_test_of_an_engine_is_in_a_group_of_engines() -> None:
 
 
 def test_make_runs_every_test_of_an_engine_by_hand_too() -> None:
-    words = set((ROOT / "Makefile").read_text(encoding="utf-8").split())
+    words = {word for word in (ROOT / "Makefile").read_text(encoding="utf-8").split() if "/" in word}
     assert not [path for one in TABLE.of("engine") for path in one.paths if not any(f"{path}/".startswith(f"{word}/") for word in words)]
 
 
