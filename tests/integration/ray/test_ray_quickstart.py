@@ -8,20 +8,16 @@ import pytest
 
 from rlcore.testing import RunTester
 from tests.integration.ray.conftest import SmallCluster
-from tests.quickstart_folder import quickstart_in
 
 TWO_BY_TWO = ("quickstart", "demo", "-i", "2", "-t", "2", "--json")
 
 
-def test_ten_updates_of_two_producers_and_two_ranks_are_better_than_none(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, cluster: SmallCluster
-) -> None:
-    quickstart_in(tmp_path / "demo", tmp_path_factory)
-    words = ("--max-steps", "10", "--master_address", cluster.address)
+def test_ten_updates_of_two_producers_and_two_ranks_are_better_than_none(tmp_path: Path, cluster: SmallCluster) -> None:
+    """Seed 1: ten updates raise its accuracy from 0.385 to 0.48 at staleness 0, 0.55 at 1, and 0.57 at 2."""
+    words = ("--seed", "1", "--max-steps", "10", "--master_address", cluster.address)
     figures = RunTester(tmp_path).run(*TWO_BY_TWO, *words, timeout=600).assert_ok().json
     assert figures["ledger"] == {"trained": 32 * 10, "filtered": 0, "failed": 0}
-    print(figures)
-    assert figures["accuracy_after"] > figures["accuracy_before"]
+    assert figures["accuracy_after"] > figures["accuracy_before"], figures
 
 
 @pytest.mark.nightly
