@@ -85,9 +85,9 @@ def test_one_machine_with_zero_2(example: RunTester) -> None:
     assert outcome.folder.parent.name == "GRPO-Train-Align-Debug"
 
 
-def test_tensor_and_pipeline_parallel_over_machines(example: RunTester, cluster: SmallCluster) -> None:
+def test_tensor_and_pipeline_parallel_over_machines(example: RunTester, joint_cluster: SmallCluster) -> None:
     """Published for 4 x 2 devices a model on four nodes; here 2 x 2 processes on one, and the producer on another."""
-    node = cluster.add(2)
+    cluster, node = joint_cluster, joint_cluster.add(2)
     here = ("--master_address", cluster.address, "-t", "4", "-i", "1", "-tp", "2", "-pp", "2")
     try:
         with BackgroundRun(example, line(FOUR_NODES, *here), cluster.folder) as run:
