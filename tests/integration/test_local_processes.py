@@ -140,12 +140,12 @@ def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) ->
 
 
 @pytest.mark.full
-def test_producers_and_ranks_in_another_environment_train_the_same(tmp_path: Path) -> None:
-    environment = str(other_environment(tmp_path / "env"))
+def test_a_producer_and_a_trainer_in_another_environment_train_the_same(tmp_path: Path) -> None:
     tester, config = project(tmp_path)
+    environment = str(other_environment(tmp_path / "env"))
     install_engine_there(tester.plugins)
     alone = RunTester(tmp_path, in_process=True).run("train", config, "--json").assert_ok()
-    apart = ("-b", "there", "--inference-environment", environment, "-t", "2", "--training-environment", environment)
+    apart = ("-b", "there", "--inference-environment", environment, "--training-environment", environment)
     assert weights_of(tester, tester.run("train", config, "--json", *apart).assert_ok()) == weights_of(tester, alone)
 
 
