@@ -3,10 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+QUICK_STAMP := $(VENV)/.quickstart
 PLUGINS := $(wildcard plugins/*/*/pyproject.toml)
 # What python -c says of a Python that is too old.
 CHECK := import sys; sys.version_info < (3, 11) and sys.exit("$(PYTHON) is Python %d.%d, and rlcore needs Python 3.11 or newer; type PYTHON=/path/to/it" % sys.version_info[:2])
 EDITABLE := $(foreach plugin,$(PLUGINS),-e $(dir $(plugin)))
+# What `make quickstart` installs: the plugins of the extra `quickstart`. tests/repo/test_make.py compares the two.
+QUICK := $(addprefix -e plugins/,algos/grpo backends/torch backends/transformers data/datasets rewards/math runtimes/processes tools/quickstart tools/tools)
+# One build backend for all distributions, which the environment holds: an isolated build of each takes four seconds.
+INSTALL = $(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --no-build-isolation
 # One thread a process: two workers with two threads each crawl on two cores.
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
@@ -26,12 +31,23 @@ help:  ## this list
 
 env: $(STAMP)  ## build .venv with rlcore, its plugins and the tools, as pinned in constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt $(PLUGINS)
+# $(1): what is installed, for the reader; $(2): the words for pip. Its progress is shown on stderr, so that stdout is the command's.
+define installed
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { $(PYTHON) -c '$(CHECK)' && $(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV); }
-	$(BIN)/pip install --quiet --constraint constraints.txt -e . $(EDITABLE) -e '.[quickstart,dev]'
+	@echo "installing $(1) into $(VENV)" >&2
+	@$(INSTALL) --quiet 'setuptools>=77' >&2
+	@$(INSTALL) -e . $(2) >&2
+endef
+
+$(STAMP): pyproject.toml constraints.txt $(PLUGINS)
+	$(call installed,rlcore and all its plugins and the tools for working on it: 2.5 GB,$(EDITABLE) -e '.[quickstart,dev]')
+	@touch $(QUICK_STAMP) $@
+
+$(QUICK_STAMP): pyproject.toml constraints.txt $(PLUGINS)
+	$(call installed,rlcore and what the quickstart needs: 1.2 GB; make env brings the rest,$(QUICK) -e '.[quickstart]')
 	@touch $@
 
-quickstart: env  ## a tiny language model learns to sort, on this machine, in about a minute
+quickstart: $(QUICK_STAMP)  ## a tiny language model learns to sort, on this machine, in about a minute
 	$(BIN)/rlcore quickstart $(ARGS)
 
 wheels: env  ## every distribution as a wheel in dist/; then `pip install --constraint dist/constraints.txt dist/*.whl 'rlcore[all]'`

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore_plugin_plan.advice import MOST_SLICED_REQUESTS
-from rlcore_plugin_plan.bounds import enough_updates
-from rlcore_plugin_plan.simulated import Scenario, Workload, simulate
+from rlcore_plugin_tools.plan.advice import MOST_SLICED_REQUESTS
+from rlcore_plugin_tools.plan.bounds import enough_updates
+from rlcore_plugin_tools.plan.simulated import Scenario, Workload, simulate
 
 __all__ = ["CHANGES", "bubble_rows", "bubble_table", "found_split"]
 

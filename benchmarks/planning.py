@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlcore_plugin_plan.advice import advise
-from rlcore_plugin_plan.simulated import Workload
+from rlcore_plugin_tools.plan.advice import advise
+from rlcore_plugin_tools.plan.simulated import Workload
 
 from benchmarks.bubble import bubble_rows, bubble_table, found_split
 from benchmarks.planning_plot import bars

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlcore_plugin_report.page_text import page
-from rlcore_plugin_report.report_content import Bounds, ReportContent
+from rlcore_plugin_tools.report.page_text import page
+from rlcore_plugin_tools.report.report_content import Bounds, ReportContent
 
 from tests.chromium import Chromium
 from tests.synthetic_runs import SyntheticRun

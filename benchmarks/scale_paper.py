@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from rlcore_plugin_plan.simulated import Workload
+from rlcore_plugin_tools.plan.simulated import Workload
 
 from benchmarks.bubble import found_split
 from benchmarks.planning import RESULTS as FOUND

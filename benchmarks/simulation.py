@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rlcore_plugin_plan.simulated import Draws, Scenario, Simulation, Workload
+from rlcore_plugin_tools.plan.simulated import Draws, Scenario, Simulation, Workload
 
 from rlcore.entry import make_plan
 from rlcore.runtime import run

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rlcore_plugin_plan.simulated import WeightUpdate
-from rlcore_plugin_plan.workload_model import TransferSection
+from rlcore_plugin_tools.plan.simulated import WeightUpdate
+from rlcore_plugin_tools.plan.workload_model import TransferSection
 
 PAGE = Path(__file__).parents[1] / "docs/planning.md"
 START, END = "<!-- weights on paper -->", "<!-- end of weights on paper -->"

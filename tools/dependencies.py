@@ -25,7 +25,7 @@ INTERNALS = ("transformers.cache_utils", "transformers.integrations", "transform
 """Modules that promise nothing from one minor release to the next, beside every module with an underscore in front."""
 
 IMPORTERS = {"__import__", "_optional", "find_spec", "import_module"}
-"""Functions that import, or look for, what their first argument names; ``_optional`` is the one of rlcore-plugin-tables."""
+"""Functions that import, or look for, what their first argument names; ``_optional`` is the one of rlcore-plugin-datasets."""
 LOOKERS = IMPORTERS - {"__import__", "import_module"}
 """Those that take it if it is there: what they name need not be declared."""
 

@@ -25,6 +25,7 @@ from rlcore.contracts.specs import (
     PluginKind,
     RuntimeSpec,
     Spec,
+    TrackerSpec,
     TrainingBackendSpec,
     TrainingCapabilities,
 )
@@ -240,9 +241,9 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
 
 
 def _engine(part: Part) -> list[Missing]:
-    """What a backend or a runtime needs beside its distribution; say so if it cannot be found. Nothing is imported."""
+    """Return what a backend, a runtime or a tracker needs beside its distribution and cannot be found. Nothing is imported."""
     spec = part.spec
-    if not isinstance(spec, InferenceBackendSpec | TrainingBackendSpec | RuntimeSpec) or not spec.requires_module:
+    if not isinstance(spec, InferenceBackendSpec | TrainingBackendSpec | RuntimeSpec | TrackerSpec) or not spec.requires_module:
         return []
     if find_spec(spec.requires_module.partition(".")[0]) is not None:
         return []

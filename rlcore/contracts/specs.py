@@ -340,7 +340,11 @@ class AlgorithmSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerSpec(Spec):
-    """A tracker of metrics. Its options stand in ``[log.options.NAME]``, so its name holds no dot."""
+    """A tracker of metrics. Its options are in ``[log.options.NAME]``, so its name contains no dot. ``requires_module`` and ``install`` as
+    for inference."""
+
+    requires_module: str = ""
+    install: str = ""
 
     def __post_init__(self) -> None:
         Spec.__post_init__(self)

@@ -124,7 +124,7 @@ def rlcore_register_runtimes() -> list[RuntimeSpec]:
 
 @hookimpl
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
-    """Files of JSON; `rlcore-plugin-tables` has the others."""
+    """Files of JSON; `rlcore-plugin-datasets` has the others."""
     return [
         DataSourceSpec(
             name="jsonl",

@@ -37,11 +37,10 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-torch": {PluginKind.TRAINING: ("torch",)},
     "rlcore-plugin-colossalai": {PluginKind.TRAINING: ("colossalai",)},
     "rlcore-plugin-grpo": {
-        PluginKind.ALGORITHM: ("grpo", "dr_grpo", "gspo", "cispo", "gmpo", "sapo", "maxrl"),
+        PluginKind.ALGORITHM: ("grpo", "dr_grpo", "gspo", "cispo", "gmpo", "sapo", "maxrl", "clip_cov", "kl_cov"),
         PluginKind.ESTIMATOR: ("maxrl", "pass_at_k", "pkpo"),
-        PluginKind.LOSS: ("gspo", "cispo", "gmpo", "sapo"),
+        PluginKind.LOSS: ("gspo", "cispo", "gmpo", "sapo", "clip_cov", "kl_cov"),
     },
-    "rlcore-plugin-entropy": {PluginKind.ALGORITHM: ("clip_cov", "kl_cov"), PluginKind.LOSS: ("clip_cov", "kl_cov")},
     "rlcore-plugin-dapo": {PluginKind.ALGORITHM: ("dapo",)},
     "rlcore-plugin-rloo": {PluginKind.ALGORITHM: ("rloo",), PluginKind.ESTIMATOR: ("rloo",)},
     "rlcore-plugin-reinforce": {
@@ -49,27 +48,21 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.ESTIMATOR: ("reinforce++", "reinforce_ppb", "reinforce++-baseline", "remax", "opo", "gpg"),
         PluginKind.LOSS: ("gpg",),
     },
-    "rlcore-plugin-formats": {PluginKind.FORMAT: ("verl", "dapo", "trl", "openr1", "gsm8k", "math", "nemotron")},
-    "rlcore-plugin-tables": {PluginKind.DATA: ("csv", "parquet", "hub")},
-    "rlcore-plugin-env": {PluginKind.COMMAND: ("env",)},
-    "rlcore-plugin-health": {},  # an observer, which nobody names
-    "rlcore-plugin-eval": {PluginKind.COMMAND: ("eval",)},
-    "rlcore-plugin-plan": {PluginKind.COMMAND: ("plan",)},
+    "rlcore-plugin-datasets": {
+        PluginKind.DATA: ("csv", "parquet", "hub"),
+        PluginKind.FORMAT: ("verl", "dapo", "trl", "openr1", "gsm8k", "math", "nemotron"),
+    },
     "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},
-    "rlcore-plugin-report": {PluginKind.COMMAND: ("report", "watch")},
-    "rlcore-plugin-runs": {PluginKind.COMMAND: ("runs", "compare", "rollouts")},
-    "rlcore-plugin-score": {PluginKind.COMMAND: ("score", "audit")},
-    "rlcore-plugin-shared": {PluginKind.TRANSFER: ("shared",)},
-    "rlcore-plugin-show": {PluginKind.COMMAND: ("show",)},
-    "rlcore-plugin-processes": {PluginKind.RUNTIME: ("local",)},
+    "rlcore-plugin-tools": {
+        PluginKind.COMMAND: ("audit", "compare", "env", "eval", "plan", "report", "rollouts", "runs", "score", "show", "watch"),
+    },
+    "rlcore-plugin-processes": {PluginKind.RUNTIME: ("local",), PluginKind.TRANSFER: ("shared",)},
     "rlcore-plugin-ray": {
         PluginKind.RUNTIME: ("ray",),
         PluginKind.TRANSFER: ("object_store", "collective"),
         PluginKind.COMMAND: ("launch",),
     },
-    "rlcore-plugin-tensorboard": {PluginKind.TRACKER: ("tensorboard",)},
-    "rlcore-plugin-trackio": {PluginKind.TRACKER: ("trackio",)},
-    "rlcore-plugin-wandb": {PluginKind.TRACKER: ("wandb",)},
+    "rlcore-plugin-trackers": {PluginKind.TRACKER: ("tensorboard", "trackio", "wandb")},
 }
 
 _BY_NAME: Mapping[tuple[PluginKind, str], str] = {

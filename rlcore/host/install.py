@@ -14,59 +14,42 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
-_TOOLS = ("env", "eval", "health", "plan", "quickstart", "report", "runs", "score", "show")
-_ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
-_TRACKERS = ("tensorboard", "trackio", "wandb")
 _NAMES = (
     "adapters",
     "code",
     "colossalai",
-    "formats",
+    "dapo",
+    "datasets",
+    "grpo",
     "judge",
     "math",
     "processes",
+    "quickstart",
     "ray",
+    "reinforce",
+    "rloo",
     "sandbox",
     "serving",
     "sglang",
-    "shared",
-    "tables",
+    "tools",
     "torch",
+    "trackers",
     "transformers",
     "vllm",
-    *_ALGOS,
-    *_TOOLS,
-    *_TRACKERS,
 )
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
-REQUIRED = {"code": ("sandbox",), "eval": ("processes",), "sglang": ("serving",), "vllm": ("serving",)}
+REQUIRED = {"code": ("sandbox",), "sglang": ("serving",), "tools": ("processes",), "vllm": ("serving",)}
 """Plugins of this repository that another one requires: pip would else look for them on an index."""
 
 _FOLDERS = {"sandbox": "local"}
 """Folders of the checkout that are not called like the plugin in them."""
 
 EXTRAS = {
-    "datasets": ("formats", "tables"),
-    "quickstart": (
-        "eval",
-        "formats",
-        "grpo",
-        "health",
-        "math",
-        "processes",
-        "quickstart",
-        "report",
-        "runs",
-        "score",
-        "shared",
-        "show",
-        "tables",
-        "torch",
-        "transformers",
-    ),
-    "ray": ("processes", "ray", "shared"),
+    "datasets": ("datasets",),
+    "quickstart": ("datasets", "grpo", "math", "processes", "quickstart", "tools", "torch", "transformers"),
+    "ray": ("processes", "ray"),
 }
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
 

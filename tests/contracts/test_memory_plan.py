@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from rlcore_plugin_plan.memory_model import TrainerSetting, bytes_of_rank
-from rlcore_plugin_plan.model_shape import shape_of_folder
+from rlcore_plugin_tools.plan.memory_model import TrainerSetting, bytes_of_rank
+from rlcore_plugin_tools.plan.model_shape import shape_of_folder
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.sample import sample_batch
 from transformers import LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config

@@ -49,7 +49,7 @@ def test_an_entry_point_in_another_group_is_told(tester: RunTester, group: str) 
     row = listed(tester)["acme-rewards"]
     assert row["status"] == "broken"
     assert row["problems"] == [f"its entry point is in the group {group!r}, which rlcore does not read; {ADVICE}"]
-    tester.with_only("rlcore-plugin-show")
+    tester.with_only("rlcore-plugin-tools")
     for words in (["show", "reward", "acme"], ["acme"], ["train", tester.fake_run(), "-rt", "acme"]):
         tester.run(*words).assert_refused("broken: acme-rewards, see rlcore plugins")
 
@@ -68,7 +68,7 @@ def test_a_distribution_that_requires_rlcore_and_has_no_entry_point_is_remarked_
     said = f"acme-training requires rlcore and has no entry point; if it is meant as a plugin, {ADVICE}"
     assert json.loads(tester.run("plugins", "--json").stdout)["notes"] == [said]
     assert tester.run("plugins", "--strict").assert_ok().lines[-1] == said
-    tester.with_only("rlcore-plugin-show")
+    tester.with_only("rlcore-plugin-tools")
     tester.run("show", "reward", "acme").assert_refused("there is no reward 'acme'", said)
 
 
@@ -344,7 +344,7 @@ def test_a_terminal_sees_what_a_plugin_prints_on_standard_error(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["sound", "Sound", "rlcore-plugin-sound", "rlcore_plugin_sound"])
 def test_p_no_name_keeps_a_plugin_out_of_one_command(tester: RunTester, name: str) -> None:
     sound(tester)
-    tester.with_only("rlcore-plugin-show")
+    tester.with_only("rlcore-plugin-tools")
     tester.run("show", "reward", "sound").assert_ok()
     switch = f"-p no:{name.lower().replace('_', '-')}"
     tester.run("-p", f"no:{name}", "show", "reward", "sound").assert_refused("switched off: rlcore-plugin-sound")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore_plugin_show.describe import describe
+from rlcore_plugin_tools.show.describe import describe
 
 from rlcore.config.settings import core_settings
 from rlcore.contracts.specs import AlgorithmSpec, PluginKind

@@ -21,8 +21,8 @@ ALLOWED = {
     "rlcore/runlog/folder.py": "the name of a run, which comes after all that are there",
     "rlcore/testing/leftovers.py": "when a test began, for the age of files",
     "rlcore/runlog/run_manifest.py": "when a run was resumed, for a person",
-    "plugins/tools/report/rlcore_plugin_report/report_command.py": "when a report was written, for a person",
-    "plugins/trackers/tensorboard/rlcore_plugin_tensorboard/tensorboard_tracker.py": "when a record was logged, as event files have it",
+    "plugins/tools/tools/rlcore_plugin_tools/report/report_command.py": "when a report was written, for a person",
+    "plugins/trackers/trackers/rlcore_plugin_trackers/tensorboard_tracker.py": "when a record was logged, as event files have it",
 }
 
 

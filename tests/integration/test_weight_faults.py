@@ -19,8 +19,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from rlcore_plugin_shared.shared import SharedPublisher
-from rlcore_plugin_shared.shared_receiver import SharedReceiver
+from rlcore_plugin_processes.shared import SharedPublisher
+from rlcore_plugin_processes.shared_receiver import SharedReceiver
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
@@ -203,8 +203,8 @@ import numpy as np
 from rlcore.contracts.snapshots import Tensor
 from rlcore.testing.weights import HostSource
 from rlcore.weights.host_layout import HostLayout
-from rlcore_plugin_shared.shared import SharedPublisher
-from rlcore_plugin_shared.shared_receiver import SharedReceiver
+from rlcore_plugin_processes.shared import SharedPublisher
+from rlcore_plugin_processes.shared_receiver import SharedReceiver
 
 def say(what):
     print(what, flush=True)

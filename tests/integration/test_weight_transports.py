@@ -144,7 +144,7 @@ class Producer:
         self.receiver = transfer.receiver(name=name, address=address, deadline=deadline, on_news=self.news.set)
 
     def stall(self) -> None:
-        from rlcore_plugin_shared.shared_receiver import SharedReceiver
+        from rlcore_plugin_processes.shared_receiver import SharedReceiver
 
         def stand_still(*given: Any) -> Any:
             self.stalled.set()

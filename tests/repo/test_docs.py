@@ -142,4 +142,4 @@ def test_a_stranger_is_told_what_is_not_installed(tmp_path: Path) -> None:
     tester = RunTester(tmp_path, in_process=True).with_only("rlcore-plugin-math")
     tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": "x"}, "gt_answer": "1"}])
     done = tester.run("train", "-m", "org/model", "-d", "train.jsonl", "-rt", "boxed", "--trackers", "wandb", "--dry-run").assert_ok()
-    assert install_line("rlcore-plugin-wandb") in "".join(done.stdout.split("\n"))
+    assert install_line("rlcore-plugin-trackers") in "".join(done.stdout.split("\n"))

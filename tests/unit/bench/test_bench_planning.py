@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rlcore_plugin_plan.simulated import Scenario, Workload
+from rlcore_plugin_tools.plan.simulated import Scenario, Workload
 
 from benchmarks.bubble import CHANGES, _changed, bubble_rows, bubble_table, found_split
 from benchmarks.planning import BUBBLE, PAGE, RESULTS, planning_table, transport

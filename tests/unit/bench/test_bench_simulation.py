@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rlcore_plugin_plan.simulated import Scenario
+from rlcore_plugin_tools.plan.simulated import Scenario
 
 from benchmarks.planning_plot import bars
 from benchmarks.simulation import PROMPTS, Delays, Seen, Stage, Trial, _chosen, _compared, _predicted, _SameLengths, _workload, main

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from rlcore_plugin_plan.simulated import Scenario, Workload
-from rlcore_plugin_plan.workload_model import TransferSection
+from rlcore_plugin_tools.plan.simulated import Scenario, Workload
+from rlcore_plugin_tools.plan.workload_model import TransferSection
 
 from benchmarks.weights_paper import END, PAGE, START, Fleet, main, table, ways
 

@@ -167,20 +167,20 @@ def test_a_command_that_is_switched_off_is_gone_and_the_refusal_says_so(tester: 
     offer(tester, "say")
     monkeypatch.setenv("RLCORE_DISABLE", "acme,plan")
     assert not [line for line in tester.run("--help").assert_ok().lines if line.startswith(("  say ", "  plan "))]
-    tester.run("say", "hello").assert_refused("say is not a command of rlcore", "(switched off: rlcore-plugin-acme, rlcore-plugin-plan)")
-    tester.run("plan").assert_refused("command 'plan' belongs to rlcore-plugin-plan, which RLCORE_DISABLE keeps out; change that variable")
+    tester.run("say", "hello").assert_refused("say is not a command of rlcore", "(switched off: rlcore-plugin-acme, rlcore-plugin-tools)")
+    tester.run("plan").assert_refused("command 'plan' belongs to rlcore-plugin-tools, which RLCORE_DISABLE keeps out; change that variable")
 
 
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("plan", "rlcore-plugin-plan"),
+        ("plan", "rlcore-plugin-tools"),
         ("quickstart", "rlcore[quickstart]"),
-        ("report", "rlcore-plugin-report"),
-        ("watch", "rlcore-plugin-report"),
-        ("score", "rlcore-plugin-score"),
-        ("audit", "rlcore-plugin-score"),
-        ("show", "rlcore-plugin-show"),
+        ("report", "rlcore-plugin-tools"),
+        ("watch", "rlcore-plugin-tools"),
+        ("score", "rlcore-plugin-tools"),
+        ("audit", "rlcore-plugin-tools"),
+        ("show", "rlcore-plugin-tools"),
     ],
 )
 def test_a_known_command_that_is_not_installed_comes_with_what_to_type(

@@ -72,7 +72,7 @@ SAME = "inference and training compute as acme in float32, so their log probabil
 OTHER = "inference backend other computes otherwise than training backend same, or does not say"
 
 
-OURS = ("rlcore-plugin-processes", "rlcore-plugin-shared")
+OURS = ("rlcore-plugin-processes", "rlcore-plugin-processes")
 
 
 @pytest.fixture(scope="module")

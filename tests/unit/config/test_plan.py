@@ -315,7 +315,7 @@ def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
             "inference backend there needs the module no_such_engine, which is not installed", "pip install rlcore-plugin-acme[engine]"
         ),
         Missing("training backend torch is not installed", install_line("rlcore-plugin-torch")),
-        Missing("tracker wandb is not installed", install_line("rlcore-plugin-wandb")),
+        Missing("tracker wandb is not installed", install_line("rlcore-plugin-trackers")),
         Missing("model ./absent is not found here", "type -m and the folder of a checkpoint, or a hub name org/name"),
         Missing("data set absent.jsonl is not found here", "type -d and the path of a file that is"),
     )
@@ -330,14 +330,14 @@ def test_an_engine_of_another_environment_is_not_looked_for_here(registry: Regis
 
 def test_a_data_source_that_is_not_installed_is_missing_for_training_and_for_evaluation(registry: Registry) -> None:
     found = plan(registry, dataset="a.csv", eval_dataset={"one": "b.csv", "two": "c.parquet"})
-    tables = install_line("rlcore-plugin-tables")
+    tables = install_line("rlcore-plugin-datasets")
     missing = [item for item in found.missing if item.what.startswith("data")]
     assert missing == [Missing(f"data source {name} is not installed", tables) for name in ("csv", "parquet")]
 
 
 def test_a_row_format_that_is_not_installed_is_missing_and_an_unknown_one_is_refused(registry: Registry, tmp_path: Path) -> None:
     found = plan(registry, "data.format=--data-format verl")
-    assert Missing("row format verl is not installed", install_line("rlcore-plugin-formats")) in found.missing
+    assert Missing("row format verl is not installed", install_line("rlcore-plugin-datasets")) in found.missing
     file = tmp_path / "a.toml"
     file.write_text('[data]\nformat = "virl"\n', encoding="utf-8")
     with pytest.raises(PluginError, match=r"a.toml, line 2: there is no row format 'virl', did you mean 'verl'"):

@@ -116,7 +116,7 @@ def seen(folder: PluginFolder, *installed: str) -> Registry:
 
 @pytest.fixture(scope="module")
 def registry(folder: PluginFolder) -> Registry:
-    return seen(folder, "rlcore-plugin-processes", "rlcore-plugin-ray", "rlcore-plugin-shared")
+    return seen(folder, "rlcore-plugin-processes", "rlcore-plugin-ray", "rlcore-plugin-processes")
 
 
 @pytest.fixture(autouse=True)
@@ -287,7 +287,7 @@ def test_a_loss_that_is_not_packaged_says_on_its_class_whether_it_has_a_ratio(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MINE.format(said))
-    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared")
+    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-processes")
     assert chosen(plan(registry, loss="./mine.py:Mine")) == expected
     if said == "on_policy = True":
         with pytest.raises(UsageError, match=r"^max_staleness = 1 \(Python\): the loss mine has no ratio to the policy that sampled"):
@@ -306,11 +306,11 @@ def test_a_loss_that_says_it_in_another_type_is_refused(folder: PluginFolder, tm
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MINE.format('on_policy = "no"'))
     with pytest.raises(UsageError, match=r"on_policy is 'no', it must be True or False"):
-        plan(seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared"), loss="./mine.py:Mine")
+        plan(seen(folder, "rlcore-plugin-processes", "rlcore-plugin-processes"), loss="./mine.py:Mine")
 
 
 def test_a_loss_that_is_a_function_says_it_by_an_attribute(folder: PluginFolder) -> None:
-    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared")
+    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-processes")
 
     def mine(logprobs: Any, batch: Any) -> Any:
         return -logprobs
@@ -323,7 +323,7 @@ def test_a_loss_that_is_a_function_says_it_by_an_attribute(folder: PluginFolder)
 def test_shared_is_not_taken_on_a_system_without_its_memory(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS."""
     monkeypatch.delattr("os.memfd_create")
-    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared")
+    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-processes")
     why = "transport shared cannot be used here, for this Python has no os.memfd_create (Linux only)"
     for transport in ("auto", "shared"):
         assert staleness_of(registry, transport) == (0, why)
@@ -352,7 +352,7 @@ def test_what_is_written_out_plans_the_same_run_with_fewer_cores(
 
 
 def test_a_part_that_cannot_travel_stays_in_one_process(folder: PluginFolder) -> None:
-    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared")
+    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-processes")
     lock = threading.Lock()
 
     def reward(item: Any) -> float:
@@ -385,7 +385,7 @@ LEVERS: dict[str, tuple[Any, ...]] = {
     "seed": (0, 13),
     "data_actor_buffer_size_limit": ("auto", 32),
 }
-OURS = ("rlcore-plugin-processes", "rlcore-plugin-ray", "rlcore-plugin-shared")
+OURS = ("rlcore-plugin-processes", "rlcore-plugin-ray", "rlcore-plugin-processes")
 SETS = [names for count in range(4) for names in combinations(OURS, count)]
 
 

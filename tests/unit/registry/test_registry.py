@@ -126,7 +126,7 @@ def test_an_unknown_name_gets_the_closest_match_and_what_is_installed(folder: Pl
         ("algo", "DAPO", "rlcore-plugin-dapo"),
         ("algo", "REINFORCE_PPB", "rlcore-plugin-reinforce"),
         ("reward", "code", "rlcore-plugin-code"),
-        ("tracker", "wandb", "rlcore-plugin-wandb"),
+        ("tracker", "wandb", "rlcore-plugin-trackers"),
     ],
 )
 def test_a_known_name_that_is_not_installed_gets_its_pip_line(folder: PluginFolder, kind: str, name: str, distribution: str) -> None:
@@ -145,7 +145,7 @@ def test_a_known_name_whose_distribution_lacks_it_asks_for_a_newer_one(folder: P
 
 
 def test_a_known_name_whose_distribution_is_broken_says_why(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "rlcore_plugin_wandb", raising=False)  # the real one
+    monkeypatch.delitem(sys.modules, "rlcore_plugin_trackers", raising=False)  # the real one
     folder.install("wandb", "import no_such_thing")
     with pytest.raises(PluginError, match=r"installed but broken: .*no_such_thing"):
         folder.discover().spec("tracker", "wandb")

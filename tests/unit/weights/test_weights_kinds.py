@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rlcore_plugin_shared.shared import SharedTransfer
+from rlcore_plugin_processes.shared import SharedTransfer
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext

@@ -22,15 +22,15 @@ def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:
 
 @hookimpl
 def rlcore_register_losses() -> Sequence[LossSpec]:
-    """Offer the losses ``gspo``, ``gmpo``, ``cispo`` and ``sapo``."""
-    from rlcore_plugin_grpo import cispo, gmpo, gspo, sapo
+    """Return the losses ``gspo``, ``gmpo``, ``cispo``, ``sapo``, ``clip_cov`` and ``kl_cov``."""
+    from rlcore_plugin_grpo import cispo, clip_cov, gmpo, gspo, kl_cov, sapo
 
-    return [gspo.LOSS, gmpo.LOSS, cispo.LOSS, sapo.LOSS]
+    return [module.LOSS for module in (gspo, gmpo, cispo, sapo, clip_cov, kl_cov)]
 
 
 @hookimpl
 def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:
     """Offer a recipe for each algorithm."""
-    from rlcore_plugin_grpo import cispo, dr_grpo, gmpo, grpo, gspo, maxrl, sapo
+    from rlcore_plugin_grpo import cispo, clip_cov, dr_grpo, gmpo, grpo, gspo, kl_cov, maxrl, sapo
 
-    return [module.RECIPE for module in (grpo, dr_grpo, gspo, gmpo, cispo, sapo, maxrl)]
+    return [module.RECIPE for module in (grpo, dr_grpo, gspo, gmpo, cispo, sapo, maxrl, clip_cov, kl_cov)]

@@ -1,10 +1,12 @@
-"""The runtime ``local``: producers and trainer ranks as processes of this machine. Importing this loads no numpy."""
+"""The runtime ``local``, producers and trainer ranks as processes of this machine, and the weight transfer ``shared``, memory that they
+map. Importing this loads no numpy."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-from rlcore.api import RuntimeSpec, hookimpl
+from rlcore.api import RuntimeSpec, WeightTransferSpec, hookimpl
 
 rlcore_api = "1.0"
 
@@ -31,5 +33,20 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
                 "training.environment",
             ),
             preference=10,
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
+    """Offer ``shared``."""
+    return [
+        WeightTransferSpec(
+            name="shared",
+            target="rlcore_plugin_processes.shared:SharedTransfer",
+            summary="One copy into memory that every process of the host maps; Linux",
+            reach="host",
+            preference=10,
+            unusable="" if hasattr(os, "memfd_create") else "this Python has no os.memfd_create (Linux only)",
         )
     ]

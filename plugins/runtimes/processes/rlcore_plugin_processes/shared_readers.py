@@ -1,0 +1,340 @@
+"""The publisher's side of its connections: which receiver reads which version, from its HELLO to the end of its process.
+
+One thread waits for what receivers say. It never waits for a single one of them, so a receiver that is stopped disturbs no other. A
+receiver holds one version at a time: it is told of the next one when it has released the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlcore.api.weights import WeightsError
+from rlcore_plugin_processes.shared_wire import SharedMemory, WireKind, WireMessage, listen, peer_pid, receive
+
+__all__ = ["GRACE", "PAUSE", "Offer", "Reader", "Readers"]
+
+PAUSE = 1.0
+"""Seconds without new connections after one that could not be accepted; most likely this process has no descriptor left for it."""
+GRACE = 5.0
+"""Seconds after which a receiver that still holds an old version is not merely busy, beside those that the version needs at ``SLOWEST``."""
+
+SLOWEST = 1e9
+"""Bytes a second that a receiver verifies and its engine loads, at least."""
+
+
+@dataclass(slots=True, eq=False)
+class Offer:
+    """A version that receivers may read: its first message, and one message for each bucket that is sealed, of ``buckets``."""
+
+    version: int
+    memory: SharedMemory
+    begin: WireMessage
+    sealed: list[WireMessage]
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """One receiver.
+
+    ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``verified``: how many of them it has
+    verified; ``owes``: since when, by the monotonic clock, it has verified none of those that it has heard of; ``late``: since when it
+    holds a version, wholly verified, that is not the newest; ``seen``: the newest version that it was offered; ``known``: the buffers whose
+    descriptor it has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was; ``process``: a descriptor of
+    it, which stays with this one when its number is given to another; -1 on a system that has none.
+    """
+
+    channel: socket.socket
+    pid: int
+    process: int = -1
+    name: str = ""
+    holds: Offer | None = None
+    told: int = 0
+    late: float | None = None
+    verified: int = 0
+    owes: float | None = None
+    seen: int = -1
+    known: frozenset[int] = frozenset()
+    blocked: bool = False
+    news: bool = False
+    ended: bool = False
+
+    def __str__(self) -> str:
+        return f"producer {self.name} (process {self.pid})"
+
+    def advance(self, newest: Offer | None) -> None:
+        """Say what it has not heard yet, as far as its socket has room."""
+        self.blocked = False
+        if self.holds is None and newest is not None and newest.version > self.seen and self._begin(newest):
+            self.let_go()
+            self.holds, self.seen = newest, newest.version
+        if self.holds is None:
+            return
+        while self.told < len(self.holds.sealed) and self._say(self.holds.sealed[self.told]):
+            self.told += 1
+        if self.told > self.verified:
+            self.owes = self.owes or time.monotonic()
+        if newest is not None and newest is not self.holds:
+            if self.verified == len(self.holds.sealed):  # until then ``owes`` says whether it goes on
+                self.late = self.late or time.monotonic()
+            if not self.news and self.told == len(self.holds.sealed):  # not before it has heard of the last bucket
+                self.news = self._say(WireMessage(WireKind.NEWS))
+
+    def let_go(self) -> None:
+        """It holds nothing."""
+        self.holds, self.told, self.verified, self.late, self.owes, self.news = None, 0, 0, None, None, False
+
+    def has_verified(self, version: int, bucket: int) -> None:
+        """It is not stopped: it has verified one more bucket."""
+        if self.holds is not None and self.holds.version == version:
+            self.verified = bucket + 1
+            self.owes = time.monotonic() if self.told > self.verified else None
+
+    def overdue(self, deadline: float) -> tuple[float, str]:
+        """(when, by the monotonic clock, its process is to be ended, and why); infinity if it keeps nobody waiting."""
+        if self.holds is None or self.ended:
+            return float("inf"), ""
+        ends = [
+            (self.late, f"kept version {self.holds.version} for {deadline:g} s after a newer one was there"),
+            (self.owes, f"verified nothing of version {self.holds.version} for {deadline:g} s"),
+        ]
+        return min(((since + deadline, why) for since, why in ends if since is not None), default=(float("inf"), ""))
+
+    def _begin(self, newest: Offer) -> bool:
+        number = newest.memory.number
+        said = self._say(newest.begin, None if number in self.known else newest.memory.descriptor)
+        if said:  # the receiver keeps what the message names, too
+            self.known = self.known & set(newest.begin.numbers[5:]) | {number}
+        return said
+
+    def _say(self, message: WireMessage, descriptor: int | None = None) -> bool:
+        try:
+            # Not socket.send_fds, which forgets its flags.
+            carried = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
+            self.channel.sendmsg([message.to_bytes()], carried, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self.blocked = True
+            return False
+        except OSError as error:
+            self.blocked = error.errno in (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
+            return not self.blocked  # Else it is gone; whoever reads this socket learns of it.
+        return True
+
+
+class Readers:
+    """All receivers. Whatever is read or changed here is read or changed under ``changed``, which is notified of every change.
+
+    ``deadline``: seconds that a receiver may hold a version after a newer one is there, and that it may take to verify a bucket; then its
+    process is ended, and ``dropped`` is told, under ``changed``, in a sentence. ``end`` is told its name if this kernel gives no handle of
+    its process: the runtime has one. ``fail`` is told, not under ``changed``, why the thread ended before ``close``.
+    """
+
+    def __init__(
+        self,
+        changed: threading.Condition,
+        deadline: float,
+        dropped: Callable[[str], None],
+        end: Callable[[str], None],
+        fail: Callable[[str], None],
+    ) -> None:
+        self._changed = changed
+        self._deadline = deadline
+        self._dropped = dropped
+        self._end = end
+        self._fail = fail
+        self._newest: Offer | None = None
+        self._listener, self.name = listen()
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._all: dict[int, Reader] = {}
+        self._closing = False
+        self._paused_until: float | None = None
+        self._thread = threading.Thread(target=self._wait_forever, name="weights-readers", daemon=True)
+        self._thread.start()
+
+    def present(self) -> list[Reader]:
+        """Those that have said their name."""
+        return [reader for reader in self._all.values() if reader.name]
+
+    def holding(self, memory: SharedMemory) -> list[Reader]:
+        """Those that may be reading it."""
+        return [reader for reader in self._all.values() if reader.holds is not None and reader.holds.memory is memory]
+
+    def grace(self, memory: SharedMemory) -> float:
+        """Seconds until every receiver that reads it has had the time that a running one needs to verify, load and let go of it."""
+        now, enough = time.monotonic(), GRACE + memory.size / SLOWEST
+        return max((enough - (now - (reader.late or now)) for reader in self.holding(memory) if not reader.ended), default=0.0)
+
+    def withdraw(self) -> None:
+        """Tell no further receiver of the newest version."""
+        self._newest = None
+
+    def offer(self, newest: Offer) -> None:
+        """Tell every receiver what it has not heard yet of this version, which is the newest."""
+        self._newest = newest
+        for reader in self.present():
+            reader.advance(newest)
+        self._wake()
+
+    def end(self, reader: Reader, why: str) -> None:
+        """End the process of a receiver, once; it is forgotten when it is gone."""
+        if reader.ended:
+            return
+        reader.ended = True
+        self._dropped(f"{reader} {why}, so it was ended; look whether it was stopped or overloaded, or raise --weights-deadline")
+        if reader.pid == os.getpid() or reader.process < 0:  # one process with both ends, which does not end itself, or there is no handle
+            if reader.holds is not None:
+                reader.holds.memory.abandoned = True
+            self._forget(reader)
+            self._end(reader.name)
+        else:
+            try:
+                signal.pidfd_send_signal(reader.process, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):  # it is gone
+                self._forget(reader)
+
+    def close(self) -> None:
+        """Say GOODBYE to every receiver, and end the thread. Not under ``changed``."""
+        with self._changed:
+            if not self._closing:
+                self._closing = True
+                for reader in self._all.values():
+                    reader._say(WireMessage(WireKind.GOODBYE))
+                self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it was called often enough
+            self._waker.send(b"!")
+
+    def _wait_forever(self) -> None:
+        try:
+            while not self._closing:
+                self._wait_once()
+        except Exception as error:  # a thread has nobody above it
+            self._fail(f"no producer gets weights any more: {type(error).__name__}: {error}")
+        finally:
+            with self._changed:
+                self._closing = True
+                self._close_all()
+                self._changed.notify_all()
+
+    def _wait_once(self) -> None:
+        ready = self._selector.select(self._patience())
+        with self._changed:
+            for key, events in ready:
+                self._attend(key, events)
+            now = time.monotonic()
+            for reader in list(self._all.values()):
+                end, why = reader.overdue(self._deadline)
+                if now >= end:
+                    self.end(reader, why)
+            for reader in self._all.values():
+                self._watch(reader)
+            if self._paused_until is not None and now >= self._paused_until:
+                self._paused_until = None
+                self._selector.register(self._listener, selectors.EVENT_READ)
+            self._changed.notify_all()
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do that no socket tells of."""
+        ends = [reader.overdue(self._deadline)[0] for reader in list(self._all.values())]
+        if self._paused_until is not None:
+            ends.append(self._paused_until)
+        end = min(ends, default=float("inf"))
+        return None if end == float("inf") else max(0.0, end - time.monotonic())
+
+    def _attend(self, key: selectors.SelectorKey, events: int) -> None:
+        if key.fileobj is self._woken:
+            self._woken.recv(4096)
+        elif key.fileobj is self._listener:
+            self._accept()
+        elif key.data is not None:  # its process is gone, though a child of it may have the socket
+            if key.data in self._all.values():
+                self._forget(key.data)
+        elif (reader := self._all.get(key.fd)) is not None:
+            if events & selectors.EVENT_WRITE:
+                reader.advance(self._newest)
+            if events & selectors.EVENT_READ:
+                self._listen_to(reader)
+
+    def _accept(self) -> None:
+        try:
+            channel, _ = self._listener.accept()
+        except OSError:
+            # It stays in the queue, so the selector would report it again at once, and for ever.
+            self._selector.unregister(self._listener)
+            self._paused_until = time.monotonic() + PAUSE
+            return
+        try:
+            reader = Reader(channel, peer_pid(channel))
+        except (WeightsError, OSError):
+            channel.close()
+            return
+        with contextlib.suppress(OSError, AttributeError):  # not to be had: its socket alone tells of its end
+            reader.process = os.pidfd_open(reader.pid)
+            self._selector.register(reader.process, selectors.EVENT_READ, reader)
+        self._selector.register(channel, selectors.EVENT_READ)
+        self._all[channel.fileno()] = reader
+
+    def _listen_to(self, reader: Reader) -> None:
+        """All that it has said: what stands behind its next message may be that it has released what it is about to be ended for."""
+        while True:
+            try:
+                heard = receive(reader.channel)
+            except BlockingIOError:
+                return
+            except (OSError, WeightsError):
+                heard = None
+            if heard is None:
+                self._forget(reader)
+                return
+            self._heed(reader, heard[0])
+
+    def _heed(self, reader: Reader, message: WireMessage) -> None:
+        if message.kind is WireKind.HELLO:
+            reader.name = message.text
+        elif message.kind is WireKind.RELEASE and reader.holds is not None and reader.holds.version <= message.version:
+            reader.let_go()
+        elif message.kind is WireKind.VERIFIED and message.numbers:
+            reader.has_verified(message.version, message.numbers[0])
+        reader.advance(self._newest)
+
+    def _watch(self, reader: Reader) -> None:
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if reader.blocked else 0)
+        if self._selector.get_key(reader.channel).events != wanted:
+            self._selector.modify(reader.channel, wanted)
+
+    def _forget(self, reader: Reader) -> None:
+        del self._all[reader.channel.fileno()]
+        for end in (reader.channel, reader.process):
+            if end != -1:
+                self._selector.unregister(end)
+        self._hang_up(reader)
+
+    @staticmethod
+    def _hang_up(reader: Reader) -> None:
+        reader.channel.close()
+        if reader.process >= 0:
+            os.close(reader.process)
+
+    def _close_all(self) -> None:
+        self._selector.close()
+        for reader in self._all.values():
+            self._hang_up(reader)
+        self._all.clear()
+        for end in (self._listener, self._waker, self._woken):
+            end.close()

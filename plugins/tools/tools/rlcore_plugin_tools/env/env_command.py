@@ -1,0 +1,128 @@
+"""``rlcore env build NAME``: makes an environment; ``list``, ``path`` and ``remove`` beside it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rlcore.api import PluginError, UsageError
+from rlcore.api.commands import Command
+from rlcore_plugin_tools.env.environment_folders import build, folder_of, is_whole, kept, remove
+from rlcore_plugin_tools.env.locks import Lock, find_locks, named_lock
+
+if TYPE_CHECKING:
+    from rlcore.api.commands import Parser
+
+__all__ = ["EnvCommand"]
+
+_TEXT = (
+    "Engines and trainers whose packages do not fit beside the others run in virtual environments of their own. A plugin describes its "
+    "environments by lock files; each is made once, in the user's cache folder, and holds third-party packages only."
+)
+_WORDS = {
+    "build": "make an environment, unless it is there, and print its folder",
+    "list": "what installed plugins describe, and what has been made of it",
+    "path": "print the folder of an environment that was made",
+    "remove": "delete an environment, and what older versions of its lock have left",
+}
+
+
+class EnvCommand(Command):
+    """``rlcore env``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """One sub-command a verb."""
+        parser.description = _TEXT
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        for verb, meaning in _WORDS.items():
+            own = verbs.add_parser(verb, help=meaning, description=meaning)
+            if verb != "list":
+                own.add_argument("name", metavar="NAME", help="a name of `rlcore env list`")
+            if verb == "build":
+                own.add_argument("--dry-run", action="store_true", help="say what would be made, and make nothing")
+            own.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; UsageError for a name that no plugin has."""
+        if args.verb == "list":
+            _list([_told(name) for name in find_locks()], as_json=args.json)
+            return 0
+        lock = named_lock(args.name)
+        answer = {"build": _build, "path": _path, "remove": _remove}[args.verb](lock, args)
+        if args.json:
+            print(json.dumps(answer))
+        return 0
+
+
+def _told(name: str) -> dict[str, Any]:
+    """What is wrong with one lock stands beside the others."""
+    try:
+        return _state(named_lock(name))
+    except PluginError as error:
+        return {"name": name, "error": str(error)}
+
+
+def _state(lock: Lock) -> dict[str, Any]:
+    folder = folder_of(lock)
+    old = [str(path) for path in kept(lock.name) if path != folder]
+    return {
+        "name": lock.name,
+        "owner": lock.owner,
+        "packages": len(lock.requirements),
+        "folder": str(folder),
+        "built": is_whole(folder),
+        "old": old,
+    }
+
+
+def _list(states: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"environments": states}))
+        return
+    for state in states:
+        if "error" in state:
+            print(f"{state['name']}  {state['error']}")
+            continue
+        made = state["folder"] if state["built"] else f"not made; type rlcore env build {state['name']}"
+        print(f"{state['name']}  ({state['owner']}, {state['packages']} packages)  {made}")
+        for folder in state["old"]:
+            print(f"  of an older lock: {folder}; rlcore env remove {state['name']} deletes it")
+    if not states:
+        print("no installed plugin describes an environment")
+
+
+def _build(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
+    lock.check_machine()
+    if args.dry_run:
+        verb = "is there" if is_whole(folder_of(lock)) else f"would be made of {len(lock.requirements)} packages"
+        print(f"{lock.name} {verb}: {folder_of(lock)}", file=sys.stderr if args.json else sys.stdout)
+        return _state(lock)
+    made = build(lock, _progress)
+    if not args.json:
+        print(folder_of(lock))
+    return {**_state(lock), "made": made}
+
+
+def _path(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
+    if not is_whole(folder_of(lock)):
+        raise UsageError(f"environment {lock.name} has not been made; type: rlcore env build {lock.name}")
+    if not args.json:
+        print(folder_of(lock))
+    return _state(lock)
+
+
+def _remove(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
+    removed = []
+    for folder in kept(lock.name):
+        if remove(lock.name, folder, _progress):
+            removed.append(str(folder))
+            print(f"removed {folder}", file=sys.stderr if args.json else sys.stdout)
+    if not removed and not args.json:
+        print(f"environment {lock.name} has not been made")
+    return {"removed": removed}
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

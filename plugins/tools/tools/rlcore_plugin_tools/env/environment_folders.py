@@ -1,0 +1,192 @@
+"""Environments in the user's cache folder. One is whole if its marker, which is written last, is there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlcore.api import RunError
+from rlcore_plugin_tools.env.locks import HERE, Lock
+
+__all__ = ["MARKER", "build", "cache_folder", "folder_of", "is_whole", "kept", "remove"]
+
+MARKER = "rlcore-environment.json"
+_EVERY = 20
+"""Packages between two lines of progress."""
+Report = Callable[[str], None]
+
+
+def cache_folder() -> Path:
+    """Where all of them are: ``rlcore/envs`` in XDG_CACHE_HOME, or in ``~/.cache``."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if Path(home).is_absolute() else Path.home() / ".cache") / "rlcore" / "envs"
+
+
+def folder_of(lock: Lock) -> Path:
+    """Where the environment of this lock is, or will be."""
+    return cache_folder() / f"{lock.name}-{lock.key}"
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether it was built to the end."""
+    return (folder / MARKER).is_file()
+
+
+def kept(name: str) -> list[Path]:
+    """The folders of an environment: of its lock, of older ones, and what broken builds left; none that was made for another Python
+    or kind of machine."""
+    found = (path for path in cache_folder().glob(f"{name}-*") if path.is_dir() and path.name.rpartition("-")[0] == name)
+    return sorted(path for path in found if _made_for(path) == HERE)
+
+
+def _made_for(folder: Path) -> str:
+    """This Python and machine also for what a broken build left: nobody can use that."""
+    try:
+        return str(json.loads((folder / MARKER).read_text(encoding="utf-8")).get("for", HERE))
+    except (OSError, ValueError):
+        return HERE
+
+
+def build(lock: Lock, report: Report) -> bool:
+    """Make the environment; False if it was there. RunError, and nothing left behind, if it cannot be made.
+
+    Two processes that build one at a time: the second waits, and finds it made.
+    """
+    folder = folder_of(lock)
+    if is_whole(folder):
+        return False
+    with (
+        _refused(f"{lock.name} cannot be made", "type XDG_CACHE_HOME=FOLDER before the command to make it elsewhere"),
+        _alone(lock.name, folder, report) as held,
+    ):
+        if is_whole(folder):
+            return False
+        _delete(folder)  # what a build that was killed has left
+        try:
+            _make(lock, folder, held, report)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return True
+
+
+def remove(name: str, folder: Path, report: Report) -> bool:
+    """The marker first, so that nothing takes half of it for whole; False if another process was quicker."""
+    with _refused(f"{name} cannot be deleted", f"delete {folder} by hand"), _alone(name, folder, report):
+        there = folder in kept(name)
+        if there:
+            (folder / MARKER).unlink(missing_ok=True)
+            _delete(folder)
+            _log(folder).unlink(missing_ok=True)
+    return there
+
+
+@contextmanager
+def _refused(what: str, advice: str) -> Iterator[None]:
+    """RunError for what the file system refuses."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader of the progress went away
+        raise
+    except OSError as error:
+        free = ""
+        if error.errno == errno.ENOSPC:
+            free = f" ({shutil.disk_usage(cache_folder()).free / 1e9:.1f} GB are free without it)"
+        raise RunError(f"environment {what}: {error.filename or cache_folder()}: {error.strerror or error}{free}; {advice}") from error
+
+
+@contextmanager
+def _alone(name: str, folder: Path, report: Report) -> Iterator[int]:
+    """Nobody else builds or removes this folder meanwhile, nor does a pip that a killed build left: it inherits the descriptor that is
+    yielded. The file is deleted by who has it; who waited for a deleted one begins anew."""
+    busy = folder.with_name(f"{folder.name}.busy")
+    busy.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with busy.open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                report(f"{name}: waiting for process {file.read()}, or the pip that it started, which builds or removes {folder}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.fstat(file.fileno()).st_nlink:
+                continue
+            try:
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
+                yield file.fileno()
+            finally:
+                busy.unlink(missing_ok=True)
+            return
+
+
+def _delete(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _log(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.log")
+
+
+def _make(lock: Lock, folder: Path, held: int, report: Report) -> None:
+    report(f"{lock.name}: {len(lock.requirements)} packages into {folder}")
+    _run([sys.executable, "-m", "venv", str(folder)], lock, held, report)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--no-deps"]
+    for index in sorted(set(lock.requirements.values()), reverse=True):  # those of an index first, since they may be missing
+        wanted = [package for package, its in lock.requirements.items() if its == index]
+        _run([*pip, *([f"--extra-index-url={index}"] if index else []), *wanted], lock, held, report, index)
+    about = {"name": lock.name, "owner": lock.owner, "packages": len(lock.requirements), "for": HERE}
+    (folder / "new").write_text(json.dumps(about) + "\n", encoding="utf-8")
+    (folder / "new").replace(folder / MARKER)
+
+
+def _run(command: list[str], lock: Lock, held: int, report: Report, index: str = "") -> None:
+    """Run a program whose output goes to the log; RunError, with what it said last, if it fails."""
+    collected, said, log = 0, "", _log(folder_of(lock))
+    with (
+        log.open("a", encoding="utf-8", buffering=1) as file,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            pass_fds=[held],
+            process_group=0,  # so that what pip has started ends with it
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                file.write(line)
+                said = line.strip() if "ERROR" in line or not said.startswith("ERROR") else said
+                if line.startswith(("Collecting ", "Processing ")):
+                    collected += 1
+                    if collected % _EVERY == 0:
+                        report(f"{lock.name}: {collected} of {len(lock.requirements)} packages found")
+                if line.startswith("Installing collected packages"):
+                    report(f"{lock.name}: installing")
+            process.wait()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
+    if "No space left on device" in said:
+        raise OSError(errno.ENOSPC, said, str(folder_of(lock)))
+    if process.returncode:
+        advice = ""
+        if "No matching distribution" in said:
+            own = f"; {index} has it, if this machine reaches that" if index else ""
+            advice = f"{own}; type PIP_EXTRA_INDEX_URL=ADDRESS before the command to name an index that has it"
+        raise RunError(f"environment {lock.name} cannot be made: {said}{advice} (its whole output: {log})")

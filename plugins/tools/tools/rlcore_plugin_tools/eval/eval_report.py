@@ -1,0 +1,94 @@
+"""What an evaluation is, before it begins and after it, in words and as plain data for a program."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rlcore.api.commands import Plan, visible
+from rlcore_plugin_tools.eval.eval_plan import plugins_of
+from rlcore_plugin_tools.eval.evaluating import Evaluated
+from rlcore_plugin_tools.eval.subject import Subject
+
+__all__ = ["evaluated_json", "plan_text", "planned_json"]
+
+
+def plan_text(plan: Plan, subject: Subject) -> str:
+    """A few lines for a terminal: what would be evaluated, on what, how; and what is missing."""
+    config = plan.config
+    held_out, inference = config.eval, config.inference
+    where = f" in {inference.environment}" if inference.environment else ""
+    drawn = f"temperature {held_out.eval_temperature:g}" if held_out.eval_temperature else "greedy"
+    longest = held_out.eval_max_new_tokens or config.sampling.max_new_tokens
+    engines = "" if inference.num_inferencer == 1 else f", {inference.num_inferencer} engines"
+    of_run = f" (run {subject.run}, after {subject.step} updates)" if subject.run else ""
+    lines = [
+        f"model     {config.model.model}{of_run}",
+        *(f"task      {task}: {path}" for task, path in held_out.eval_dataset.items()),
+        f"answers   {held_out.eval_samples} a prompt, {drawn}, at most {longest} tokens",
+        f"backend   {inference.name}{where}{engines}",
+        f"reward    {', '.join(entry.name for entry in config.rewards)}",
+        *(f"missing   {item}" for item in plan.missing),
+    ]
+    return "\n".join(map(visible, lines))
+
+
+def planned_json(plan: Plan, subject: Subject) -> dict[str, Any]:
+    """What ``--dry-run --json`` prints."""
+    held_out, inference = plan.config.eval, plan.config.inference
+    return {
+        **_named(plan, subject),
+        "tasks": dict(held_out.eval_dataset),
+        "backend": inference.name,
+        "environment": inference.environment,
+        "producers": inference.num_inferencer,
+        "rewards": [entry.name for entry in plan.config.rewards],
+        "missing": [{"what": item.what, "command": item.command} for item in plan.missing],
+        "notes": list(plan.notes),
+    }
+
+
+def evaluated_json(plan: Plan, subject: Subject, found: Evaluated, out: Path | None) -> dict[str, Any]:
+    """What ``--json`` prints: the figures of each task by the names that they have in ``metrics.jsonl``."""
+    tasks = {
+        report.task: {
+            "prompts": found.prompts[report.task],
+            "dropped": found.dropped.get(report.task, 0),
+            "completions": len(report.rows),
+            "failed": report.failed,
+            "figures": report.figures(),
+        }
+        for report in found.reports
+    }
+    return {
+        **_named(plan, subject),
+        "tasks": tasks,
+        "backend": plan.config.inference.name,
+        "out": None if out is None else str(out),
+        "seconds": round(found.seconds, 3),
+        "load_seconds": round(found.load_seconds, 3),
+        "tokens": found.tokens,
+        "tokens_per_second": found.tokens / max(found.seconds, 1e-9),
+        "versions": _versions(plan),
+    }
+
+
+def _named(plan: Plan, subject: Subject) -> dict[str, Any]:
+    held_out = plan.config.eval
+    return {
+        "model": plan.config.model.model,
+        "run": None if subject.run is None else str(subject.run),
+        "step": subject.step,
+        "seed": plan.config.run.seed,
+        "samples": held_out.eval_samples,
+        "temperature": held_out.eval_temperature,
+        "max_new_tokens": held_out.eval_max_new_tokens or plan.config.sampling.max_new_tokens,
+    }
+
+
+def _versions(plan: Plan) -> dict[str, str]:
+    """Of Python, rlcore and every distribution whose plugin took part."""
+    found = [plan.registry.attest(kind, name) for kind, name in plugins_of(plan)]
+    return {"python": platform.python_version(), "rlcore": version("rlcore"), **{item.distribution: item.version for item in found}}

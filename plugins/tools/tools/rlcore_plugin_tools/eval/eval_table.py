@@ -1,0 +1,59 @@
+"""What a person sees at the end of an evaluation: one row a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rlcore.api import Outcome
+from rlcore.api.commands import visible
+from rlcore.api.runtime import TaskReport
+from rlcore_plugin_tools.eval.evaluating import Evaluated
+
+__all__ = ["show_evaluated"]
+
+
+def show_evaluated(found: Evaluated, samples: int, console: Console) -> None:
+    """A table of accuracies with their 95 % intervals, then what it cost. ``samples``: completions a prompt."""
+    rows = [_cells(report, found.prompts[report.task], samples) for report in found.reports]
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name == "task" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row.values()))
+    console.print(table)
+    for task, count in found.dropped.items():
+        _say(console, f"{task}: {count} prompts were too long and are left out")
+    for report in found.reports:
+        if report.failed:
+            _say(console, f"{report.task}: {_failure(report)}")
+    rate = found.tokens / max(found.seconds, 1e-9)
+    _say(console, f"{found.seconds:.1f} s, {found.tokens} tokens, {rate:.0f} tokens/s (loading: {found.load_seconds:.1f} s)")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def _cells(report: TaskReport, prompts: int, samples: int) -> dict[str, str]:
+    figures, own = report.figures(), f"eval/{report.task}"
+    most = max((int(k) for name in figures if (k := name.removeprefix(f"{own}/pass@")).isdecimal()), default=samples)
+    cells = {"task": visible(report.task), "prompts": str(prompts), f"avg@{samples}": _interval(figures, own)}
+    if samples > 1:
+        cells |= {name: _interval(figures, f"{own}/{name}") for name in (f"pass@{most}", f"maj@{most}")}
+    for name, form in {"reward": ".3f", "length": ".1f", "truncated": ".1%"}.items():
+        cells[name] = format(figures[f"{own}/{name}"], form) if f"{own}/{name}" in figures else "–"
+    return {**cells, "failed": str(report.failed)}
+
+
+def _interval(figures: Mapping[str, float], name: str) -> str:
+    return f"{figures[name]:.3f} [{figures[f'{name}/low']:.3f}, {figures[f'{name}/high']:.3f}]" if name in figures else "–"
+
+
+def _failure(report: TaskReport) -> str:
+    """How many have no verdict, and why the first of them has none."""
+    first = next(row for row in report.rows if not Outcome(row["outcome"]).judged)
+    return f"no verdict on {report.failed} of {len(report.rows)} completions; the first: {first['outcome']}, {first['reason']}"

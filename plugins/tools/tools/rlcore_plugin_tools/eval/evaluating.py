@@ -1,0 +1,80 @@
+"""One evaluation from its plan to its figures: the jobs, the prompts, the noise and the verdicts are those of a run's own evaluation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from rlcore.api.commands import Plan
+from rlcore.api.runtime import Judge, Produced, TaskReport, check_model_files, load_data, make_evaluator, open_judge, read_texts
+from rlcore_plugin_tools.eval.generation import Generation, generation_of
+
+__all__ = ["Evaluated", "evaluate"]
+
+_PATIENCE = 0.5
+"""Seconds for which verdicts are awaited at a time where nothing is left to generate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """What came of it. ``prompts`` by task, ``dropped`` those that were too long; ``seconds`` from the first request to the last verdict,
+    ``load_seconds`` those before; ``tokens`` that were sampled."""
+
+    reports: Sequence[TaskReport]
+    prompts: dict[str, int]
+    dropped: dict[str, int]
+    load_seconds: float
+    seconds: float
+    tokens: int
+
+    @property
+    def judged(self) -> int:
+        """Completions that have a verdict."""
+        return sum(len(report.rows) - report.failed for report in self.reports)
+
+
+def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int], None]) -> Evaluated:
+    """Make and judge every completion. ``say`` gets what a person should know, ``shown`` how many completions are judged, of how many.
+
+    UsageErrors come before the first completion; RunError says that the engine or the judge cannot go on."""
+    begun = time.monotonic()
+    with ExitStack() as closing:
+        check_model_files(plan)
+        data = load_data(plan, say)
+        judge = open_judge(plan, data, closing, say)
+        texts = read_texts(plan, data)
+        evaluation = make_evaluator(plan, texts).start(-1)
+        generation = generation_of(plan, texts, closing)
+        ready = time.monotonic()
+        total = sum(len(job.samplings) for job in evaluation.jobs)
+        generation.accept(evaluation.jobs)
+        results = _judged(generation, judge, total, shown)
+        done = time.monotonic()
+        return Evaluated(
+            reports=evaluation.reports(results),
+            prompts={task: len(prompts) for task, prompts in texts.held_out.items()},
+            dropped={name.removeprefix("eval/"): count for name, count in texts.dropped.items()},
+            load_seconds=ready - begun,
+            seconds=done - ready,
+            tokens=sum(rollout.length for produced in results for rollout in produced.rollouts),
+        )
+
+
+def _judged(generation: Generation, judge: Judge, total: int, shown: Callable[[int, int], None]) -> list[Produced]:
+    """The results of all jobs, judged while others are generated."""
+    results: list[Produced] = []
+    open_jobs: dict[int, Produced] = {}
+    made = judged = 0
+    shown(0, total)
+    while judged < total:
+        for produced in generation.step():
+            open_jobs[produced.job.key] = produced
+            made += len(produced.rollouts)
+            judge.submit(produced.job.key, produced.job.prompt, produced.rollouts, counted=False)
+        for key, scores in judge.poll(_PATIENCE if made == total else 0.0):
+            results.append(replace(open_jobs.pop(key), scores=scores))
+            judged += len(scores)
+        shown(judged, total)
+    return results

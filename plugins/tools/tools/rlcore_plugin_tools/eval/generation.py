@@ -1,0 +1,203 @@
+"""Completions of the held-out prompts: by an engine in this process, or by several in processes of their own, which may run in another
+environment. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rlcore_plugin_processes.launcher import ProcessLauncher
+
+from rlcore.api import DataError, Prompt, Rollout, RunError, Score
+from rlcore.api.commands import Plan
+from rlcore.api.runtime import (
+    GroupJob,
+    Produced,
+    Producer,
+    Seat,
+    Shipment,
+    Texts,
+    TimeAccount,
+    Worker,
+    cuda_devices,
+    fingerprints,
+    make_conversation,
+    make_engine,
+    read_texts,
+    threads_of,
+)
+from rlcore_plugin_tools.eval.eval_plan import plugins_of
+
+__all__ = ["Generation", "generation_of"]
+
+_STEP_SECONDS = 0.5
+"""How long one call of an engine may last, so that an interruption and the verdicts are not kept waiting."""
+
+
+class Unjudged:
+    """What a producer holds in place of a judge: a group comes back at once, without scores."""
+
+    def __init__(self) -> None:
+        self._made: list[int] = []
+
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
+        """Take a group."""
+        self._made.append(key)
+
+    def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
+        """Give it back."""
+        made, self._made = self._made, []
+        return [(key, ()) for key in made]
+
+
+class Generation(ABC):
+    """Makes the completions of jobs, all of which it has from the beginning, as the producers of a run have."""
+
+    @abstractmethod
+    def accept(self, jobs: Sequence[GroupJob]) -> None:
+        """Begin with them; called once."""
+
+    @abstractmethod
+    def step(self) -> list[Produced]:
+        """Go on for about half a second; the jobs that are made, without scores."""
+
+
+def generation_of(plan: Plan, texts: Texts, closing: ExitStack) -> Generation:
+    """With one producer and no environment in this process, else in processes; what must be ended is pushed on ``closing``."""
+    inference = plan.config.inference
+    if inference.environment is None and inference.num_inferencer == 1:
+        return GenerationHere(plan, texts, closing)
+    return GenerationInProcesses(plan, fingerprints({}, texts.tokenizer), closing)
+
+
+class GenerationHere(Generation):
+    """One engine in this process."""
+
+    def __init__(self, plan: Plan, texts: Texts, closing: ExitStack, number: int = 0) -> None:
+        engine = make_engine(plan, texts.tokenizer, closing, number)
+        conversation = make_conversation(plan)
+        self._producer = Producer(f"producer-{number}", engine, texts.tokenizer, Unjudged(), TimeAccount(), conversation)
+
+    def accept(self, jobs: Sequence[GroupJob]) -> None:
+        self._producer.accept(jobs)
+
+    def step(self) -> list[Produced]:
+        return [] if self._producer.idle else self._producer.step(_STEP_SECONDS)
+
+
+class ProducerProcess:
+    """What lives in a process of its own: ``prepare`` once, then as ``Generation``."""
+
+    def __init__(self, shipment: Shipment, number: int) -> None:
+        self._shipment, self._number = shipment, number
+        self._closing = ExitStack()
+
+    def prepare(self) -> None:
+        """Read tokenizer and model. DataError if the tokenizer is another one than the driver's."""
+        plan = self._shipment.open(f"producer-{self._number}")
+        texts = read_texts(plan, {})
+        if fingerprints({}, texts.tokenizer) != self._shipment.fingerprints:
+            raise DataError(
+                "the producers' environment reads the tokenizer otherwise than this one (other versions of its packages); make the "
+                "environment anew, or evaluate without --inference-environment"
+            )
+        self._here = GenerationHere(plan, texts, self._closing, self._number)
+
+    def accept(self, jobs: Sequence[GroupJob]) -> None:
+        """See Generation."""
+        self._here.accept(jobs)
+
+    def step(self) -> list[Produced]:
+        """See Generation."""
+        return self._here.step()
+
+    def close(self) -> None:
+        """End the engine."""
+        self._closing.close()
+
+
+class GenerationInProcesses(Generation):
+    """Engines in processes of this machine, which end with this one, whatever becomes of it.
+
+    RunError if one does not answer for ``producer_deadline`` seconds (``producer_load_deadline`` while it loads its model)."""
+
+    def __init__(self, plan: Plan, fingerprints: Mapping[str, str], closing: ExitStack) -> None:
+        inference, schedule = plan.config.inference, plan.config.schedule
+        self._deadline = schedule.producer_deadline
+        shipment = Shipment.of(plan, fingerprints, plugins_of(plan))
+        launcher = ProcessLauncher()
+        closing.callback(launcher.close)
+        self._workers: list[Worker] = [
+            launcher.start(ProducerProcess, shipment, number, name=f"producer-{number}", seat=_seat(plan, number))
+            for number in range(inference.num_inferencer)
+        ]
+        self._asked: dict[Future[Any], tuple[Worker, float]] = {}
+        self._left: dict[Worker, int] = {}
+        loads = [(worker, worker.call("prepare")) for worker in self._workers]
+        closing.callback(self._close)
+        for worker, loaded in loads:
+            _answered(worker, loaded, schedule.producer_load_deadline, "loaded its model", "--producer-load-deadline")
+
+    def accept(self, jobs: Sequence[GroupJob]) -> None:
+        count = len(self._workers)
+        shares = [jobs[number::count] for number in range(count)]
+        self._left = {worker: len(share) for worker, share in zip(self._workers, shares, strict=True) if share}
+        for (worker, _), share in zip(self._left.items(), shares, strict=False):
+            self._ask(worker, "accept", list(share))
+
+    def step(self) -> list[Produced]:
+        if not self._asked:
+            return []
+        done, _ = wait(self._asked, timeout=_STEP_SECONDS, return_when=FIRST_COMPLETED)
+        made: list[Produced] = []
+        for call in done:
+            worker, _ = self._asked.pop(call)
+            answer: list[Produced] = call.result() or []
+            made += answer
+            self._left[worker] -= len(answer)
+            if self._left[worker]:
+                self._ask(worker, "step")
+        for worker, since in self._asked.values():
+            if time.monotonic() - since > self._deadline:
+                raise _silent(worker, self._deadline, "come back from its engine", "--producer-deadline")
+        return made
+
+    def _ask(self, worker: Worker, method: str, *arguments: Any) -> None:
+        self._asked[worker.call(method, *arguments)] = worker, time.monotonic()
+
+    def _close(self) -> None:
+        """Engines that have nothing to do are closed in order, so that they free what is not their process's alone; others are killed."""
+        if not self._asked:
+            wait([worker.call("close") for worker in self._workers], timeout=_STEP_SECONDS * 20)
+
+
+def _seat(plan: Plan, number: int) -> Seat:
+    """Its threads, and its GPUs in turns, unless it computes on cores or names its GPU."""
+    inference, shards = plan.config.inference, plan.config.inference.producer_tensor_parallel_size
+    visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), cuda_devices() or 0
+    names = [name.strip() for name in visible.split(",")][:count] if visible is not None else [str(place) for place in range(count)]
+    own = [names[place % count] for place in range(number * shards, (number + 1) * shards)] if names else []
+    placed = bool(own) and inference.device != "cpu" and ":" not in inference.device
+    return Seat(
+        threads=threads_of(inference.num_inferencer),
+        devices=",".join(own) if placed else None,
+        environment=Path(inference.environment) if inference.environment is not None else None,
+    )
+
+
+def _answered(worker: Worker, call: Future[Any], seconds: float, doing: str, flag: str) -> None:
+    done, _ = wait([call], timeout=seconds)
+    if not done:
+        raise _silent(worker, seconds, doing, flag)
+    call.result()
+
+
+def _silent(worker: Worker, seconds: float, doing: str, flag: str) -> RunError:
+    return RunError(f"{worker.name} has not {doing} for {seconds:g} s; where it may need as long as that, raise {flag}")

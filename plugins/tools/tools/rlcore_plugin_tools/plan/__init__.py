@@ -1,0 +1,1 @@
+"""The command ``plan``: how to split devices between generating and training, by simulation."""

@@ -1,0 +1,143 @@
+"""One simulation: a workload, how many producers and trainers there are, how far they may run ahead, and how long to look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+
+from rlcore.api.schedule import ScheduleSettings
+from rlcore.testing import Lengths
+from rlcore_plugin_tools.plan.weight_update import WeightUpdate
+from rlcore_plugin_tools.plan.workload_model import Workload
+
+__all__ = ["Scenario", "longest_share"]
+
+_EPISODE_BATCHES = 64
+_ENDLESS = 1 << 40
+_FILTER = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """``updates`` are measured after ``warm_up`` others. ``in_flight``: groups that one producer generates at a time (``-ibs``).
+
+    ``trainers`` may be fractional in a slice of a cluster. ``buffer_limit``: groups in flight or waiting (``-cbsl``); None: no bound but
+    staleness. ``colocated``: both roles take turns on the same devices, which needs ``max_staleness = 0``. ``max_steps`` bounds the run
+    itself, not the measurement: producers see the end coming. ``cluster``: producers and trainers of the whole, of which this is a slice;
+    weights go to all of them. Raises ValueError for numbers that no cluster has.
+    """
+
+    workload: Workload
+    producers: int
+    trainers: float
+    max_staleness: int = 0
+    buffer_limit: int | None = None
+    in_flight: int | None = None
+    train_batch_size: int | None = None
+    colocated: bool = False
+    updates: int = 20
+    warm_up: int = 4
+    max_steps: int | None = None
+    seed: int = 0
+    cluster: tuple[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        least = {"producers": 1, "max_staleness": 0, "updates": 1, "warm_up": 0, "seed": 0, "in_flight": 1, "train_batch_size": 1}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                raise ValueError(f"scenario: {name} must be at least {lowest}, got {value}")
+        if not self.trainers > 0:
+            raise ValueError(f"scenario: trainers must be above 0, got {self.trainers}")
+        if self.colocated and self.max_staleness:
+            raise ValueError(f"scenario: colocated roles take turns, so max_staleness must be 0, got {self.max_staleness}")
+
+    @property
+    def batch(self) -> int:
+        """Groups of one update."""
+        return self.train_batch_size or self.workload.group.train_batch_size
+
+    @property
+    def buffer(self) -> int:
+        """Groups in flight or waiting at most."""
+        most = (self.max_staleness + 1) * self.batch
+        return most if self.buffer_limit is None else max(self.batch, self.buffer_limit)
+
+    @property
+    def groups_per_producer(self) -> int:
+        """``in_flight``, or enough to keep every slot busy (its longest response holds a group open), but no more than an even share."""
+        if self.in_flight is not None:
+            return self.in_flight
+        slots, size = self.workload.generation.slots, self.workload.group.num_generations
+        full = ceil(slots / size * longest_share(self.workload.group.responses, size)) + (size > 1)
+        return max(1, min(full, ceil(self.buffer / self.producers)))
+
+    @property
+    def devices(self) -> float:
+        """Devices that the roles occupy together."""
+        w = self.workload
+        parts = (self.producers * w.generation.producer_devices, self.trainers * w.update.trainer_devices)
+        return max(parts) if self.colocated else sum(parts)
+
+    @property
+    def weight_update(self) -> WeightUpdate:
+        """What an update of the weights takes."""
+        w, (producers, trainers) = self.workload, self.cluster or (self.producers, self.trainers)
+        return WeightUpdate(
+            settings=w.weights,
+            engines=producers,
+            engine_devices=w.generation.producer_devices,
+            trainer_devices=ceil(trainers * w.update.trainer_devices),
+            colocated=self.colocated,
+        )
+
+    def update_seconds(self, tokens: float) -> float:
+        """Seconds of an update on so many tokens. A response is never split, so trainers beyond the batch's responses add nothing."""
+        update, group = self.workload.update, self.workload.group
+        working = min(self.trainers, self.batch * group.num_generations)
+        return update.update_seconds + update.token_seconds * tokens / working
+
+    def schedule(self) -> ScheduleSettings:
+        """What the coordinator is told: a data set that never ends, and a filter that the simulated accuracies obey."""
+        return ScheduleSettings(
+            prompts=self.batch * _EPISODE_BATCHES,
+            train_batch_size=self.batch,
+            n_sampled=self.workload.group.num_generations,
+            buffer_limit=self.buffer,
+            episodes=_ENDLESS,
+            max_steps=self.max_steps,
+            max_staleness=self.max_staleness,
+            filter_range=_FILTER if self.workload.group.filtered else None,
+            dynamic_batching=self.workload.group.filtered > 0,
+            seed=self.seed,
+        )
+
+    def sliced(self, most_requests: int) -> tuple[Scenario, int]:
+        """A cluster of the same proportions with about ``most_requests`` responses an update, and about how many of it make the whole.
+
+        Producers are alike and share nothing but the coordinator, so a slice has the whole's period but for the longest response of a
+        batch, which more draws make longer until the cut ends it. Below eight producers nothing is cut.
+        """
+        parts = min(self.batch * self.workload.group.num_generations // max(1, most_requests), self.producers // 8)
+        if parts < 2:
+            return self, 1
+        producers = round(self.producers / parts)
+        share = producers / self.producers
+        batch = max(1, round(self.batch * share))
+        small = replace(
+            self,
+            producers=producers,
+            trainers=self.trainers * share,
+            train_batch_size=batch,
+            buffer_limit=None if self.buffer_limit is None else round(self.buffer_limit * batch / self.batch),
+            in_flight=self.groups_per_producer,
+            cluster=(self.producers, self.trainers),
+        )
+        return small, parts
+
+
+@lru_cache(maxsize=256)
+def longest_share(lengths: Lengths, count: int) -> float:
+    """The expected longest of ``count`` lengths, as a multiple of their mean."""
+    return lengths.mean_longest_of(count) / lengths.mean

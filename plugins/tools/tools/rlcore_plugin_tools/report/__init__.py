@@ -1,0 +1,1 @@
+"""The commands ``report`` and ``watch``: a run as one page."""

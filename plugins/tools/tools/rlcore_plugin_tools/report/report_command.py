@@ -1,0 +1,116 @@
+"""``rlcore report RUN [RUN …]``: one HTML file that needs no network, of a run or of several beside each other."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import datetime
+from pathlib import Path
+
+from rlcore.api import UsageError
+from rlcore.api.commands import Command, ExampleFormatter, Parser, runs_among, visible
+
+__all__ = ["ReportCommand", "add_bounds"]
+
+_TEXT = """\
+Write one HTML file that needs no network: learning curves, evaluations, where the time went, lengths and rewards, rollouts to search and
+to hold against each other, settings, versions. A run that goes on, was interrupted or was killed is shown as far as it came.
+"""
+_EPILOG = """\
+examples:
+  rlcore report runs/rlcore/20260131-120000-3f2a1b
+  rlcore report runs/rlcore/*                        # runs that differ by nothing but their seed become a mean with an interval
+  rlcore report runs/rlcore/* -o /tmp/sweep.html --rollouts 2000
+"""
+
+
+class ReportCommand(Command):
+    """``rlcore report``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Which runs, where to, how much."""
+        parser.usage = "rlcore report RUN [RUN …] [-o FILE] [--rollouts N] [--characters N] [--json]"
+        parser.description = _TEXT
+        parser.epilog = _EPILOG
+        parser.formatter_class = ExampleFormatter
+        parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
+        parser.add_argument(
+            "-o", "--output", type=Path, metavar="FILE", help="where to write it [RUN/report.html; of several runs ./report.html]"
+        )
+        add_bounds(parser, rollouts=10_000)
+        parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Write it, and say where."""
+        from rlcore_plugin_tools.report.page_text import page
+        from rlcore_plugin_tools.report.report_content import Bounds, ReportContent
+
+        runs = runs_among(args.runs)
+        content = ReportContent(runs, Bounds(args.rollouts, args.characters))
+        target = args.output or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+        figures = {**content.figures(), "made": datetime.now().astimezone().isoformat(timespec="seconds")}
+        rollouts = content.rollouts()
+        data = page(figures, rollouts)
+        _write(target, data)
+        told = {
+            "report": str(target),
+            "bytes": len(data),
+            "runs": [
+                {
+                    "run": run["folder"],
+                    "state": run["state"],
+                    "steps": len(run["steps"]),
+                    "rollouts": part["rollouts"],
+                    "answers": part["answers"],
+                }
+                for run, part in zip(figures["runs"], rollouts["told"], strict=True)
+            ],
+        }
+        if args.json:
+            print(json.dumps(told))
+        else:
+            held = f"{rollouts['count']} rollouts and answers" if rollouts["count"] else "no rollouts"
+            print(f"{visible(str(target))} ({_size_words(len(data))}, {held}); open it in a browser")
+        return 0
+
+
+def add_bounds(parser: Parser, rollouts: int) -> None:
+    """The flags that bound what a page holds."""
+    parser.add_argument(
+        "--rollouts",
+        type=_natural,
+        default=rollouts,
+        metavar="N",
+        help=f"the most rollouts in it, whole groups evenly over the steps, and a quarter as many answers of evaluations [{rollouts}]",
+    )
+    parser.add_argument(
+        "--characters", type=_positive, default=6000, metavar="N", help="the most of one text; the middle is left out [6000]"
+    )
+
+
+def _size_words(size: int) -> str:
+    """``1.4 MB``."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.0f} kB"
+
+
+def _write(target: Path, data: bytes) -> None:
+    """Whole or not at all; UsageError if it cannot be written there."""
+    aside = target.with_name(f".{target.name}.partial")
+    try:
+        aside.write_bytes(data)
+        aside.replace(target)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise UsageError(f"{target} cannot be written ({error.strerror}); choose another place with -o FILE") from None
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
+    return int(text)

@@ -1,0 +1,67 @@
+"""What the page shows of some runs: ``figures`` (quick to read and small) and ``rollouts``, both plain data."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rlcore.api import UsageError
+from rlcore.api.runs import RunRecord, differing_settings, groups_by_seed, metric_of, past_runs
+from rlcore_plugin_tools.report.rollout_reading import RolloutReading
+from rlcore_plugin_tools.report.rollout_table import RolloutTable
+from rlcore_plugin_tools.report.run_figures import run_figures
+
+__all__ = ["Bounds", "ReportContent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """``rollouts``: the most in the page, of all runs together; ``characters``: the most of one text."""
+
+    rollouts: int
+    characters: int
+
+
+def _run_folder(root: Path) -> Path:
+    """``root`` if it is a run folder; UsageError, which says what to type, if it is none."""
+    if (root / "run.toml").is_file():
+        return root
+    if root.is_dir() and (runs := past_runs(root)):
+        raise UsageError(f"{root} is no run folder but holds {len(runs)}: type {runs[0].root} for the newest, or {root}/* for all of them")
+    what = "is no run folder, for it has no run.toml" if root.exists() else "is not there"
+    raise UsageError(f"{root} {what}; type the folder that rlcore train printed")
+
+
+class ReportContent:
+    """Of run folders; each call reads anew what has changed. Threads may call it."""
+
+    def __init__(self, roots: Sequence[Path], bounds: Bounds) -> None:
+        """UsageError if one of ``roots`` is no run folder, ConfigError if its ``run.toml`` cannot be read."""
+        self._roots, self._bounds = [_run_folder(root) for root in roots], bounds
+        self._readings = [RolloutReading(RunRecord(root), bounds.characters) for root in self._roots]
+        self._lock = threading.Lock()
+
+    def figures(self) -> dict[str, Any]:
+        """Everything but the rollouts."""
+        runs = [run_figures(RunRecord(root)) for root in self._roots]  # a run that was resumed has another run.toml
+        configs = [run["config"] for run in runs]
+        names = dict.fromkeys(name for run in runs for name in (*run["series"], *(key for row in run["evaluations"] for key in row)))
+        return {
+            "rlcore": version("rlcore"),
+            "runs": runs,
+            "groups": groups_by_seed(configs),
+            "differences": differing_settings(configs),
+            "metrics": {name: {"unit": metric.unit, "text": metric.text} for name in names if (metric := metric_of(name)) is not None},
+        }
+
+    def rollouts(self) -> dict[str, Any]:
+        """The sample, as ``RolloutTable.plain()`` gives it; ``told``: a run each, what ``RolloutReading.read`` says of it."""
+        table, problems = RolloutTable(), list[str]()
+        share = self._bounds.rollouts // len(self._readings)
+        with self._lock:
+            told = [reading.read(run, table, share, problems) for run, reading in enumerate(self._readings)]
+        return {**table.plain(), "told": told, "problems": problems, "characters": self._bounds.characters}

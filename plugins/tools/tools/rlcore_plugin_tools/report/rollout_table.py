@@ -1,0 +1,110 @@
+"""Rollouts and answers of evaluations as columns, which is what the page searches: prompts are held once, long texts are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore.api.runs import as_rollout
+from rlcore_plugin_tools.report.spreads import plain_number
+
+__all__ = ["TRAINING", "RolloutTable", "trimmed"]
+
+TRAINING = "training"
+"""The source of rollouts; answers of an evaluation have the name of their task."""
+
+_NUMBERS = ("step", "index", "episode", "length", "version", "temperature", "reward", "accuracy", "advantage")
+_WORDS = ("kind", "finish", "outcome", "reason", "parsed")
+_FLAGS = ("format_ok", "masked")
+_TAIL = 0.4
+"""The share of a cut text that is its end: the answer stands there."""
+
+
+def trimmed(row: Mapping[str, Any], characters: int) -> dict[str, Any]:
+    """A row with the names of a rollout and a text of at most so many characters; ``cut``: where some are left out, and how many."""
+    found = as_rollout(row)
+    text = _string(found.get("text"))
+    found["text"] = text
+    if len(text) > characters:
+        tail = int(characters * _TAIL)
+        head = characters - tail
+        found["text"] = text[:head] + text[len(text) - tail :]
+        found["cut"] = [_units(text[:head]), len(text) - characters]
+    for key in ("parsed", "reason", "gold"):
+        found[key] = _string(found.get(key))[:characters]
+    found["prompt"] = _messages(found.get("prompt"), characters)
+    return found
+
+
+class RolloutTable:
+    """Columns that grow row by row. ``plain()`` is what the page gets."""
+
+    def __init__(self) -> None:
+        self._prompts: list[dict[str, Any]] = []
+        self._places: dict[tuple[str, str, str], int] = {}
+        self._sources: dict[str, int] = {}
+        self._columns: dict[str, list[Any]] = {}
+        self._sparse: dict[str, dict[int, Any]] = {"parts": {}, "cut": {}, "turns": {}}
+        self._count = 0
+
+    def add(self, run: int, source: str, step: int, row: Mapping[str, Any]) -> None:
+        """``row``: as ``trimmed`` made it."""
+        values: dict[str, Any] = {
+            "run": run,
+            "source": self._sources.setdefault(source, len(self._sources)),
+            "prompt": self._prompt(source, row),
+            "text": row["text"],
+            **{name: plain_number(row.get(name)) for name in _NUMBERS},
+            **{name: _string(row.get(name)) for name in _WORDS},
+            **{name: value if isinstance(value := row.get(name), bool) else None for name in _FLAGS},
+            "step": step,
+        }
+        for name, value in values.items():
+            self._columns.setdefault(name, []).append(value)
+        if isinstance(parts := row.get("parts"), Mapping) and parts:
+            self._sparse["parts"][self._count] = {str(name): plain_number(value) for name, value in parts.items()}
+        if "cut" in row:
+            self._sparse["cut"][self._count] = row["cut"]
+        if isinstance(rewards := row.get("turn_rewards"), list) and rewards:
+            self._sparse["turns"][self._count] = [plain_number(value) for value in rewards]
+        self._count += 1
+
+    def plain(self) -> dict[str, Any]:
+        """``columns``, one value a row in each; ``sparse``, values of some rows; ``prompts`` and ``sources``, which columns point to."""
+        return {
+            "count": self._count,
+            "sources": list(self._sources),
+            "prompts": self._prompts,
+            "columns": self._columns,
+            "sparse": self._sparse,
+        }
+
+    def _prompt(self, source: str, row: Mapping[str, Any]) -> int:
+        """The same prompt of two steps, or of two runs, is one."""
+        name, text, gold = _string(row.get("prompt_id")), row["prompt"], row["gold"]
+        key = (name, "\0".join(f"{role}\0{content}" for role, content in text), source if not text else "")
+        place = self._places.setdefault(key, len(self._prompts))
+        if place == len(self._prompts):
+            self._prompts.append({"id": name, "messages": text, "gold": gold})
+        elif gold and not self._prompts[place]["gold"]:
+            self._prompts[place]["gold"] = gold
+        return place
+
+
+def _messages(prompt: Any, characters: int) -> list[list[str]]:
+    """``[{"role": …, "content": …}]``, or a text, as pairs."""
+    if isinstance(prompt, str):
+        return [["user", prompt[:characters]]]
+    if not isinstance(prompt, list):
+        return []
+    messages = (item for item in prompt if isinstance(item, Mapping))
+    return [[_string(item.get("role")), _string(item.get("content"))[:characters]] for item in messages]
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _units(text: str) -> int:
+    """The length that JavaScript gives the text."""
+    return len(text) + sum(character > "\uffff" for character in text)

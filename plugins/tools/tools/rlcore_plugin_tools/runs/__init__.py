@@ -1,0 +1,1 @@
+"""The commands ``runs``, ``compare`` and ``rollouts``."""

@@ -1,0 +1,55 @@
+"""``rlcore compare``: runs side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.api import UsageError
+from rlcore.api.commands import Command, ExampleFormatter, runs_among
+
+if TYPE_CHECKING:
+    from rlcore.api.commands import Parser
+
+__all__ = ["CompareCommand"]
+
+_EPILOG = """\
+examples:
+  rlcore compare runs/gsm8k/20260131-120000-a1b2c3 runs/gsm8k/20260131-150000-d4e5f6
+  rlcore compare runs/sweep/*                        # those that differ only in their seed are one column: mean and interval over seeds
+  rlcore compare A B --metric eval/aime/pass@8 entropy
+
+Intervals are of 95 %. Those of one run's evaluation are over its prompts; a paired difference is over the prompts that both runs answered.
+Over seeds they are Student's t, and Welch's for a difference."""
+
+
+class CompareCommand(Command):
+    """``rlcore compare``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """The runs, and which figures."""
+        parser.formatter_class = ExampleFormatter
+        parser.usage = "rlcore compare A B [C …] [--metric NAME …] [--json]"
+        parser.epilog = _EPILOG
+        parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders; of a project its newest run")
+        parser.add_argument(
+            "--metric", nargs="+", default=[], metavar="NAME", help="figures of metrics.jsonl (docs/metrics.md); else a choice of them"
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the comparison."""
+        from rlcore_plugin_tools.runs.comparison import compare
+
+        if len(args.runs) < 2:
+            raise UsageError(f"rlcore compare needs two runs or more, and got {args.runs[0]} alone; rlcore runs lists them")
+        comparison = compare(runs_among(args.runs, least=2), args.metric)
+        if args.json:
+            print(json.dumps(comparison.as_json()))
+        else:
+            from rlcore_plugin_tools.runs.comparison_text import show_comparison
+
+            show_comparison(comparison)
+        return 0

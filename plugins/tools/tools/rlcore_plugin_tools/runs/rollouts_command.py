@@ -1,0 +1,111 @@
+"""``rlcore rollouts``: what a model answered in a run. On a terminal one rollout at a time; elsewhere all of them, or JSON, or Parquet."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.api import Outcome, UsageError
+from rlcore.api.commands import Command, ExampleFormatter
+
+if TYPE_CHECKING:
+    from rlcore.api.commands import Parser
+    from rlcore_plugin_tools.runs.rollout_rows import RolloutFilter, RolloutSource
+
+__all__ = ["RolloutsCommand"]
+
+_EPILOG = """\
+examples:
+  rlcore rollouts runs/gsm8k                               # of the newest run of a project
+  rlcore rollouts RUN --step 40 --outcome malformed        # what went wrong after 40 updates
+  rlcore rollouts RUN --min-reward 1 --search '\\boxed{}'   # rewarded, and suspicious
+  rlcore rollouts RUN --eval aime --prompt test:7          # one held-out prompt over the whole training
+  rlcore rollouts RUN --json | jq .reward
+
+on a terminal: n or right for the next, p or left for the previous, up, down, space and b to scroll, q to quit;
+               / then words and Enter for the next one that has them, / and Enter for the next one again"""
+
+
+class RolloutsCommand(Command):
+    """``rlcore rollouts``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """The run, which rollouts of it, and how."""
+        parser.formatter_class = ExampleFormatter
+        parser.usage = "rlcore rollouts RUN [--step N] [--eval TASK] [--outcome OUTCOME] [--search TEXT] [--json | --parquet FILE] [flags]"
+        parser.epilog = _EPILOG
+        parser.add_argument("run", type=Path, metavar="RUN", help="a run folder; of a project its newest run")
+        parser.add_argument("--step", type=int, metavar="N", help="of this update only")
+        parser.add_argument("--eval", metavar="TASK", help="answers to this held-out task instead of training's")
+        parser.add_argument("--min-reward", type=float, metavar="X", help="with this reward at least")
+        parser.add_argument("--max-reward", type=float, metavar="X", help="with this reward at most")
+        outcomes = [outcome.value for outcome in Outcome]
+        parser.add_argument("--outcome", choices=outcomes, metavar="OUTCOME", help=f"that ended so: {', '.join(outcomes)}")
+        parser.add_argument("--search", metavar="TEXT", help="with this text in prompt, answer, gold, parsed or reason, in any case")
+        parser.add_argument("--prompt", metavar="ID", help="to the prompt with this id (train:12)")
+        parser.add_argument("--limit", type=int, metavar="N", help="the first N that match")
+        parser.add_argument("--json", action="store_true", help="print one JSON object a rollout, a line each")
+        parser.add_argument("--parquet", type=Path, metavar="FILE", help="write them to a Parquet file; needs pyarrow")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Show, print or write them."""
+        from rlcore_plugin_tools.runs.rollout_rows import RolloutFilter, rollout_source
+        from rlcore_plugin_tools.runs.run_list import named_run
+
+        if args.limit is not None and args.limit < 1:
+            raise UsageError(f"rlcore rollouts --limit {args.limit}: type a number of rollouts, at least 1")
+        wanted = RolloutFilter(
+            min_reward=args.min_reward, max_reward=args.max_reward, outcome=args.outcome, search=args.search, prompt=args.prompt
+        )
+        source = rollout_source(named_run(args.run), args.step, args.eval)
+        if args.parquet is not None:
+            _write(source, wanted, args)
+        elif args.json:
+            _print_json(source, wanted, args.limit)
+        else:
+            _show(source, wanted, args.limit)
+        return 0
+
+
+def _write(source: RolloutSource, wanted: RolloutFilter, args: argparse.Namespace) -> None:
+    from rlcore_plugin_tools.runs.parquet_rows import write_parquet
+
+    count = write_parquet(islice(source.matching(wanted), args.limit), args.parquet)
+    print(json.dumps({"parquet": str(args.parquet), "rows": count}) if args.json else f"{count} rollouts in {args.parquet}")
+
+
+def _print_json(source: RolloutSource, wanted: RolloutFilter, limit: int | None) -> None:
+    for row in islice(source.matching(wanted), limit):
+        print(json.dumps(row))
+
+
+def _show(source: RolloutSource, wanted: RolloutFilter, limit: int | None) -> None:
+    from rlcore_plugin_tools.runs.rollout_reel import RolloutReel
+    from rlcore_plugin_tools.runs.rollout_text import rollout_lines
+
+    _take_any_character()
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    if interactive:
+        reel = RolloutReel(source, wanted, limit)
+        if reel.at(0) is not None:
+            from rlcore_plugin_tools.runs.rollout_pager import page
+
+            page(reel)
+            return
+    shown = 0
+    for shown, row in enumerate(islice(source.matching(wanted), limit), 1):
+        print(("\n" if shown > 1 else "") + "\n".join(rollout_lines(row)))
+    if not shown:
+        print("no rollout is like that", file=sys.stderr)
+
+
+def _take_any_character() -> None:
+    """What the encoding of the terminal lacks is written out, as ``\\u2192``; a model may write anything."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")

@@ -1,0 +1,57 @@
+"""Runs that differ in nothing but their seed are one group: one column of a comparison."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rlcore.api.runs import SEED, RunRecord, flat_settings, groups_by_seed
+from rlcore_plugin_tools.runs.metric_lines import evaluated_tasks, progress
+
+__all__ = ["ComparedRun", "SeedGroup", "seed_groups"]
+
+
+class ComparedRun:
+    """A run, each of its files read once."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+        self.state = record.state
+        self.updates = record.updates()
+        self.step, self.seconds = progress(self.updates)
+        self.evaluations = record.evaluations()
+        self.settings: Mapping[str, Any] = flat_settings(record.config)
+        self.tasks = evaluated_tasks(record.config, self.evaluations)
+
+    @property
+    def seed(self) -> int | None:
+        """As its settings say."""
+        return self.settings.get(SEED)
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """With what its last part changed, if it was resumed."""
+        manifest = self.record.manifest
+        return {**manifest, **{key: value for part in manifest.get("resumes", ()) for key, value in part.items() if key in manifest}}
+
+
+@dataclass(frozen=True, slots=True)
+class SeedGroup:
+    """``label``: A, B … of the column."""
+
+    label: str
+    runs: tuple[ComparedRun, ...]
+
+
+def seed_groups(runs: Sequence[ComparedRun]) -> list[SeedGroup]:
+    """In the order of their first runs. Two runs alone that differ only in their seed are compared, and not averaged."""
+    kinds = groups_by_seed([run.settings for run in runs]) if len(runs) > 2 else [[place] for place in range(len(runs))]
+    return [SeedGroup(_label(number), tuple(runs[place] for place in places)) for number, places in enumerate(kinds)]
+
+
+def _label(place: int) -> str:
+    letters = string.ascii_uppercase
+    return letters[place] if place < len(letters) else f"{letters[place // len(letters) - 1]}{letters[place % len(letters)]}"

@@ -1,0 +1,1 @@
+"""The commands ``score`` and ``audit``: rewards judge a file of completions, or hostile texts."""

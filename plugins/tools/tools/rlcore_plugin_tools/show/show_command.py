@@ -1,0 +1,178 @@
+"""``rlcore show reward boxed``: what one plugin is, its options, where each default comes from, and TOML to paste.
+
+``rlcore show config`` belongs to the configuration: its arguments are handed on as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from rlcore.api import PluginKind, UsageError
+from rlcore.api.commands import Command
+
+if TYPE_CHECKING:
+    from rlcore.api.commands import Parser
+
+__all__ = ["ShowCommand"]
+
+_NO_OPTIONS = "\0"
+
+_HELP = {
+    PluginKind.REWARD: "a reward: the columns it needs, its options",
+    PluginKind.INFERENCE: "an inference backend",
+    PluginKind.TRAINING: "a training backend",
+    PluginKind.ESTIMATOR: "an advantage estimator",
+    PluginKind.LOSS: "a policy-gradient loss",
+    PluginKind.AGGREGATION: "an aggregation: how losses per token become one number",
+    PluginKind.KL: "an estimator of the KL divergence from the reference",
+    PluginKind.CORRECTION: "a weight for data of another policy",
+    PluginKind.ALGORITHM: "a recipe: its formula, every default and where it comes from",
+    PluginKind.TRACKER: "a tracker of metrics",
+    PluginKind.RUNTIME: "a runtime: where the roles of a run live",
+    PluginKind.TRANSFER: "a weight transfer: how weights travel from the trainer to the engines",
+    PluginKind.SANDBOX: "a sandbox, which runs programs that nobody trusts",
+    PluginKind.COMMAND: "a command of the command line",
+    PluginKind.DATA: "a data source: a reader of data sets",
+    PluginKind.CONVERSATION: "a conversation: how a rollout is made of a prompt",
+    PluginKind.FORMAT: "a row format: how rows of a published data set are read",
+}
+
+
+class ShowCommand(Command):
+    """``rlcore show``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """One sub-command a kind of plugin, and ``config``."""
+        parser.description = "explain one plugin, or where each setting of a run comes from"
+
+        def parser_of(**settings: Any) -> argparse.ArgumentParser:
+            plain = settings.get("prefix_chars") == _NO_OPTIONS
+            return argparse.ArgumentParser(**settings) if plain else type(parser)(**settings)
+
+        kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=parser_of)  # type: ignore[call-overload]
+        for kind, meaning in _HELP.items():
+            own = kinds.add_parser(str(kind), help=meaning, description=meaning)
+            own.add_argument("name", nargs="?", metavar="NAME", help="a name from `rlcore plugins`, ./my.py:NAME or package.module:NAME")
+            own.add_argument("--json", action="store_true", help="print one JSON object")
+        meaning = "the resolved run configuration and the origin of each value; takes what `rlcore train` takes"
+        # no prefix character: every argument, also one that starts with '-', is left to the configuration's own parser
+        config = kinds.add_parser("config", help=meaning, add_help=False, prefix_chars=_NO_OPTIONS)
+        config.add_argument("rest", nargs="*")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print it; PluginError if the name is unknown."""
+        if args.what == "config":
+            from rlcore_plugin_tools.show import show_config
+
+            return show_config.run(args.rest, args.registry)
+
+        if args.name is None:
+            raise UsageError(f"rlcore show {args.what} needs a name: type one of {', '.join(args.registry.names(args.what))}")
+        from rlcore_plugin_tools.show.describe import describe
+
+        described = describe(args.registry, PluginKind(args.what), args.name)
+        if args.json:
+            print(json.dumps(described, indent=2, ensure_ascii=False))
+        else:
+            _print(described)
+        return 0
+
+
+def _print(described: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else None  # a file or a pipe: lines as they are, whatever their length
+    owner = " ".join(filter(None, (described["owner"], described["version"])))
+    console.print(Text.assemble((f"{described['kind']} {described['name']}", "bold"), f"  ({owner})"), soft_wrap=True)
+    facts = [f"{label}: {value}" for label, value in _facts(described)]
+    lines = [line for fact in (described["summary"], *facts) for line in _folded(fact, width)]
+    if notes := described["properties"].get("notes", ""):
+        lines += ["", "Formula, and what differs from other conventions:", "", *_folded_notes(notes, width)]
+    console.print(Text("\n".join(lines)), soft_wrap=True)
+    if described["options"]:
+        console.print()
+        _print_options(described["options"], console, width)
+    if described["toml"]:
+        console.print(Text(f"\nTo paste into run.toml:\n\n{described['toml']}"), soft_wrap=True, end="")
+
+
+def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
+    facts = [("source", described["source"]), ("also called", ", ".join(described["aliases"])), ("code", described["target"])]
+    facts += [(name.replace("_", " "), _plain(value)) for name, value in described["properties"].items() if name != "notes"]
+    return [(label, value) for label, value in facts if value]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else "not said" if value is None else str(value)
+
+
+# --- lines that fit a terminal -----------------------------------------------------------------------------------------
+
+_LABEL = re.compile(r"\S+(?: \S+)?\s{2,}(?=\S)")
+"""What stands before a formula: one or two words, then at least two spaces."""
+
+
+def _folded(text: str, width: int | None, first: str = "", rest: str = "") -> list[str]:
+    """The text in lines of at most ``width``, broken between words only; whole where there is no width."""
+    if width is None:
+        return [first + text]
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _folded_notes(notes: str, width: int | None) -> list[str]:
+    """Notes as their author broke them where they fit; else each paragraph, item or formula broken anew, under its own start."""
+    lines = notes.strip("\n").splitlines()
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    folded: list[str] = []
+    for paragraph in _paragraphs(lines):
+        label = _LABEL.match(paragraph)
+        start = label.group() if label else "- " if paragraph.startswith("- ") else ""
+        folded += _folded(paragraph[len(start) :], width, start, " " * len(start))
+    return folded
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    """Lines that only go on with the one before are put behind it; empty lines stay."""
+    paragraphs: list[str] = []
+    for line in lines:
+        goes_on = bool(line and paragraphs and paragraphs[-1]) and not line.startswith("- ") and not _LABEL.match(line)
+        if goes_on and not (paragraphs[-1].endswith(":") and not line.startswith(" ")):
+            paragraphs[-1] += " " + line.strip()
+        else:
+            paragraphs.append(line)
+    return paragraphs
+
+
+def _print_options(options: list[dict[str, Any]], console: Any, width: int | None) -> None:
+    """One line an option where that fits (always into a file or a pipe); on a narrower terminal what is said of it stands below it."""
+    from rich.text import Text
+
+    rows = [_HEADINGS, *map(_row, options)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
+        for number, row in enumerate(rows):
+            line = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+            console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
+        return
+    for path, kind, default, description, source in rows[1:]:
+        console.print(Text.assemble((path, "bold"), f" = {default}"), soft_wrap=True)
+        said = "; ".join(filter(None, (kind, description)))
+        console.print(Text("\n".join(_folded(said, width, "    ", "    "))), soft_wrap=True)
+        console.print(Text("\n".join(_folded(f"from {source}", width, "    ", "    "))), soft_wrap=True)
+
+
+_HEADINGS = ("setting", "type", "default", "description", "default from")
+
+
+def _row(option: dict[str, Any]) -> tuple[str, ...]:
+    default = "(required)" if option["required"] else json.dumps(option["default"], ensure_ascii=False)
+    return option["path"], option["type"], default, option["description"], option["source"]
