@@ -73,8 +73,8 @@ def _check_folder(plan: Plan, path: str, flag: str, folder: Path) -> None:
 
 
 def _refusal(place: Path) -> str:
-    """Why no folder can be made there, "" if one can. Whoever may write into /proc cannot make a folder there: the file systems of the
-    kernel have no blocks. So have some of networks, which a folder that is made and removed tells apart."""
+    """Return why no folder can be made in ``place``, "" if one can. In /proc the permissions allow it and the kernel refuses it. File
+    systems of the kernel have no blocks, and some network file systems report none; only a trial folder tells them apart."""
     if os.statvfs(place).f_blocks:
         return ""
     try:

@@ -72,12 +72,11 @@ def test_the_quickstart_installs_the_plugins_of_its_extra() -> None:
 def test_rlcore_is_imported_wherever_python_starts(folder: str, tmp_path: Path) -> None:
     """A clone that is named rlcore is no package for a Python that starts in its parent folder, or that runs a script there."""
     script = "import rlcore; assert callable(rlcore.train), rlcore"
-    clone = tmp_path / "rlcore"
-    clone.mkdir()
+    (tmp_path / "rlcore").mkdir()
     (tmp_path / "script.py").write_text(script)
     where, words = {
         "parent": (tmp_path, ["-c", script]),
-        "inside": (clone, ["-c", script]),
+        "inside": (ROOT, ["-c", script]),
         "beside": (ROOT, [str(tmp_path / "script.py")]),
     }[folder]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
