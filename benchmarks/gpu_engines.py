@@ -29,8 +29,8 @@ from benchmarks.gpu.wheels import LIST, pinned
 ENGINE = "plugins/backends/vllm"
 TESTS = f"{ENGINE}/tests"
 CHECKOUT = (
-    *(f"plugins/{name}" for name in ("algos/grpo", "rewards/math", "tools/quickstart", "tools/score", "tools/show")),
-    *(f"plugins/{name}" for name in ("transfers/shared", "data/tables", "backends/torch", "backends/transformers")),
+    *(f"plugins/{name}" for name in ("algos/grpo", "rewards/math", "tools/quickstart", "tools/tools")),
+    *(f"plugins/{name}" for name in ("runtimes/processes", "data/datasets", "backends/torch", "backends/transformers")),
 )
 """What a run of the quickstart's task takes, besides the engine."""
 RUNNERS = ("pytest", "pytest-timeout", "hypothesis")

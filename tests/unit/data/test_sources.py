@@ -64,7 +64,7 @@ def test_what_a_plugin_reads_that_is_not_installed_is_not_read_as_json_lines(nam
     path = name if name.startswith("hf:") else str(tmp_path / name)
     if name.startswith("t."):
         (tmp_path / name).write_text(json.dumps(ROWS[0]))
-    with pytest.raises(NotInstalledError, match=r"data source '[a-z]+' is not installed: pip install .*tables"):
+    with pytest.raises(NotInstalledError, match=r"data source '[a-z]+' is not installed: pip install .*datasets"):
         load_eval(path, [], registry)
 
 
