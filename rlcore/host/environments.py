@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib.metadata import distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from sysconfig import get_path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -54,13 +55,18 @@ class Interpreters:
 def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]:
     """``fitting_python`` of an environment, and the variables of a process in it. Its path begins with ``packages``, which
     ``link_own_packages`` filled, and what the run brought (its folder, PYTHONPATH, a notebook's): the entries that a bare Python of the
-    driver's lacks, and the working folder, which an editable install may have put there as well."""
+    driver's lacks, and folders of editable installs, which hold code of the user and no package of the driver's environment."""
     python = fitting_python(environment)
     bare = _asked(sys.executable, "-E", "-P", "-c", _LOOK.format("sys.path"))
-    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare or Path(entry) == Path.cwd())
+    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare or _editable(Path(entry)))
     path = [str(packages), *(str(entry) for entry in brought if not entry.is_relative_to(sys.prefix))]
     programs, folder = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)]), str(python.parents[1])
     return str(python), {ENVIRONMENT: folder, "VIRTUAL_ENV": folder, "PATH": programs, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _editable(entry: Path) -> bool:
+    """Whether a folder on the path of a bare Python is there by an editable install: it has neither the standard library nor packages."""
+    return entry.is_dir() and entry.name not in ("site-packages", "dist-packages") and not entry.is_relative_to(get_path("stdlib"))
 
 
 def fitting_python(environment: Path, module: str = "", make: str = "") -> Path:

@@ -178,6 +178,15 @@ def test_what_the_run_brought_is_on_the_path_and_what_the_driver_s_environment_b
     assert not [entry for entry in path if entry.startswith((str(SITE), sysconfig.get_path("stdlib")))]
 
 
+def test_the_folder_of_an_editable_install_is_on_the_path_wherever_the_run_starts(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is on the path of a bare Python too, and what it holds is in no other environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert str(ROOT) in interpreter(environment, Path("/packages"))[1]["PYTHONPATH"].split(":")
+
+
 def test_packages_are_linked_with_their_versions_and_entry_points(tmp_path: Path) -> None:
     link_own_packages(tmp_path)
     found = {distribution.name: distribution for distribution in distributions(path=[str(tmp_path)])}
