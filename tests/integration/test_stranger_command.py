@@ -19,7 +19,7 @@ SPEC = CommandSpec(
 @pytest.fixture
 def trained(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunTester, str]:
     """A tester that sees the stranger's plugin, and the folder of a short run."""
-    tester = RunTester(tmp_path).with_fakes()
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
     link_stranger(install_stranger(tmp_path_factory.mktemp("stranger") / "site"), tester.plugins)
     done = tester.run("train", tester.fake_run(), "--json").assert_ok()
     return tester, str(done.json["run"])
