@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rlcore.testing import RunTester, RuntimeSuite
-from tests.stranger_site import install_stranger
+from tests.stranger_site import stranger_site
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_stranger(tmp_path_factory.mktemp("stranger") / "site")
+    return stranger_site(tmp_path_factory)
 
 
 def offer(tester: RunTester, site: Path) -> RunTester:

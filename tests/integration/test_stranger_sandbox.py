@@ -18,7 +18,7 @@ import pytest
 from rlcore.api.sandbox import Job, Limits, Sandbox, SandboxOptions, open_sandbox
 from rlcore.testing import FakePolicy, FakeTokenizer, RunTester, SandboxSuite
 from tests.plain_programs import run_plainly
-from tests.stranger_site import install_stranger, link_stranger
+from tests.stranger_site import link_stranger, stranger_site
 
 RIGHT, WRONG = (f"```python\nprint({what})\n```" for what in ("input()[::-1]", "1"))
 
@@ -88,7 +88,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_stranger(tmp_path_factory.mktemp("stranger") / "site")
+    return stranger_site(tmp_path_factory)
 
 
 @pytest.fixture
