@@ -81,7 +81,7 @@ def rlcore_note_run(config):
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
         folder.install("acme", SOURCE)
-        ours = [distribution(f"rlcore-plugin-{name}") for name in ("processes", "ray", "shared")]
+        ours = [distribution(f"rlcore-plugin-{name}") for name in ("processes", "ray")]
         yield Registry.discover([*distributions(path=[str(folder.root)]), *ours])
 
 
