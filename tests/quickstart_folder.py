@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rlcore_plugin_tools.quickstart.assets import prepare
-from rlcore_plugin_tools.quickstart.recipe import run_toml
+from rlcore_plugin_quickstart.assets import prepare
+from rlcore_plugin_quickstart.recipe import run_toml
 
 from tests.made_once import made_once
 
