@@ -24,7 +24,8 @@ from benchmarks import rewards_math, rewards_numpy
 from rlcore.api import Finish, Message, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
 from rlcore.api.sandbox import Level, SandboxOptions
 from rlcore.contracts.errors import PluginError
-from rlcore.rewards import Judge, RewardEntry
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.reward_entry import RewardEntry
 
 WORKERS = 2
 RUNS = 1000

@@ -23,8 +23,9 @@ from rlcore_plugin_math.options import BoxedOptions
 from rlcore_plugin_math.rewards import BoxedReward
 
 from rlcore.contracts.types import RewardInput
-from rlcore.rewards import RewardEntry, RewardPool
+from rlcore.rewards.pool import RewardPool
 from rlcore.rewards.protocol import Call, Task
+from rlcore.rewards.reward_entry import RewardEntry
 
 __all__ = ["measure", "pairs"]
 

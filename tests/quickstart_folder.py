@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from pathlib import Path
 
@@ -11,14 +9,11 @@ import pytest
 from rlcore_plugin_quickstart.assets import prepare
 from rlcore_plugin_quickstart.recipe import run_toml
 
+from tests.made_once import made_once
+
 
 def quickstart_in(folder: Path, factory: pytest.TempPathFactory) -> Path:
     """What ``prepare(folder, 0)`` writes, copied, for it trains a model for seconds; returns the folder."""
-    here = factory.getbasetemp()
-    place = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here  # that of all workers of this call of pytest
-    with (place / "quickstart.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        made = prepare(place / "quickstart", 0, lambda line: None).folder
-    shutil.copytree(made, folder)
+    shutil.copytree(made_once("quickstart", lambda made: prepare(made, 0, lambda line: None), factory), folder)
     (folder / "run.toml").write_text(run_toml(folder, 0), encoding="utf-8")
     return folder

@@ -1,4 +1,4 @@
-"""Installs the stranger's distribution (tests/stranger) as pip does, into a folder of a test."""
+"""The stranger's distribution (tests/stranger), installed as pip does, once for all tests that use it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlcore.testing import PluginFolder
+import pytest
 
-__all__ = ["install_stranger", "link_stranger"]
+from rlcore.testing import PluginFolder
+from tests.made_once import made_once
+
+__all__ = ["link_stranger", "stranger_site"]
 
 STRANGER = Path(__file__).parent / "stranger"
 
 
-def install_stranger(site: Path) -> Path:
-    """Build and install it into ``site``, a folder that a test puts on the import path; nothing is downloaded. Returns ``site``."""
+def stranger_site(factory: pytest.TempPathFactory) -> Path:
+    """The folder that pip installed it into; tests read it or put it on the import path, and write nothing there."""
+    return made_once("stranger-site", _install, factory)
+
+
+def _install(site: Path) -> None:
+    """Build and install it into ``site``; nothing is downloaded."""
     copied = site.parent / f"{site.name}-source"  # pip builds beside the source
-    shutil.copytree(STRANGER, copied, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+    shutil.copytree(STRANGER, copied, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"), dirs_exist_ok=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     done = subprocess.run([*pip, "--target", str(site), str(copied)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return site
 
 
 def link_stranger(site: Path, plugins: PluginFolder) -> None:

@@ -19,10 +19,10 @@ to, and mixes the scores as a run does (``mixed``). It is a context; its owner m
 
 from __future__ import annotations
 
-from rlcore.rewards import RewardEntry, RewardPool, WorkerLimits
 from rlcore.rewards.books import OpenCase, RewardBooks
-from rlcore.rewards.protocol import Task
+from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.protocol import Task, WorkerLimits
 from rlcore.rewards.queueing import Result
-from rlcore.rewards.reward_entry import reward_entries
+from rlcore.rewards.reward_entry import RewardEntry, reward_entries
 
 __all__ = ["OpenCase", "Result", "RewardBooks", "RewardEntry", "RewardPool", "Task", "WorkerLimits", "reward_entries"]

@@ -35,7 +35,8 @@ from rlcore.host.devices import cuda_devices
 from rlcore.host.environments import Interpreters, missing_package
 from rlcore.host.install import install_line
 from rlcore.host.threads import thread_variables, threads_of
-from rlcore.rewards import Judge, VerdictCounts
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.tally import VerdictCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer

@@ -84,7 +84,13 @@ class Section(BaseModel):
     """Frozen, unknown keys refused, no conversion of types (an integer is fine where a float is meant)."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, validate_default=False, protected_namespaces=(), ser_json_inf_nan="constants"
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        validate_default=False,
+        protected_namespaces=(),
+        ser_json_inf_nan="constants",
+        defer_build=True,  # a worker reads a pickled configuration, and validates none
     )
 
 

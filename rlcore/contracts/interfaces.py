@@ -7,7 +7,6 @@ plugin's own pydantic model where its spec names one.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -401,6 +400,8 @@ class AsyncReward(Reward):
 
     def score(self, item: RewardInput) -> Score:
         """One rollout in a loop of its own, without retries: for tests and for use outside the engine, which never calls it."""
+        import asyncio  # a tenth of a second, which no worker of another reward should pay
+
         return asyncio.run(self._alone(item))
 
     async def _alone(self, item: RewardInput) -> Score:

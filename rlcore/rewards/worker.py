@@ -19,7 +19,6 @@ from typing import Any
 
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Score
-from rlcore.rewards.hosting import Host
 from rlcore.rewards.protocol import Call, Done, FrameReader, Panel, Ready, Setup, Task, encode, end_fork
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
 from rlcore.rewards.verdict import accident, broken, checked
@@ -52,6 +51,8 @@ def main(descriptor: int, panel: int, parent: int) -> None:
         traits.append(trait)
     wear = _Wear(setup)
     if setup.hosting:
+        from rlcore.rewards.hosting import Host  # asyncio, which other rewards need not wait for
+
         os.set_inheritable(panel, False)
         Host(channel, rewards[0], setup.recipes[0], Panel(panel), wear.out).run()
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rlcore.config import Plan
 from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.specs import PluginKind, RuntimeSpec
-from rlcore.rewards import Judge
+from rlcore.rewards.judge import Judge
 from rlcore.runtime.in_process import InProcessLauncher, ServiceThread, ServiceWorker
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import fingerprints, load_data, read_texts

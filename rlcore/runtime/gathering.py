@@ -9,7 +9,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from rlcore.rewards import VerdictCounts
+from rlcore.rewards.tally import VerdictCounts
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.producer_team import ProducerTeam
 from rlcore.runtime.schedule_service import Tokens

@@ -11,7 +11,8 @@ from typing import Any
 
 from rlcore.contracts.outlines import outline_of
 from rlcore.contracts.types import Group, Prompt, Rollout, Score
-from rlcore.rewards import Judge, VerdictCounts
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.tally import VerdictCounts
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.schedule import Verdict
 

@@ -23,7 +23,8 @@ from rlcore.host.blame import blaming, close_part
 from rlcore.host.registry import CORE
 from rlcore.host.sandboxes import sandboxes_in
 from rlcore.host.targets import described
-from rlcore.rewards import Judge, WorkerLimits
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.protocol import WorkerLimits
 from rlcore.rewards.reward_entry import reward_entries
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, Produced

@@ -83,9 +83,9 @@ class PluginFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         sys.path.remove(str(self.root))
+        below = f"{self.root}{os.sep}"  # compared with thousands of modules where torch is loaded
         for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file and Path(file).is_relative_to(self.root):
+            if str(getattr(module, "__file__", None)).startswith(below):
                 del sys.modules[name]
         sys.path_importer_cache.pop(str(self.root), None)
         importlib.invalidate_caches()

@@ -7,7 +7,8 @@ from rlcore.data import load_eval
 from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
 from rlcore.entry import make_plan
 from rlcore.host.registry import Registry
-from rlcore.rewards import Judge, RewardEntry
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.reward_entry import RewardEntry
 from rlcore.roles.engine_update import update_engine
 
 __all__ = ["ChatTokenizer", "Judge", "Registry", "RewardEntry", "load_eval", "load_tokenizer", "make_plan", "update_engine"]

@@ -79,7 +79,9 @@ class RunOutcome:
 class RunTester:
     """A project in a folder: write files into it, offer plugins, run command lines.
 
-    ``in_process`` runs them by ``rlcore.cli.main`` in this process: quick, and what a debugger wants; the default is a process each.
+    ``in_process`` runs them by ``rlcore.cli.main`` in this process, which has loaded torch already: a second or two quicker each, and what
+    a debugger wants. The default is a process each: for signals, exits, what a library prints by itself, and module state that no other
+    command has touched.
     """
 
     def __init__(self, folder: Path, *, in_process: bool = False) -> None:
@@ -139,9 +141,10 @@ class RunTester:
         return str(self.write_toml("run.toml", {**config, "rewards": [{"name": "fake"}]}))
 
     def run(self, *argv: str, stdin: str = "", timeout: float = 240.0, env: Mapping[str, str] | None = None) -> RunOutcome:
-        """Run ``rlcore argv`` in the folder. ``env`` is added to the environment (of a process of its own only)."""
+        """Run ``rlcore argv`` in the folder. ``env`` is added to the environment; ``timeout`` ends a process of its own only."""
         before = self._files()
-        code, stdout, stderr = self._inside(argv) if self.in_process else self._outside(argv, stdin, timeout, env or {})
+        run = self._inside(argv, stdin, env or {}) if self.in_process else self._outside(argv, stdin, timeout, env or {})
+        code, stdout, stderr = run
         after = self._files()
         written = sorted(path for path, stamp in after.items() if before.get(path) != stamp)
         return RunOutcome(argv=argv, exit_code=code, stdout=stdout, stderr=stderr, written=tuple(written))
@@ -180,7 +183,7 @@ class RunTester:
         )
         return done.returncode, done.stdout, done.stderr
 
-    def _inside(self, argv: tuple[str, ...]) -> tuple[int, str, str]:
+    def _inside(self, argv: tuple[str, ...], stdin: str, env: Mapping[str, str]) -> tuple[int, str, str]:
         from rlcore.cli import main  # the top floor: only a tester of command lines reaches up to it
 
         out, err = io.StringIO(), io.StringIO()
@@ -188,8 +191,8 @@ class RunTester:
         if self._only is not None:
             own = distributions(path=[str(self.plugins.root)])
             seen = mock.patch.object(discovery, "distributions", return_value=[*own, *self._only])
-        streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
-        with self.plugins, seen, mock.patch.dict(os.environ), contextlib.chdir(self.folder), streams[0], streams[1]:
+        streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.object(sys, "stdin", io.StringIO(stdin))
+        with self.plugins, seen, mock.patch.dict(os.environ, env), contextlib.chdir(self.folder), streams[0], streams[1], streams[2]:
             try:
                 code = main(list(argv))
             except SystemExit as end:

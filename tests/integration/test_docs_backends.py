@@ -39,7 +39,7 @@ class PrintedBackend:
 
     def installed(self, folder: Path) -> RunTester:
         """A project that finds the package."""
-        tester, inside = RunTester(folder), f"rlcore_plugin_{self.plugin}/"
+        tester, inside = RunTester(folder, in_process=True), f"rlcore_plugin_{self.plugin}/"
         package = {path.removeprefix(inside): text for path, text in self.files.items() if path.startswith(inside)}
         tester.plugins.install(self.plugin, package.pop("__init__.py"), files=package)
         return tester

@@ -13,7 +13,7 @@ FILES = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)```", PAGE, re.D
 
 
 def test_the_command_of_the_page_conforms_by_the_test_of_the_page(tmp_path: Path) -> None:
-    tester = RunTester(tmp_path / "project")
+    tester = RunTester(tmp_path / "project", in_process=True)
     tester.plugins.install("acme", target="acme_report")
     for name, text in FILES.items():
         (tester.plugins.root / name).parent.mkdir(exist_ok=True)

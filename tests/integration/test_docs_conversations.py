@@ -20,7 +20,7 @@ CONVERSATION, TABLE, REWARD, SUITE = re.findall(r"<!-- test: guess -->\n```(?:py
 
 @pytest.fixture
 def tester(tmp_path: Path) -> RunTester:
-    made = RunTester(tmp_path, in_process=False).with_fakes()
+    made = RunTester(tmp_path, in_process=True).with_fakes()
     made.plugins.install("acme", distribution="acme-rlcore", target="acme_rlcore")
     (made.plugins.root / "acme_rlcore.py").write_text(CONVERSATION, encoding="utf-8")
     made.write("guessed.py", REWARD)

@@ -16,7 +16,7 @@ TRACKER, TABLE = re.findall(r"<!-- test: alarm -->\n```(?:python|toml)\n(.*?)^``
 
 
 def a_tester_with(folder: Path, text: str) -> RunTester:
-    tester = RunTester(folder, in_process=False).with_fakes()
+    tester = RunTester(folder, in_process=True).with_fakes()
     tester.plugins.install("acme", distribution="acme-rlcore", target="acme_rlcore")
     (tester.plugins.root / "acme_rlcore.py").write_text(text, encoding="utf-8")
     return tester

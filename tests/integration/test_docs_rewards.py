@@ -21,8 +21,10 @@ from rlcore.config.model import RewardBudget, RewardPolicy, ScheduleSection
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.specs import RewardSpec
 from rlcore.host.registry import Registry
-from rlcore.rewards import Judge, RewardEntry, RewardPool
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.pool import RewardPool
 from rlcore.rewards.protocol import USUAL_LIMITS
+from rlcore.rewards.reward_entry import RewardEntry
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import QUIET
 
@@ -33,7 +35,7 @@ PYTEST = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovide
 
 
 def written(folder: Path) -> RunTester:
-    tester = RunTester(folder).with_fakes()
+    tester = RunTester(folder, in_process=True).with_fakes()
     for name, text in BLOCKS.items():
         tester.write(name, text)
     return tester

@@ -19,7 +19,7 @@ from tests.other_environment import install_engine_there, other_environment
 
 
 def project(folder: Path, **sections: Any) -> tuple[RunTester, str]:
-    tester = RunTester(folder).with_fakes()
+    tester = RunTester(folder, in_process=True).with_fakes()
     return tester, tester.fake_run(**sections)
 
 

@@ -32,7 +32,8 @@ rlcore_api = "1.0"
 @hookimpl
 def rlcore_checkpoint_saved(step, folder):
     evaluated = (folder.parents[1] / f"eval/say/step-{step}.jsonl").exists()
-    open("order.txt", "a").write(f"{step} {evaluated};")
+    with open("order.txt", "a") as file:
+        file.write(f"{step} {evaluated};")
 """
 
 
@@ -89,7 +90,7 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
 
 
 def test_the_last_update_is_saved_before_the_last_evaluation(tmp_path: Path) -> None:
-    tester = RunTester(tmp_path).with_fakes()
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
     tester.plugins.install("order", ORDER)
     config = tester.fake_run(eval={"eval_dataset": {"say": str(tmp_path / "train.jsonl")}, "eval_interval": 100})
     done = tester.run("train", config, "--json").assert_ok()

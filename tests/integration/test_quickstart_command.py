@@ -1,4 +1,4 @@
-"""``rlcore quickstart`` as it is typed: in a process of its own, in an empty folder."""
+"""``rlcore quickstart`` as it is typed: in an empty folder; what makes or trains something in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rlcore.host.threads import cores
+from rlcore.testing import RunTester
 
 PATIENCE = 1500.0
 """Seconds after which a run that learns is given up; it computes for one minute, and its machine may be doing ten other things."""
@@ -72,17 +73,12 @@ def test_two_steps_in_a_folder_that_is_then_used_again(tmp_path: Path) -> None:
 def test_what_is_refused_is_one_sentence_and_nothing_is_written(tmp_path: Path, words: list[str], sentence: str) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("x", encoding="utf-8")
-    done = rlcore(tmp_path, *words)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    RunTester(tmp_path, in_process=True).run("quickstart", *words).assert_refused(sentence)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["chapter.tex", "thesis"]
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    done = rlcore(tmp_path, "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "quickstart/run.toml" in done.stdout
+    assert "quickstart/run.toml" in RunTester(tmp_path, in_process=True).run("quickstart", "--dry-run").assert_ok().stdout
     assert list(tmp_path.iterdir()) == []
 
 

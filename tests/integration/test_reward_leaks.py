@@ -15,7 +15,9 @@ import cloudpickle
 import pytest
 
 from rlcore.api import AsyncReward, Finish, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
-from rlcore.rewards import Judge, RewardEntry, WorkerLimits
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.protocol import WorkerLimits
+from rlcore.rewards.reward_entry import RewardEntry
 
 pytestmark = pytest.mark.serial  # it measures memory, descriptors and processes over minutes
 

@@ -38,7 +38,7 @@ class HeldOut(Reward):
 
 
 def run_with(tmp_path: Path, table: str) -> tuple[RunTester, str]:
-    tester = RunTester(tmp_path).with_fakes()
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
     tester.fake_run()
     tester.write("mine.py", MINE)
     tester.write("more.toml", f'[schedule]\nreward_error_budget = 1.0\n[[rewards]]\nname = "./mine.py:Mine"\n{table}')
@@ -118,7 +118,7 @@ class Counting(Reward):
 
 @pytest.mark.parametrize(("setting", "most"), [("reward_worker_items = 6", 6), ("reward_worker_growth_mb = 4", 5)])
 def test_workers_are_replaced_as_the_settings_say(tmp_path: Path, setting: str, most: int) -> None:
-    tester = RunTester(tmp_path).with_fakes()
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
     tester.fake_run()
     tester.write("mine.py", COUNTING)
     tester.write(
@@ -144,7 +144,7 @@ class Filling(Reward):
 
 
 def test_the_memory_of_a_call_is_bounded_as_the_settings_say(tmp_path: Path) -> None:
-    tester = RunTester(tmp_path).with_fakes()
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
     tester.fake_run()
     tester.write("mine.py", FILLING)
     tester.write(

@@ -14,7 +14,8 @@ import cloudpickle
 import pytest
 
 from rlcore.api import Finish, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Segment
-from rlcore.rewards import Judge, RewardEntry
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.reward_entry import RewardEntry
 from tests.integration.ray.small_cluster import short_folder
 
 EXPECTED = [("ok", 3.0), ("timeout", 0.0), ("infra", 0.0), ("error", 0.0), ("ok", 2.0)]

@@ -13,12 +13,12 @@ import pytest
 from rlcore.api import Aggregation, Correction, KlEstimator
 from rlcore.host.registry import Registry
 from rlcore.testing import AggregationSuite, CorrectionSuite, KlSuite, PluginFolder, RunTester
-from tests.stranger_site import install_stranger, link_stranger
+from tests.stranger_site import link_stranger, stranger_site
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_stranger(tmp_path_factory.mktemp("stranger") / "site")
+    return stranger_site(tmp_path_factory)
 
 
 @pytest.fixture
@@ -73,7 +73,6 @@ def a_run(tester: RunTester, **algorithm: Any) -> str:
     return tester.fake_run(
         training={"name": "fake-pipeline", "learning_rate": 0.4},
         algorithm=chosen,
-        schedule={"max_staleness": 1},
         sampling={"max_new_tokens": 4, "num_generations": 4},
     )
 
@@ -91,7 +90,7 @@ def trained(tester: RunTester, *words: str) -> tuple[Path, list[Mapping[str, flo
 def test_a_run_is_trained_with_all_three_by_flag(tmp_path: Path, site: Path) -> None:
     tester = a_tester(tmp_path, site)
     _, plain = trained(tester, a_run(tester))
-    folder, steps = trained(tester, a_run(tester), *FLAGS, "--slope", "0.5", "--mismatch-range", "0.99", "1.01", "--max-staleness", "0")
+    folder, steps = trained(tester, a_run(tester), *FLAGS, "--slope", "0.5", "--mismatch-range", "0.99", "1.01")
     assert all(step["mismatch_weight"] == pytest.approx(1.0) and step["mismatch_cut"] == 0.0 for step in steps)  # fresh data
     assert all("mismatch_weight" not in step for step in plain)
     written = tomllib.loads((folder / "run.toml").read_text())["algorithm"]

@@ -9,7 +9,7 @@ import pytest
 
 from rlcore.api import CommandSpec
 from rlcore.testing import RunTester, check_command
-from tests.stranger_site import install_stranger, link_stranger
+from tests.stranger_site import link_stranger, stranger_site
 
 SPEC = CommandSpec(
     name="acme-report", summary="one figure of a run, from its first update to its last", target="acme_rlcore.command:ReportCommand"
@@ -19,8 +19,8 @@ SPEC = CommandSpec(
 @pytest.fixture
 def trained(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunTester, str]:
     """A tester that sees the stranger's plugin, and the folder of a short run."""
-    tester = RunTester(tmp_path).with_fakes()
-    link_stranger(install_stranger(tmp_path_factory.mktemp("stranger") / "site"), tester.plugins)
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    link_stranger(stranger_site(tmp_path_factory), tester.plugins)
     done = tester.run("train", tester.fake_run(), "--json").assert_ok()
     return tester, str(done.json["run"])
 

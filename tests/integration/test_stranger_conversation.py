@@ -14,14 +14,14 @@ from rlcore.api import Prompt
 from rlcore.api.conversations import Conversation, Message
 from rlcore.api.runs import RunRecord
 from rlcore.testing import ConversationSuite, PluginFolder, RunTester, write_fake_model
-from tests.stranger_site import install_stranger, link_stranger
+from tests.stranger_site import link_stranger, stranger_site
 
 HINTS = {"higher": "h", "lower": "l", "unreadable": "u", "guess_tokens": 1}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_stranger(tmp_path_factory.mktemp("stranger") / "site")
+    return stranger_site(tmp_path_factory)
 
 
 class TestGuessAgain(ConversationSuite):

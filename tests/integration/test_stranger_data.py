@@ -12,12 +12,12 @@ import pytest
 
 from rlcore.api.data import RowSource
 from rlcore.testing import DataSourceSuite, PluginFolder, RunTester
-from tests.stranger_site import install_stranger, link_stranger
+from tests.stranger_site import link_stranger, stranger_site
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_stranger(tmp_path_factory.mktemp("stranger") / "site")
+    return stranger_site(tmp_path_factory)
 
 
 class TestMadeRows(DataSourceSuite):

@@ -18,7 +18,7 @@ import pytest
 from rlcore.api.sandbox import Job, Limits, Sandbox, SandboxOptions, open_sandbox
 from rlcore.testing import FakePolicy, FakeTokenizer, RunTester, SandboxSuite
 from tests.plain_programs import run_plainly
-from tests.stranger_site import install_stranger, link_stranger
+from tests.stranger_site import link_stranger, stranger_site
 
 RIGHT, WRONG = (f"```python\nprint({what})\n```" for what in ("input()[::-1]", "1"))
 
@@ -88,13 +88,13 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_stranger(tmp_path_factory.mktemp("stranger") / "site")
+    return stranger_site(tmp_path_factory)
 
 
 @pytest.fixture
 def tester(tmp_path: Path, site: Path) -> RunTester:
     """Fakes for model and trainer; the policy writes a right or a wrong program, each with one token."""
-    tester = RunTester(tmp_path).with_fakes()
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
     link_stranger(site, tester.plugins)
     tokenizer = FakeTokenizer([RIGHT, WRONG, "a", "b", "c"])
     size = len(tokenizer)
@@ -167,10 +167,11 @@ def test_a_sandbox_that_is_not_installed_is_refused_with_what_to_type(tester: Ru
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(HIDE)
-    refused = tester.run("train", config(tester), env={"PYTHONPATH": f"{tester.plugins.root}:{hidden}"})
+    apart = RunTester(tmp_path)  # what hides it is imported when a process starts
+    refused = apart.run("train", config(tester), env={"PYTHONPATH": f"{tester.plugins.root}:{hidden}"})
     refused.assert_refused("sandbox local, which reward code uses, is not installed: pip install", "sandbox")
     tester.write_jsonl("said.jsonl", [{"completion": RIGHT, "test_cases": {"inputs": ["abc"], "outputs": ["cba"]}}])
-    refused = tester.run("score", "said.jsonl", "--reward", "code", env={"PYTHONPATH": f"{tester.plugins.root}:{hidden}"})
+    refused = apart.run("score", "said.jsonl", "--reward", "code", env={"PYTHONPATH": f"{tester.plugins.root}:{hidden}"})
     refused.assert_refused("error: sandbox 'local' is not installed: pip install")
 
 

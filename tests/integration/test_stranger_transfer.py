@@ -13,12 +13,12 @@ from rlcore.api.runs import RunRecord
 from rlcore.api.weights import WeightTransfer
 from rlcore.testing import PluginFolder, RunTester, WeightTransferSuite
 from tests.ray_in_one_process import ray_in_one_process
-from tests.stranger_site import install_stranger, link_stranger
+from tests.stranger_site import link_stranger, stranger_site
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_stranger(tmp_path_factory.mktemp("stranger") / "site")
+    return stranger_site(tmp_path_factory)
 
 
 class TestFileTransfer(WeightTransferSuite):

@@ -10,7 +10,8 @@ from rlcore.api import Finish, Message, Prompt, Rollout, Segment
 from rlcore.contracts.specs import RewardSpec
 from rlcore.host.registry import Registry
 from rlcore.host.sandboxes import ship_sandboxes
-from rlcore.rewards import Judge, RewardEntry
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.reward_entry import RewardEntry
 
 MY = '''
 from pydantic import BaseModel, ConfigDict

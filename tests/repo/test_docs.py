@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -40,11 +43,26 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *words: str, code: str = PROGRAM, path: str = "") -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *words: str) -> str:
+    """What ``rlcore words`` prints in this process, which has torch loaded."""
+    return RunTester(folder, in_process=True).run(*words).assert_ok().stdout
+
+
+def run_script(folder: Path, text: str) -> str:
+    """What a script in the folder prints. It trains in this process: two more would load torch for a few steps."""
+    assert "max_steps=" in text
+    out, path = io.StringIO(), mock.patch.object(sys, "path", [str(folder), *sys.path])
+    with path, mock.patch.dict(sys.modules), mock.patch.dict(os.environ), contextlib.chdir(folder), contextlib.redirect_stdout(out):
+        exec(text.replace("max_steps=", "max_staleness=0, max_steps="), {"__name__": "__main__"})
+    return out.getvalue()
+
+
+def run_alone(folder: Path, *words: str, code: str = PROGRAM, path: str = "") -> str:
+    """The same in a process of its own, which finds what is in ``path`` from its start."""
     environment = os.environ | QUIET | {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done
+    return done.stdout
 
 
 def metrics(folder: Path) -> str:
@@ -59,7 +77,7 @@ def test_the_loss_is_at_most_fifteen_lines_and_its_metric_appears(demo: Path) ->
 
 
 def test_the_samples_are_scored(demo: Path) -> None:
-    scored = json.loads(run(demo, "score", "samples.jsonl", "--reward", "boxed", "--strict", "--json").stdout)
+    scored = json.loads(run(demo, "score", "samples.jsonl", "--reward", "boxed", "--strict", "--json"))
     assert {name: figures["count"] for name, figures in scored["outcomes"].items()} == {"ok": 1, "wrong": 2, "malformed": 1}
 
 
@@ -76,20 +94,20 @@ def test_the_commands_on_rewards_exit_as_they_say(demo: Path) -> None:
     assert sorted({words[1] for words in typed if words[0] == "rlcore"}) == ["audit", "score"]
     slow = ["rlcore", "audit", "--reward", "boxed"]  # seconds; the plugin's own tests audit it
     assert slow in typed
-    said = [run(demo, *words[1:]).stdout for words in typed if words[0] == "rlcore" and words != slow]
+    said = [run(demo, *words[1:]) for words in typed if words[0] == "rlcore" and words != slow]
     assert "findings: none" in said[-1]
 
 
 def test_the_same_loss_from_a_python_script(demo: Path) -> None:
-    done = run(demo, code=BLOCKS["train_my_loss.py"], path=str(demo))
+    said = run_script(demo, BLOCKS["train_my_loss.py"].replace("max_steps=3", "max_steps=2, eval_interval=0"))
     assert '"loss/held"' in metrics(demo)
-    assert Path(demo, done.stdout.strip().splitlines()[-1]).is_dir()
+    assert Path(demo, said.strip().splitlines()[-1]).is_dir()
 
 
 def test_the_python_example_of_the_tour(demo: Path) -> None:
     text = re.search(r"From Python.*?```python\n(.*?)```", README, re.DOTALL)
     assert text is not None
-    run(demo, code=text[1].replace("max_steps=20", "max_steps=2, eval_interval=0"))
+    run_script(demo, text[1].replace("max_steps=20", "max_steps=2, eval_interval=0"))
 
 
 def test_the_reward_plugin_is_found_judges_and_conforms(demo: Path, tmp_path: Path) -> None:
@@ -100,10 +118,10 @@ def test_the_reward_plugin_is_found_judges_and_conforms(demo: Path, tmp_path: Pa
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     (info / "entry_points.txt").write_text(f"[rlcore]\n{name} = {module}\n")
-    assert "palindrome" in run(demo, "show", "reward", "palindrome", path=str(source)).stdout
+    assert "palindrome" in run_alone(demo, "show", "reward", "palindrome", path=str(source))
     pytest_program = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
-    suite = run(tmp_path, str(source / "tests"), code=pytest_program, path=str(source))
-    assert "passed" in suite.stdout
+    suite = run_alone(tmp_path, str(source / "tests"), code=pytest_program, path=str(source))
+    assert "passed" in suite
 
 
 def tour() -> list[str]:

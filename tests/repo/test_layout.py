@@ -29,6 +29,8 @@ PLUGINS = sorted(folder for kind in (ROOT / "plugins").glob("*") if kind.is_dir(
 
 def long_functions(source: str) -> list[str]:
     """``name (lines)`` of every function over the limit, decorators and docstring included."""
+    if source.count("\n") < LONGEST_FUNCTION:
+        return []
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     lengths = [(node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions]
     return [f"{name} ({length} lines)" for name, length in lengths if length > LONGEST_FUNCTION]
@@ -37,6 +39,8 @@ def long_functions(source: str) -> list[str]:
 def package_skips(source: str) -> list[int]:
     """The lines that skip a test if a package is missing: ``importorskip``; ``skipif`` or ``skip`` on a condition that asks for a package,
     or on a name that holds the answer; ``skip`` after a failed import."""
+    if "skip" not in source:
+        return []
     nodes = list(ast.walk(ast.parse(source)))
     failed = [node for node in nodes if isinstance(node, ast.ExceptHandler) and words(node.type) & IMPORT_ERRORS]
     asked = ASKS | {name for node in nodes if isinstance(node, ast.Assign) and words(node.value) & ASKS for name in words(*node.targets)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -9,37 +10,54 @@ import pytest
 
 HEAVY = ("torch", "transformers", "ray", "datasets", "pyarrow", "pandas", "math_verify")
 
-PRINT_HEAVY = f"import sys; print(sorted(set(sys.modules) & set({HEAVY!r})))"
 RUN = """
 import contextlib, io
 from rlcore.cli import main
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main({})
 """
+STEPS = {
+    "api": "import rlcore.api",
+    "sandbox": "import rlcore.api.sandbox",
+    "code_options": "import rlcore_plugin_code.options",
+    "learning": "import rlcore.learning",
+    "testing": "import rlcore.testing",
+    "config": "import rlcore.config",
+    "discovery": "from rlcore.host.registry import Registry; Registry.discover()",
+    "help": RUN.format("['--help']"),
+    "plugins": RUN.format("['plugins']"),
+    "show": RUN.format("['show', 'loss', 'clipped']"),
+    "score": RUN.format("['score', 'absent.jsonl', '--reward', 'boxed']"),
+    "audit": RUN.format("['audit', '--reward', 'boxed', '--data', 'absent.jsonl']"),
+}
+"""One process takes them in this order: what is heavy shows at the step that loads it, and at those after it."""
+TAKE = f"""
+import json, sys, traceback
+for name, code in json.loads(sys.argv[1]).items():
+    try:
+        exec(code, {{"__name__": name}})
+        found = sorted(set(sys.modules) & set({HEAVY!r}))
+    except BaseException:
+        found = traceback.format_exc()
+    print("\\n" + json.dumps({{name: found}}), flush=True)
+"""
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import rlcore.api",
-        "import rlcore.api.sandbox",
-        "import rlcore_plugin_code.options",
-        "import rlcore.learning",
-        "import rlcore.testing",
-        "import rlcore.config",
-        "from rlcore.host.registry import Registry; Registry.discover()",
-        RUN.format("['--help']"),
-        RUN.format("['plugins']"),
-        RUN.format("['show', 'loss', 'clipped']"),
-        RUN.format("['score', 'absent.jsonl', '--reward', 'boxed']"),
-        RUN.format("['audit', '--reward', 'boxed', '--data', 'absent.jsonl']"),
-    ],
-    ids=["api", "sandbox", "code_options", "learning", "testing", "config", "discovery", "help", "plugins", "show", "score", "audit"],
-)
-def test_loads_nothing_heavy(code: str) -> None:
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{PRINT_HEAVY}"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().splitlines()[-1] == "[]"
+def loaded(steps: dict[str, str]) -> dict[str, list[str] | str]:
+    """What is heavy and loaded after each step, or how the step failed."""
+    done = subprocess.run([sys.executable, "-c", TAKE, json.dumps(steps)], capture_output=True, text=True, check=False)
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {name: found for step in said for name, found in step.items()}
+
+
+@pytest.fixture(scope="module")
+def after() -> dict[str, list[str] | str]:
+    return loaded(STEPS)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_loads_nothing_heavy(name: str, after: dict[str, list[str] | str]) -> None:
+    assert after[name] == []
 
 
 def test_the_list_of_commands_loads_no_numpy() -> None:
@@ -49,6 +67,8 @@ def test_the_list_of_commands_loads_no_numpy() -> None:
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
-def test_the_test_sees_a_heavy_import() -> None:
-    code = f"import sys, types; sys.modules['torch'] = types.ModuleType('torch'); {PRINT_HEAVY}"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "['torch']"
+def test_the_test_sees_a_heavy_import_and_a_step_that_fails() -> None:
+    steps = {"light": "", "heavy": "import sys, types; sys.modules['torch'] = types.ModuleType('torch')", "fails": "1 / 0", "after": ""}
+    found = loaded(steps)
+    assert (found["light"], found["heavy"], found["after"]) == ([], ["torch"], ["torch"])
+    assert "ZeroDivisionError" in found["fails"]

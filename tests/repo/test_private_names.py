@@ -35,6 +35,8 @@ attention on a CPU, and these two are tried before they are used, with public on
 
 def private_uses(source: str) -> list[str]:
     """``line: name`` of everything private of Ray or torch that a module imports, reaches from what it imports, or names in a text."""
+    if not any(library in source for library in LIBRARIES):
+        return []
     nodes = list(ast.walk(ast.parse(source)))
     theirs = _theirs(nodes)
     found = set()

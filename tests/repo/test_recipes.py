@@ -115,7 +115,7 @@ def load_dataset(name, config=None, split=None):
 
 
 def dry_run(file: Path, folder: Path) -> RunOutcome:
-    return RunTester(folder).run("train", str(file), "--dry-run", "--json").assert_ok()
+    return RunTester(folder, in_process=True).run("train", str(file), "--dry-run", "--json").assert_ok()
 
 
 def setting(config: Any, path: str) -> Any:

@@ -45,7 +45,7 @@ def suite(folder: Path, *words: str, **environment: str) -> subprocess.Completed
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  serial\n  fast\n", encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
-        [sys.executable, "-m", "tests.suite", "--workers", "2", *words],
+        [sys.executable, "-m", "tests.suite", "--workers", "1", *words],
         cwd=folder,
         env={**kept, **LIGHT, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
@@ -61,7 +61,7 @@ def three_tests(tmp_path: Path) -> Path:
 
 
 def test_serial_tests_run_alone_after_a_failure_too_and_the_last_line_adds_up(three_tests: Path) -> None:
-    done = suite(three_tests, "--junitxml", "report.xml", FAIL="1")
+    done = suite(three_tests, "--workers", "2", "--junitxml", "report.xml", FAIL="1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 2 passed" in done.stdout.splitlines()[-1] or "2 passed, 1 failed" in done.stdout.splitlines()[-1]
     assert (three_tests / "beside").read_text().startswith("gw")
@@ -77,7 +77,7 @@ def test_alone_only_files_that_mark_a_serial_test_are_read(tmp_path: Path) -> No
         "def test_other():\n    pass\n",
         encoding="utf-8",
     )
-    done = suite(tmp_path)
+    done = suite(tmp_path, "--workers", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout.splitlines()[-1]
     assert sorted((tmp_path / "readers").read_text().split()) == ["gw0", "gw1"]
@@ -125,7 +125,7 @@ def test_again_forgives_what_is_listed_and_passes_alone_and_names_it(tmp_path: P
     assert "run again after a failure, names above: 2 passed" in done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("workers", ["2", "0"])
+@pytest.mark.parametrize("workers", ["1", "0"])
 def test_what_passes_alone_and_is_not_listed_fails_the_run_and_says_what_to_do(tmp_path: Path, workers: str) -> None:
     (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
     done = suite(tmp_path, *forgiven(tmp_path, "test_fails_once"), "--workers", workers)
@@ -222,7 +222,7 @@ def test_runs_on_a_ray_cluster_are_in_one_process_from_the_start(tmp_path: Path)
     assert suite(tmp_path, "--workers", "0").returncode == 0
     written = (tmp_path / "order").read_text().splitlines()
     assert {line.split()[0] for line in written[:3]} == {Path(name).name for name in cluster}
-    assert suite(tmp_path).returncode == 0
+    assert suite(tmp_path, "--workers", "2").returncode == 0
     workers = dict(line.split() for line in (tmp_path / "order").read_text().splitlines()[len(written) :])
     assert len({workers[Path(name).name] for name in cluster}) == 1
     assert all(workers[Path(name).name] != workers["test_one.py"] for name in others)

@@ -220,7 +220,7 @@ LEVERS: dict[str, tuple[Any, ...]] = {
 
 
 @given(st.fixed_dictionaries({key: st.sampled_from(values) for key, values in LEVERS.items()}))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_it_is_never_refused_if_none_is_accepted(registry: Registry, values: dict[str, Any]) -> None:
     try:
         without = plan(registry, **values, mismatch_correction="none")

@@ -102,7 +102,7 @@ def test_a_local_run_and_its_rewards_have_their_threads_set_whatever_the_environ
     tester = RunTester(tmp_path).with_fakes()
     tester.write("mine.py", _MODULE.format(names=_NAMES))
     sixteen = "import rlcore.host.threads; rlcore.host.threads.cores = lambda: 16"
-    program = f"{sixteen}; import mine; rlcore.train({tester.fake_run()!r}, reward=mine.reward, trackers=mine.Shown)"
+    program = f"{sixteen}; import mine; rlcore.train({tester.fake_run()!r}, reward=mine.reward, trackers=mine.Shown, reward_workers=1)"
     environment = {name: value for name, value in tester.plugins.environment.items() if name not in _NAMES}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -13,8 +13,8 @@ import pytest
 
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Finish, Message, Prompt, RewardInput, Rollout, Segment
-from rlcore.rewards import RewardEntry
 from rlcore.rewards.protocol import Call, Task
+from rlcore.rewards.reward_entry import RewardEntry
 
 
 def rollout(text, finish=Finish.STOP, index=0):

@@ -8,8 +8,10 @@ from kit_rewards import collect, entry, kill, misbehaving, prompt, results, roll
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.rewards import Judge, RewardPool, WorkerLimits
 from rlcore.rewards.hosting import Pace
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.protocol import WorkerLimits
 from tests.worker_pids import worker_pids
 
 

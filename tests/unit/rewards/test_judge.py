@@ -9,7 +9,7 @@ from kit_rewards import collect, entry, misbehaving, prompt, rollout
 from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError, RunError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.types import Finish, Outcome, Score
-from rlcore.rewards import Judge
+from rlcore.rewards.judge import Judge
 
 
 def length_reward():

@@ -7,7 +7,7 @@ import pytest
 from kit_rewards import entry, kill, misbehaving, results, task, wait_for
 
 from rlcore.contracts.types import Outcome
-from rlcore.rewards import RewardPool
+from rlcore.rewards.pool import RewardPool
 from tests.worker_pids import worker_pids
 
 

@@ -9,8 +9,9 @@ from kit_rewards import entry, kill, misbehaving, results, task, wait_for
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, Score
-from rlcore.rewards import RewardPool, WorkerLimits
+from rlcore.rewards.pool import RewardPool
 from rlcore.rewards.process import WorkerProcess
+from rlcore.rewards.protocol import WorkerLimits
 from tests.worker_pids import worker_pids
 
 

@@ -7,7 +7,7 @@ from kit_rewards import entry, prompt, rollout
 
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.types import Finish, Score
-from rlcore.rewards import Judge
+from rlcore.rewards.judge import Judge
 
 
 @pytest.fixture

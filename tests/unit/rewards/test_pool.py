@@ -11,7 +11,8 @@ from kit_rewards import children, entry, kill, misbehaving, results, task, wait_
 from rlcore.contracts.errors import PluginError, RunError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.types import Outcome, Score
-from rlcore.rewards import RewardPool, WorkerLimits
+from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.protocol import WorkerLimits
 from tests.worker_pids import worker_pids
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 START = """
     import os, signal, sys
     import cloudpickle
-    from rlcore.rewards import Judge, RewardEntry
+    from rlcore.rewards.judge import Judge
+    from rlcore.rewards.reward_entry import RewardEntry
     from rlcore.contracts.specs import RewardSpec
     from rlcore.contracts.types import Finish, Message, Prompt, Rollout, Segment
 

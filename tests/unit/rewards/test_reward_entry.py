@@ -11,8 +11,8 @@ import pytest
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 from rlcore.entry import make_plan
-from rlcore.rewards import RewardEntry, RewardPool
-from rlcore.rewards.reward_entry import reward_entries
+from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.reward_entry import RewardEntry, reward_entries
 from rlcore.testing import RunTester
 
 WALLED = """

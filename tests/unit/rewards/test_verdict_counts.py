@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 from rlcore.contracts.types import Outcome
-from rlcore.rewards import VerdictCounts
-from rlcore.rewards.tally import RewardCounts
+from rlcore.rewards.tally import RewardCounts, VerdictCounts
 
 OK, WRONG, TIMEOUT = Outcome.OK, Outcome.WRONG, Outcome.TIMEOUT
 HERE = VerdictCounts({"a": RewardCounts(Counter({OK: 2, TIMEOUT: 1}), (1.0, 2.0, 3.0))}, Counter({OK: 2, TIMEOUT: 1}))

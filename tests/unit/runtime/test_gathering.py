@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rlcore.contracts.types import Outcome
-from rlcore.rewards import VerdictCounts
-from rlcore.rewards.tally import RewardCounts
+from rlcore.rewards.tally import RewardCounts, VerdictCounts
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.gathering import Gathered
 from tests.worker_answers import ToldWorker

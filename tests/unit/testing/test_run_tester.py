@@ -75,7 +75,7 @@ def test_a_run_of_fakes_resolves(tmp_path: Path) -> None:
 )
 def test_a_run_of_fakes_learns(tmp_path: Path, backend: str, algorithm: dict[str, object]) -> None:
     """The whole program, real reward processes included, on a policy that is a table; one process or two stages."""
-    tester = RunTester(tmp_path).with_fakes()
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
     training = {"name": backend, "learning_rate": 0.2}
     config = tester.fake_run(run={"num_episodes": 20, "max_steps": 40}, training=training, algorithm=algorithm)
     done = tester.run("train", config, "--json").assert_ok()

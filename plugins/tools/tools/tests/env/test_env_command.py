@@ -36,7 +36,7 @@ class Site:
     """A project with a plugin ``acme`` that has an environment ``acme-cpu``, and a cache folder of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self.tester, self.cache = RunTester(folder), folder / "cache"
+        self.tester, self.cache = RunTester(folder, in_process=True), folder / "cache"
         wheel(folder / "wheels")
         self.variables = {
             "XDG_CACHE_HOME": str(self.cache),
@@ -51,6 +51,13 @@ class Site:
 
     def run(self, *words: str):
         return self.tester.run("env", *words, env=self.variables)
+
+    def made(self, name: str = "acme-cpu") -> Path:
+        """What a build of the lock of this name leaves, without Python and pip in it; what these write is another test's subject."""
+        folder = Path(self.run("build", name, "--dry-run", "--json").assert_ok().json["folder"])
+        folder.mkdir(parents=True)
+        (folder / MARKER).write_text(json.dumps({"name": name, "owner": "rlcore-plugin-acme", "packages": 1, "for": HERE}) + "\n")
+        return folder
 
     def folders(self) -> list[Path]:
         """All environments, whole or not."""
@@ -87,14 +94,13 @@ def test_an_environment_is_built_once_and_found_again(site: Site) -> None:
 
 
 def test_another_lock_is_another_environment_and_remove_deletes_both(site: Site) -> None:
-    site.run("build", "acme-cpu").assert_ok()
-    wheel(site.tester.folder / "wheels", "2.0")
+    site.made()
     site.lock("acme-part==2.0\n")
     site.lock("acme-part==2.0\n", plugin="other", name="acme-cpu-two")
     site.run("path", "acme-cpu").assert_refused("acme-cpu has not been made; type: rlcore env build acme-cpu")
     assert "of an older lock" in site.run("list").stdout
-    site.run("build", "acme-cpu").assert_ok()
-    site.run("build", "acme-cpu-two").assert_ok()
+    site.made()
+    site.made("acme-cpu-two")
     assert len(site.folders()) == 3
     assert len(site.run("remove", "acme-cpu", "--json").json["removed"]) == 2
     assert [folder.name.rpartition("-")[0] for folder in site.folders()] == ["acme-cpu-two"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,13 +18,20 @@ COMPLETIONS = ["a", "b", ["a", "b", "a"], "a", None, ["b", "a"], "b"]
 ARGV = ("score", "samples.jsonl", "--reward", "fake", "--workers", "1", "--out", "o.jsonl")
 
 
-@pytest.fixture
-def tester(tmp_path: Path) -> RunTester:
-    made = RunTester(tmp_path, in_process=True).with_fakes()
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with completions and all their verdicts."""
+    folder = tmp_path_factory.mktemp("scored")
+    made = RunTester(folder, in_process=True).with_fakes()
     made.write_jsonl("samples.jsonl", [{**ROW, "completion": text, "id": f"row-{n}"} for n, text in enumerate(COMPLETIONS, 1)])
     made.run(*ARGV).assert_ok()
-    (tmp_path / "o.jsonl").rename(tmp_path / "whole.jsonl")
-    return made
+    (folder / "o.jsonl").rename(folder / "whole.jsonl")
+    return folder
+
+
+@pytest.fixture
+def tester(scored: Path, tmp_path: Path) -> RunTester:
+    return RunTester(shutil.copytree(scored, tmp_path / "scored"), in_process=True)
 
 
 def judged(tester: RunTester, name: str) -> list[dict[str, Any]]:
