@@ -4,11 +4,14 @@ run leaves that nobody killed. Children are forked from one process that has imp
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import importlib
 import json
 import os
 import select
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
@@ -20,8 +23,10 @@ import rlcore
 from rlcore.api.runs import RunRecord
 from rlcore.entry import make_plan
 from rlcore.host.registry import Registry
+from rlcore.runlog import run_manifest
 from rlcore.testing import RunTester
 from tests.crash.events import Events
+from tests.crash.forks import programs_forked
 
 __all__ = ["BESIDE", "ENDS", "CrashMatrix", "Point", "digest"]
 
@@ -35,6 +40,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
 """Sections of a run whose producers are processes that work beside the trainer."""
 ENDS: Mapping[str, Mapping[str, Any]] = {"eval": {"eval_interval": 0}}
 """Of a run that evaluates only before and after."""
+_IN_ONE_PROCESS: Mapping[str, Any] = {"max_staleness": 0, "num_inferencer": 1}
 _HANGS = 300.0
 """Seconds after which a child that should have ended is taken to hang."""
 
@@ -73,19 +79,28 @@ class CrashMatrix:
 
     @contextmanager
     def warmed(self) -> Iterator[None]:
-        """Inside, children find plugins discovered and modules imported."""
-        with chdir(self._folder), self._tester.plugins:
+        """Inside, children find plugins discovered, and imported whatever a run imports in any of its processes, which are forks."""
+        with chdir(self._folder), self._tester.plugins, programs_forked():
             registry = Registry.discover()
             make_plan(self._config)
-            with mock.patch.object(Registry, "discover", return_value=registry):
+            seen = mock.patch.object(Registry, "discover", return_value=registry)
+            versions = mock.patch.object(run_manifest, "_packages", return_value={})  # of each life they would be read anew
+            with seen, versions:
+                for module in json.loads(self._lived("in-one-process", **_IN_ONE_PROCESS))["modules"]:
+                    importlib.import_module(module)
+                gc.freeze()  # what forks share stays shared
                 yield
 
     def whole(self) -> tuple[dict[str, str], list[str]]:
         """The run that nobody kills: its digest, and its events."""
-        code, told = self._child("whole", 0)
-        assert code == 0, f"the run that nobody kills ended with {code}: {told}"
-        found = json.loads(told)
+        found = json.loads(self._lived("whole"))
         return found["digest"], found["events"]
+
+    def _lived(self, place: str, **overrides: Any) -> str:
+        """What a life tells that nobody ends."""
+        code, told = self._child(place, 0, **overrides)
+        assert code == 0, f"the run that nobody kills ended with {code}: {told}"
+        return told
 
     def points(
         self, numbers: Sequence[int], expected: Mapping[str, str], twice: Callable[[int], int] = lambda number: 0
@@ -110,14 +125,14 @@ class CrashMatrix:
         wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
         return ", ".join(f"{name}: {found.get(name)} and not {expected.get(name)}" for name in wrong)
 
-    def _child(self, place: str, fatal: int) -> tuple[int, str]:
+    def _child(self, place: str, fatal: int, **overrides: Any) -> tuple[int, str]:
         """A life of the run in ``place``, killed before its event number ``fatal``: its exit code, and what it told."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reading)
             os.setsid()
-            os._exit(self._live(place, fatal, writing))
+            os._exit(self._live(place, fatal, writing, overrides))
         os.close(writing)
         with os.fdopen(reading) as pipe:
             told, _, _ = select.select([pipe], [], [], _HANGS)  # its words, or its end
@@ -127,8 +142,8 @@ class CrashMatrix:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return (code, text) if told else (124, f"it hangs for {_HANGS:.0f} s")
 
-    def _live(self, place: str, fatal: int, answer: int) -> int:
-        runs = self._folder / place
+    def _live(self, place: str, fatal: int, answer: int, overrides: Mapping[str, Any]) -> int:
+        runs, known = self._folder / place, set(sys.modules)
 
         def tell(text: str) -> None:
             os.write(answer, text.encode())
@@ -139,10 +154,10 @@ class CrashMatrix:
         events = Events(runs, fatal, tell)
         try:
             events.watch()
-            summary = rlcore.train(self._config, resume="auto", run_dir=str(runs))
+            summary = rlcore.train(self._config, resume="auto", run_dir=str(runs), **overrides)
             found = digest(summary.run) if self._in_order else prompts_trained(summary.run)
-            events_of_run = events.seen if not fatal else []
-            tell(json.dumps({"digest": found, "events": events_of_run if place == "whole" else []}))
+            told = {"digest": found, "events": events.seen if place == "whole" else [], "modules": sorted(set(sys.modules) - known)}
+            tell(json.dumps(told))
         except Exception as error:  # whatever it is, the parent tells
             tell(f"{type(error).__name__}: {error}")
             return 1

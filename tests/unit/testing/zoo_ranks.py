@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -89,16 +91,25 @@ class HandsOutAnother(FakeTraining):
         return HostSource({name: replace(tensor, data=tensor.data + moved) for name, tensor in self.policy.tensors()})
 
 
-class LeavesHeadUngathered(FakeTraining):
-    """Half of the first tensor, which another rank trains, is handed out and saved as it was at the start."""
+def ungathered(trainer: FakeTraining) -> FakePolicy:
+    """With several ranks, half of the first tensor, which another rank trains, is as it was at the start."""
+    last, half = np.array(trainer.policy.last), trainer.policy.vocabulary // 2
+    last[half:] = FakePolicy.load(trainer.context.model).last[half:]
+    return FakePolicy(last, trainer.policy.pair) if trainer.ranks.size > 1 else trainer.policy
 
-    def gathered(self) -> FakePolicy:
-        last, half = np.array(self.policy.last), self.policy.vocabulary // 2
-        last[half:] = FakePolicy.load(self.context.model).last[half:]
-        return FakePolicy(last, self.policy.pair) if self.ranks.size > 1 else self.policy
+
+class LeavesHeadUngathered(FakeTraining):
+    """Hands out what is not gathered, and saves what is."""
 
     def weight_source(self) -> HostSource:
-        return HostSource(dict(self.gathered().tensors()))
+        return HostSource(dict(ungathered(self).tensors()))
+
+
+class SavesHeadUngathered(FakeTraining):
+    """Saves what is not gathered, and hands out what is."""
+
+    def save_model(self, folder: Path, dtype: str | None = None) -> Future[None] | None:
+        return self._written(partial(ungathered(self).save, folder, dtype))
 
 
 class HandsOutOnRankZero(FakeTraining):
@@ -199,6 +210,7 @@ RANK_ZOO: dict[type[FakeTraining], tuple[str, str]] = {
     LeavesHeadUngathered: ("train_like_one_process", "'last.weight' the most"),
     HandsOutAnother: ("hand_out_the_same_weights", "rank 1 hands out another 'last.weight', off by 1e-06"),
     GathersAllAtOnce: ("bound_their_buckets", r"bytes in a bucket of 1\b"),
+    SavesHeadUngathered: ("save_whole", "the saved model has another 'last.weight'"),
     ReturnsBeforeItIsSaved: ("save_whole", "saving returned on rank 1"),
     GathersItsOwnSizes: ("have_places", "gathered arrays of lengths"),
     ScoresOldWeights: ("score_like_one_process", "policy on rank 1 are off by 0.01 nats"),

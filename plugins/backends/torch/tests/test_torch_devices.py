@@ -71,7 +71,7 @@ def test_on_a_device_a_warning_of_an_order_that_is_not_fixed_fails_no_test(tmp_p
         "def test_other():\n    warnings.warn('something else')\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    environment = {**os.environ, "RLCORE_TEST_DEVICE": "cuda"}
+    environment = {**os.environ, "RLCORE_TEST_DEVICE": "cuda", "PYTHONPATH": str(Path(__file__).parents[4])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "1 failed, 1 passed" in done.stdout, done.stdout
     assert "FAILED test_warnings.py::test_other" in done.stdout

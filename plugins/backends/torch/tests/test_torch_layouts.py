@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from rlcore_plugin_torch.layout import Layout
-from torch_layout_bodies import UNPLANNED, resume, session
+from torch_layout_bodies import UNPLANNED, exact, resume, session
 from transformers import PhiConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
@@ -35,6 +35,8 @@ MESHES = {
 
 LIMIT = {2: 250.0, 4: 500.0}
 """Seconds for so many ranks: four of them on two cores wait for each other at every collective."""
+
+REFUSED = r"ConfigError: .* gives the ranks different gradients of '.*q_layernorm.weight', which the plan leaves out; type -tp 1"
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
@@ -108,8 +110,7 @@ def test_a_layout_is_one_process(name: str, models: dict[str, str], alone: dict[
     check_same(resumed["saved"], ranks[0]["saved"]["saved"])
     assert resumed["metrics"] == pytest.approx(ranks[0]["saved"]["metrics"], rel=0.05)
     if layout.tensor > 1:
-        words = r"ConfigError: .* gives the ranks different gradients of '.*q_layernorm.weight', which the plan leaves out; type -tp 1"
-        assert all(re.match(words, answer["refused"]) for answer in ranks), ranks[0]["refused"]
+        assert all(re.match(REFUSED, answer["refused"]) for answer in ranks), ranks[0]["refused"]
     check_errors(layout, [answer["failed"] for answer in ranks])
     for key, one in alone.items():
         check_equal_to_one(layout, [answer[key] for answer in ranks], one, exact=key[1] == "float64")
@@ -135,6 +136,26 @@ def check_equal_to_one(layout: Layout, ranks: list[Any], one: Any, *, exact: boo
     assert ranks[0].gradients.keys() == one.gradients.keys()
     for name, gradient in one.gradients.items():
         assert np.linalg.norm(ranks[0].gradients[name] - gradient) <= close * np.linalg.norm(gradient), name
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Models of one layer: what a layout does to a layer it does to each."""
+    folder, sizes = tmp_path_factory.mktemp("small"), {**SIZES, "hidden_size": 16, "intermediate_size": 128, "num_hidden_layers": 1}
+    planned = tiny(folder / "qwen3", Qwen3Config(**sizes, head_dim=8, tie_word_embeddings=False))
+    return planned, tiny(folder / "phi", PhiConfig(**sizes, qk_layernorm=True))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(LIMIT[4] + 60)
+def test_four_ranks_are_one_process_in_float64(small: tuple[str, str]) -> None:
+    """In one set of processes, three steps of a tiny model: the meshes of both axes, ZeRO over four, and adapters."""
+    cases = {**{name: (layout, False) for name, layout in MESHES.items()}, "adapters": (MESHES["2-D, zero 3"], True)}
+    ranks = run_ranks("torch_layout_bodies:exact", 4, cases, *small, timeout=LIMIT[4])
+    one = exact(0, 1, "", {str(adapted): (Layout(), adapted) for adapted in (False, True)}, small[0], "")
+    for name, (layout, adapted) in cases.items():
+        check_equal_to_one(layout, [answer[name] for answer in ranks], one[str(adapted)], exact=True)
+    assert all(re.match(REFUSED, answer[UNPLANNED]) for answer in ranks), ranks[0][UNPLANNED]
 
 
 @pytest.mark.nightly

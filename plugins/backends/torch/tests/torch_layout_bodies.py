@@ -39,6 +39,7 @@ from rlcore.testing.weights import handed_out
 
 VOCABULARY = 97
 STEPS = 5
+LORA = LoraSettings(rank=4, alpha=16.0)
 UNPLANNED = "phi with norms of q and k"
 """A model whose plan in transformers leaves out parameters that act on the heads of one rank."""
 
@@ -112,14 +113,14 @@ def context_of(model: str, layout: Layout, rank: int, rendezvous: str, dtype: st
     )
 
 
-def trained(rank: int, layout: Layout, rendezvous: str, model: str, dtype: str, lora: LoraSettings | None) -> Ran:
-    """Log probabilities of a share, five steps, what came out."""
+def trained(rank: int, layout: Layout, rendezvous: str, model: str, dtype: str, lora: LoraSettings | None, steps: int = STEPS) -> Ran:
+    """Log probabilities of a share, some steps, what came out."""
     backend, ran = started(context_of(model, layout, rank, rendezvous, dtype, lora), ExactBackend), Ran()
     with closing(backend):
         place, size = ran.place = backend.data_parallel
         first = share_of(many_prompts(0), place, size, 2)
         ran.logprobs, ran.before = backend.logprobs(first, Which.POLICY), whole_weights(backend)
-        for step in range(STEPS):
+        for step in range(steps):
             share = share_of(many_prompts(step), place, size, step)
             with kept_gradients(backend, ran.gradients if step == 0 else {}):
                 ran.metrics.append(backend.update(share, PlainObjective()))
@@ -235,6 +236,19 @@ def failing(backend: TorchBackend, rank: int) -> list[str]:
     return said
 
 
+def exact(rank: int, size: int, rendezvous: str, cases: Mapping[str, tuple[Layout, bool]], model: str, unplanned: str) -> dict[str, Any]:
+    """By case, a layout and whether adapters are trained: three steps in float64; in the third one a place has nothing. Of ``unplanned``,
+    what the first layout says."""
+    found: dict[str, Any] = {}
+    with closing(StarRanks(rank, size, rendezvous, deadline=400.0)) as lobby:
+        for name, (layout, adapted) in cases.items():
+            found[name] = trained(rank, layout, next_rendezvous(lobby), model, "float64", LORA if adapted else None, steps=3)
+        if unplanned:
+            context = context_of(unplanned, next(iter(cases.values()))[0], rank, next_rendezvous(lobby), "float32")
+            found[UNPLANNED] = error_of(lambda: started(context))
+    return found
+
+
 def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mapping[str, str], folder: str) -> dict[Any, Any]:
     """Every check of one layout in one set of processes: most of a rank's time goes into its imports."""
     found: dict[Any, Any] = {}
@@ -242,7 +256,7 @@ def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mappi
         for name, model in models.items():
             if name == UNPLANNED:
                 continue
-            lora = LoraSettings(rank=4, alpha=16.0) if name.endswith("adapters") else None
+            lora = LORA if name.endswith("adapters") else None
             for dtype in ("float64", "float32"):
                 found[name, dtype] = trained(rank, layout, next_rendezvous(lobby), model, dtype, lora)
         if size == 1:
