@@ -77,7 +77,7 @@ def exact(trained: RanksOf) -> Trained:
     return trained(1)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("size", [2, 4])
 def test_in_float64_gradients_and_weights_after_adamw_are_those_of_one_rank(trained: RanksOf, exact: Trained, size: int) -> None:
     ranks = trained(size)
     assert len(ranks.gradients) == len(exact.gradients) == STEPS

@@ -1,6 +1,6 @@
 """The colossalai backend keeps the rules of every training backend, on a tiny Qwen2; run in its environment (`make test-colossalai`).
 
-The layouts are tried in groups, since each takes minutes of processes: zero2, tp2 and pp2 in CI, the others by night.
+The layouts are tried in groups: zero2, tp2 and pp2 in CI, the others by night.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ class TestColossalTensor(TinyQwen2, TrainingLayoutSuite):
         return {"split_gather": SPLIT_GATHER}
 
 
-@pytest.mark.nightly  # test_colossalai_runs trains over a pipeline whose rank is killed
 class TestColossalPipeline(TinyQwen2, TrainingLayoutSuite):
     left_out = all_but("pipeline 2")
 
