@@ -153,7 +153,7 @@ def test_a_run_of_processes_takes_its_weights_by_it(flags: tuple[str, ...], tmp_
         inference={"name": "recorded-joining", **noted},
         training=training,
         run={"runtime": "local", "max_steps": 2, "num_episodes": 4},
-        eval={"eval_dataset": {"held": "train.jsonl"}, "eval_interval": 2},  # a run that evaluates nothing does not wait for its last version
+        eval={"eval_dataset": {"held": "train.jsonl"}, "eval_interval": 2},  # else the run does not wait for its last version
     )
     tester.run("train", config, "--json", "--max-staleness", "0", "--transport", "recorded", *flags).assert_ok()
     if "colocated" in flags:
