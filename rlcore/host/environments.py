@@ -54,10 +54,10 @@ class Interpreters:
 def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]:
     """``fitting_python`` of an environment, and the variables of a process in it. Its path begins with ``packages``, which
     ``link_own_packages`` filled, and what the run brought (its folder, PYTHONPATH, a notebook's): the entries that a bare Python of the
-    driver's lacks."""
+    driver's lacks, and the working folder, which an editable install may have put there as well."""
     python = fitting_python(environment)
     bare = _asked(sys.executable, "-E", "-P", "-c", _LOOK.format("sys.path"))
-    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare)
+    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare or Path(entry) == Path.cwd())
     path = [str(packages), *(str(entry) for entry in brought if not entry.is_relative_to(sys.prefix))]
     programs, folder = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)]), str(python.parents[1])
     return str(python), {ENVIRONMENT: folder, "VIRTUAL_ENV": folder, "PATH": programs, "PYTHONPATH": os.pathsep.join(path)}

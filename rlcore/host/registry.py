@@ -393,7 +393,8 @@ class Registry:
     def _missing(self, kind: PluginKind, name: str) -> _Offer:
         label = f"{LABELS[kind]} {name!r}"
         distribution = distribution_of(kind, name)
-        row = next((row for row in self.rows if row.distribution == distribution), None)
+        rows = [row for row in self.rows if row.distribution == distribution]  # one for each of its entry points
+        row = next((row for row in rows if row.disabled or row.problems), rows[0] if rows else None)
         if distribution and row is None:
             line = install_line(NEEDS_EXTRA.get(distribution, distribution))
             raise NotInstalledError(f"{label} is not installed: {line} ({self._installed(kind)})", line)

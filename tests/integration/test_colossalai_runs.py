@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(not COLOSSALAI, reason="needs the environment of ColossalAI: make test-colossalai builds it"),
 ]
-VLLM = os.environ.get("RLCORE_TEST_VLLM", "")
 GROUPS = 4
 """Prompts of an update."""
 
@@ -99,27 +98,3 @@ def test_a_rank_that_is_killed_in_an_update_costs_the_updates_since_the_last_che
     assert [row["step"] for row in outcome.rows("metrics.jsonl") if "seconds" in row] == list(range(1, 13))
     (said,) = [line for line in outcome.stderr if line.startswith("warning: trainer rank 1 of 2 died (killed by signal 9")]
     assert "goes on by itself from step 4, restore 1 of at most 3" in said
-
-
-# The two published command lines of the trainer that rlcore re-builds, with two trainers and two producers; A with -tMbs 2, without
-# which it is refused.
-SHARED = ("-d", "train.jsonl", "-rt", "boxed", "--runtime", "ray", "-i", "2", "-ibs", "1", "-tbs", "2", "-tmbs", "2", "-imbs", "1")
-EXAMPLES = {
-    "A": ("-t", "2", "-b", "vllm", "-g", "4", "-tMbs", "2", "-zero", "2", "--inference-environment", VLLM),
-    "B, tensor": ("-t", "2", "-b", "transformers", "-g", "2", "-tMbs", "1", "-tp", "2", "-pp", "1"),
-    "B, pipeline": ("-t", "2", "-b", "transformers", "-g", "2", "-tMbs", "1", "-tp", "1", "-pp", "2"),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_of_colossalchat_run_to_the_end(tmp_path: Path, base: Path, example: str) -> None:
-    if example == "A" and not VLLM:
-        pytest.skip("needs the environment of vLLM, named in RLCORE_TEST_VLLM")
-    tester, _ = project(tmp_path, base, 20)
-    told = ("-s", r"Please reason step by step, and put your final answer within \boxed{}.", "-mpt", "128", "-mnt", "16")
-    ours = ("-m", str(base), "--trainer", "colossalai", "--training-environment", COLOSSALAI, "--max-steps", "20", "--json")
-    with BackgroundRun(tester, ("train", *SHARED, *EXAMPLES[example], *told, *ours), tmp_path) as run:
-        outcome = run.outcome()
-    assert outcome.exit_code == 0, outcome
-    assert outcome.summary["steps"] == 20

@@ -51,6 +51,10 @@ REFUSED = {
         "rlcore-plugin-torch: training.lora_targets 'c_attn': in model 'base' (Qwen2ForCausalLM) this is no linear layer; its",
     ),
     "pipeline": ("-t 2 -pp 2 --trainer torch", "-pp 2: training backend torch does not offer the layout pipeline"),
+    "stages": (
+        "--trainer colossalai -t 4 -pp 2 -zero 2 --training-dtype bfloat16",
+        "rlcore-plugin-colossalai: training.zero_stage 2: with pipeline stages ColossalAI divides by ZeRO 1 only; type -zero 1",
+    ),
     "producers": ("-ptp 2", "-ptp 2: inference backend transformers does not offer the layout tensor (it offers single); type -ptp 1"),
     "float16": (
         "--training-dtype float16",
@@ -68,6 +72,10 @@ REFUSED = {
     "cuda": ("--training-device cuda", f"--training-device cuda: {NO_CUDA}; type --training-device auto or cpu"),
     "cuda-engine": ("--inference-device cuda:1", f"--inference-device cuda:1: {NO_CUDA}; type --inference-device auto or cpu"),
     "folder": ("--run-dir run.toml/runs", "--run-dir run.toml/runs: the folder cannot be made, for run.toml is a file"),
+    "kernel": ("--run-dir /proc/x", "--run-dir /proc/x: "),  # whoever is not root may not write there anyway, and is told that
+    "kernel-saves": ("-sd /proc/x", "-sd /proc/x: "),
+    "kernel-evaluations": ("-esd /sys/x", "-esd /sys/x: "),
+    "kernel-rollouts": ("-rsd /proc", "-rsd /proc: "),
     "sleepless": (
         "-b sleepless --placement colocated --max-staleness 0",
         "--placement colocated lets generation and training take turns on one device, and inference backend sleepless never gives its",

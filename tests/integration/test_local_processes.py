@@ -15,7 +15,7 @@ from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.trainer_ranks import Ranks
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.faults import BackgroundRun, until
-from tests.other_environment import other_environment
+from tests.other_environment import install_engine_there, other_environment
 
 
 def project(folder: Path, **sections: Any) -> tuple[RunTester, str]:
@@ -139,14 +139,17 @@ def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) ->
     assert not [pid for pid in others if Path(f"/proc/{pid}").exists()]
 
 
-@pytest.mark.nightly
-def test_a_producer_in_another_environment_trains_the_same(tmp_path: Path) -> None:
-    environment = other_environment(tmp_path / "env")
+@pytest.mark.full
+def test_a_producer_and_a_trainer_in_another_environment_train_the_same(tmp_path: Path) -> None:
     tester, config = project(tmp_path)
-    alone = tester.run("train", config, "--json").assert_ok()
-    apart = tester.run("train", config, "--json", "--inference-environment", str(environment)).assert_ok()
-    assert weights_of(tester, apart) == weights_of(tester, alone)
-    trainers = tester.run("train", config, "--json", "-t", "2", "--training-environment", str(environment)).assert_ok()
-    assert weights_of(tester, trainers) == weights_of(tester, alone)
-    refused = tester.run("train", config, "--training-environment", str(tmp_path))
+    environment = str(other_environment(tmp_path / "env"))
+    install_engine_there(tester.plugins)
+    alone = RunTester(tmp_path, in_process=True).run("train", config, "--json").assert_ok()
+    apart = ("-b", "there", "--inference-environment", environment, "--training-environment", environment)
+    assert weights_of(tester, tester.run("train", config, "--json", *apart).assert_ok()) == weights_of(tester, alone)
+
+
+def test_a_folder_without_a_python_is_no_environment(tmp_path: Path) -> None:
+    config = project(tmp_path)[1]
+    refused = RunTester(tmp_path, in_process=True).run("train", config, "--training-environment", str(tmp_path))
     refused.assert_refused("--training-environment", "has no bin/python; make one:")

@@ -24,13 +24,13 @@ GPU_MACHINE = "5.17.0"
 
 
 def declared(plugin: str) -> str:
-    """The lowest release of transformers that a plugin admits: 5 is 5.0.0."""
+    """The lowest release of transformers that a plugin admits: 5.17 is 5.17.0."""
     project = tomllib.loads((BACKENDS / plugin / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (bound,) = [found[1] for line in project["dependencies"] if (found := re.match(r"transformers\b.*?>=([\d.]+)", line))]
     return ".".join([*bound.split("."), "0", "0"][:3])
 
 
-LOWEST = sorted({declared("torch"), declared("transformers")})
+LOWEST = {declared("torch"), declared("transformers")}
 
 
 def install(version: str, folder: Path) -> None:
@@ -43,9 +43,17 @@ def install(version: str, folder: Path) -> None:
     subprocess.run([*command, "--target", str(folder), f"transformers=={version}"], check=True)
 
 
+def test_the_page_of_the_gpu_names_the_versions_that_are_tried() -> None:
+    (pinned,) = re.findall(r"^transformers==([\d.]+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").partition("## What the versions were tried with")[2]
+    (lowest,) = LOWEST
+    assert set(re.findall(r"\b5\.\d+\.\d+\b", page)) == {lowest, GPU_MACHINE, pinned}
+    assert f"transformers {lowest} (the lower bound" in page
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("version", [*LOWEST, GPU_MACHINE])
+@pytest.mark.parametrize("version", sorted({*LOWEST, GPU_MACHINE}))
 def test_the_backends_pass_their_fast_tests_with_it(version: str, tmp_path: Path) -> None:
     folder = tmp_path / "packages"
     install(version, folder)

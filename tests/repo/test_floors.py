@@ -1,10 +1,12 @@
 """Imports only go down the floors of the architecture (section 2); plugins see the public packages only.
 
-Imports inside functions count too: they would only hide a broken layer. Imports for type checkers alone do not.
+Imports inside functions count too: they would only hide a broken layer. So do modules that are named in a string, to ``import_module`` or
+anywhere in the core. Imports for type checkers alone do not.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,8 +99,14 @@ def test_the_architecture_page_names_every_module_of_the_lower_floors_and_only_f
 
 
 def _imports(source: str) -> list[str]:
-    """Dotted names of everything that a module imports when it runs, ``from a import b`` as ``a.b``."""
-    return [one.module for one in imports(source, "") if not one.by]
+    """Dotted names of everything that a module imports when it runs, ``from a import b`` as ``a.b``, and of what it imports by its name."""
+    return [one.module for one in imports(source, "")]
+
+
+def plugins_named(source: str) -> list[str]:
+    """Modules of plugins that a module of the core imports, or names in a string: it finds plugins by what they registered alone."""
+    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [name for text in (*_imports(source), *texts) for name in re.findall(r"\brlcore_plugin_[a-z]\w*", text)]
 
 
 def unit(parts: Sequence[str]) -> str:
@@ -146,6 +154,7 @@ def test_imports_only_go_down() -> None:
             wrong.append(f"rlcore.{importer} has no floor: add it to FLOORS")
             continue
         wrong += [f"{path.relative_to(ROOT)}: {one}" for one in violations(importer, path.read_text())]
+        wrong += [f"{path.relative_to(ROOT)} names {one}" for one in plugins_named(path.read_text())]
     assert wrong == []
 
 
@@ -185,10 +194,31 @@ def test_plugins_see_the_public_packages_and_no_sibling() -> None:
         ("config", "from rlcore.api.schedule import Coordinator"),
         ("api.settings", "import rlcore.cli"),
         ("roles", "from rlcore.api import commands"),
+        ("roles", "import_module('rlcore.runtime.driver_crew')"),
+        ("roles", "driver = importlib.import_module('rlcore.runtime').driver_crew"),
+        ("roles", "__import__('rlcore.cli')"),
     ],
 )
 def test_the_test_sees_a_planted_violation(importer: str, source: str) -> None:
     assert len(violations(importer, source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import rlcore_plugin_ray",
+        "def f():\n    from rlcore_plugin_ray.cluster import join",
+        "join = importlib.import_module('rlcore_plugin_ray.cluster').join",
+        "join = load('rlcore_plugin_ray.cluster:join')",
+        "PROGRAM = 'import rlcore_plugin_ray; rlcore_plugin_ray.join()'",
+    ],
+)
+def test_the_test_sees_a_plugin_that_the_core_names(source: str) -> None:
+    assert set(plugins_named(source)) == {"rlcore_plugin_ray"}
+
+
+def test_a_plugin_s_name_that_is_made_is_not_a_plugin_that_is_named() -> None:
+    assert plugins_named("package = f'rlcore_plugin_{name}'") == []
 
 
 @pytest.mark.parametrize(

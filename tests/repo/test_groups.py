@@ -59,7 +59,7 @@ def test_a_test_without_a_group_is_seen(test: str, marks: set[str], said: str) -
     ("test", "marks", "group"),
     [
         ("tests/integration/ray/test_ray_vllm.py::test_it", {"full"}, "vllm-ray"),
-        ("tests/integration/ray/test_ray_vllm.py::test_it", {"full", "nightly"}, "vllm-examples"),
+        ("tests/integration/ray/test_ray_vllm.py::test_it", {"full", "nightly"}, "ray-runs"),
         ("plugins/backends/torch/tests/test_torch_conforms.py::TestTorchLora::test_it", {"nightly"}, "torch-lora"),
         (
             "plugins/backends/torch/tests/test_torch_conforms.py::TestTorchOnFourRanks::test_layouts_train",

@@ -72,12 +72,16 @@ def test_no_test_is_skipped_for_want_of_a_package() -> None:
     assert [f"{path.relative_to(ROOT)}:{line}" for path in SOURCES for line in package_skips(path.read_text())] == []
 
 
+OWN_SWITCH = {"tools": {"health": "rlcore_plugin_tools.health"}}
+"""Entry points beside that of the distribution: parts that ``-p no:NAME`` switches off alone."""
+
+
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
 def test_a_plugin_folder_is_a_whole_distribution(folder: Path) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     suffix = project["name"].removeprefix("rlcore-plugin-")
     assert suffix == NAMED.get(folder.name, folder.name)
-    assert project["entry-points"]["rlcore"] == {suffix: f"rlcore_plugin_{suffix}"}
+    assert project["entry-points"]["rlcore"] == {suffix: f"rlcore_plugin_{suffix}"} | OWN_SWITCH.get(suffix, {})
     assert any(dependency.startswith("rlcore>=") for dependency in project["dependencies"])
     package = folder / f"rlcore_plugin_{suffix}" / "__init__.py"
     assert 'rlcore_api = "' in package.read_text()

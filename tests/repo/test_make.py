@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,37 @@ def test_an_environment_that_cannot_be_used_is_built_anew(tmp_path: Path, broken
     assert ((tmp_path / "ran").read_text() if built else not (tmp_path / "ran").exists()) == (
         f"-m venv --clear {environment}\n" if built else True
     )
+
+
+def test_the_quickstart_installs_the_plugins_of_its_extra() -> None:
+    words = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("QUICK :="))
+    folders = [ROOT / "plugins" / word for word in words.partition("plugins/,")[2].rstrip(")").split()]
+    named = {tomllib.loads((folder / "pyproject.toml").read_text())["project"]["name"] for folder in folders}
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["quickstart"]
+    assert named == {requirement for requirement in extra if requirement.startswith("rlcore-plugin-")}
+
+
+@pytest.mark.parametrize("folder", ["parent", "inside", "beside"])
+def test_rlcore_is_imported_wherever_python_starts(folder: str, tmp_path: Path) -> None:
+    """A clone that is named rlcore is no package for a Python that starts in its parent folder, or that runs a script there."""
+    script = "import rlcore; assert callable(rlcore.train), rlcore"
+    clone = tmp_path / "rlcore"
+    clone.mkdir()
+    (tmp_path / "script.py").write_text(script)
+    where, words = {
+        "parent": (tmp_path, ["-c", script]),
+        "inside": (clone, ["-c", script]),
+        "beside": (ROOT, [str(tmp_path / "script.py")]),
+    }[folder]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, *words], cwd=where, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_editable_install_is_a_plain_path() -> None:
+    """The finder of other editable installs comes after the path, on which the folder of a clone hides the package."""
+    for project in (ROOT / "pyproject.toml", *(ROOT / "plugins").glob("*/*/pyproject.toml")):
+        assert tomllib.loads(project.read_text())["tool"]["setuptools"]["package-dir"] == {"": "."}, project
 
 
 @pytest.mark.parametrize("device", ["cpu", "CPU"])

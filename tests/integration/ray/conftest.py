@@ -49,12 +49,19 @@ def _cluster() -> Iterator[SmallCluster]:
 
 
 @pytest.fixture
-def cluster(_cluster: SmallCluster) -> Iterator[SmallCluster]:
-    """The cluster, on which a test leaves neither actor nor placement group nor process."""
-    before = shared_memory()
+def joint_cluster(_cluster: SmallCluster) -> Iterator[SmallCluster]:
+    """The cluster, on which a test leaves neither actor nor placement group nor process. For tests beside which engines run, whose shared
+    memory comes and goes."""
     yield _cluster
     _cluster.settle()
     until(lambda: not _cluster.leftovers(), lambda: f"these to end: {_cluster.leftovers()}", 60.0)
+
+
+@pytest.fixture
+def cluster(joint_cluster: SmallCluster) -> Iterator[SmallCluster]:
+    """The cluster; nor does the test leave shared memory."""
+    before = shared_memory()
+    yield joint_cluster
     no_new_shared_memory(before)
 
 

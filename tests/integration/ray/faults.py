@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -192,9 +193,15 @@ class BackgroundRun:
         until(lambda: self.step >= step or self.over, f"step {step}")
         assert not self.over, f"the run ended before step {step}\n{self.outcome()}"
 
-    def said(self, words: str) -> None:
-        """Wait until it has written this on standard error."""
-        until(lambda: any(words in line for line in [*self.stderr, *self.stdout]) or self.over, repr(words))
+    def said(self, pattern: str) -> None:
+        """Wait until it has written a line that the regular expression is found in."""
+        until(lambda: self._has_said(pattern) or self.over, repr(pattern))
+        if self.over:
+            outcome = self.outcome()  # all of its lines are there now
+            assert self._has_said(pattern), f"the run ended and has not said {pattern!r}\n{outcome}"
+
+    def _has_said(self, pattern: str) -> bool:
+        return any(re.search(pattern, line) for line in [*self.stderr, *self.stdout])
 
     def outcome(self) -> Outcome:
         """Wait for its end."""
@@ -207,6 +214,12 @@ class BackgroundRun:
     def actors(self, cls: str) -> list[Process]:
         """The processes of the actors of a class that live."""
         return [process for process in processes_of(self.ray_dir) if process.title.startswith(f"ray::{cls}")]
+
+    def strike(self, cls: str, number: signal.Signals) -> None:
+        """Send a signal to an actor of this class, once there is one."""
+        victims = until(lambda: self.actors(cls) or self.over, cls)
+        assert victims is not True, f"the run ended before {cls} could be struck\n{self.outcome()}"
+        os.kill(victims[0].pid, number)
 
 
 @dataclass

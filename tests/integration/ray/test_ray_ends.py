@@ -29,7 +29,7 @@ def test_the_run_ends_with_the_last_checkpoint_named(
     cluster: SmallCluster, tester: RunTester, killer: Killer, cls: str, words: str
 ) -> None:
     config = fault_run(tester, LONG, log={"save_interval": 2}, schedule={"max_restores": 0})
-    with joined(tester, cluster, config, "-i", "2", "-t", "2") as run:
+    with joined(tester, cluster, config, "-i", "1", "-t", "2") as run:
         run.reach(3)
         killer.kill(run, lambda: run.actors(cls), cls)
         since = time.monotonic()

@@ -45,7 +45,7 @@ def test_on_policy_the_weights_are_those_of_a_run_in_one_process_whoever_dies(
     with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
         outcome = _storm(run, killer, 2, ON_POLICY, 24)
     outcome.balances(6 * 12, staleness=0).learned()
-    alone = tester.run("train", config, "--runtime", "local", "--project", "alone").assert_ok()
+    alone = RunTester(tester.folder, in_process=True).run("train", config, "--runtime", "local", "--project", "alone").assert_ok()
     (saved,) = [tester.folder / path for path in alone.written if path.match("alone/*/checkpoints/step-24/model/fake_policy.npz")]
     assert outcome.folder is not None
     with np.load(saved) as expected, np.load(outcome.folder / "checkpoints/step-24/model/fake_policy.npz") as found:

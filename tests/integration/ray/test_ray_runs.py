@@ -15,13 +15,18 @@ from rlcore.api.runs import RunRecord
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.conftest import SmallCluster
 from tests.integration.ray.faults import BackgroundRun
-from tests.other_environment import other_environment
+from tests.other_environment import install_engine_there, other_environment
 
 EVALUATED = {"eval_dataset": {"held": "train.jsonl"}, "eval_interval": 2}
 
 
 def on_ray(tester: RunTester, cluster: SmallCluster, config: str, *flags: str) -> RunOutcome:
     return tester.run("train", config, "--json", "--master_address", cluster.address, *flags)
+
+
+def in_one_process(tester: RunTester, config: str) -> RunOutcome:
+    """What the run on Ray is held against, in this process: it has everything loaded."""
+    return RunTester(tester.folder, in_process=True).run("train", config, "--json").assert_ok()
 
 
 def run_folder(tester: RunTester, outcome: RunOutcome) -> Path:
@@ -40,7 +45,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def test_on_policy_any_number_of_producers_makes_the_run_of_one_process(tester: RunTester, cluster: SmallCluster) -> None:
     config = tester.fake_run(run={"num_episodes": 3, "max_steps": 6}, eval=EVALUATED, log={"rollout_interval": 1})
-    alone = tester.run("train", config, "--json").assert_ok()
+    alone = in_one_process(tester, config)
     several = on_ray(tester, cluster, config, "-i", "3").assert_ok()
     assert policy(tester, alone) == policy(tester, several)
     assert several.json["ledger"] == alone.json["ledger"]
@@ -51,12 +56,12 @@ def test_on_policy_any_number_of_producers_makes_the_run_of_one_process(tester: 
         assert [path.read_bytes() for path in here] == [path.read_bytes() for path in there]
 
 
-@pytest.mark.nightly
 def test_a_producer_in_another_environment_trains_the_same(tester: RunTester, cluster: SmallCluster, tmp_path: Path) -> None:
     config = tester.fake_run()
-    alone = tester.run("train", config, "--json").assert_ok()
-    environment = other_environment(tmp_path / "env")
-    apart = on_ray(tester, cluster, config, "--inference-environment", str(environment)).assert_ok()
+    alone = in_one_process(tester, config)
+    install_engine_there(tester.plugins)
+    environment = str(other_environment(tmp_path / "env"))
+    apart = on_ray(tester, cluster, config, "-b", "there", "--inference-environment", environment).assert_ok()
     assert policy(tester, alone) == policy(tester, apart)
 
 
@@ -64,7 +69,7 @@ def test_a_producer_in_another_environment_trains_the_same(tester: RunTester, cl
 def test_several_turns_on_ray_make_the_run_of_one_process(tester: RunTester, cluster: SmallCluster) -> None:
     sampling = {"max_new_tokens": 8, "conversation": "fake", "options": {"rounds": 2, "tokens": 2}}
     config = tester.fake_run(run={"num_episodes": 3, "max_steps": 4}, sampling=sampling, log={"rollout_interval": 1})
-    alone = tester.run("train", config, "--json").assert_ok()
+    alone = in_one_process(tester, config)
     several = on_ray(tester, cluster, config, "-i", "2", "-t", "2").assert_ok()
     here, there = (RunRecord(run_folder(tester, outcome)) for outcome in (alone, several))
     for step in range(1, 5):
@@ -75,7 +80,7 @@ def test_several_turns_on_ray_make_the_run_of_one_process(tester: RunTester, clu
 
 def test_several_ranks_learn_the_same_and_every_second_is_accounted_for(tester: RunTester, cluster: SmallCluster) -> None:
     config = tester.fake_run(run={"num_episodes": 3, "max_steps": 6})
-    alone = tester.run("train", config, "--json").assert_ok()
+    alone = in_one_process(tester, config)
     ranks = on_ray(tester, cluster, config, "-i", "2", "-t", "2").assert_ok()
     last = [rows(run_folder(tester, outcome) / "metrics.jsonl")[-1] for outcome in (alone, ranks)]
     assert last[0]["reward/mean"] == last[1]["reward/mean"]
@@ -105,7 +110,7 @@ def test_stale_runs_keep_their_bound_over_every_transport(tester: RunTester, clu
 
 def test_colocated_producers_take_turns_with_the_trainer(tester: RunTester, cluster: SmallCluster) -> None:
     config = tester.fake_run(run={"num_episodes": 3, "max_steps": 6})
-    alone = tester.run("train", config, "--json").assert_ok()  # what separate producers make, too: see above
+    alone = in_one_process(tester, config)  # what separate producers make, too: see above
     turns = on_ray(tester, cluster, config, "-i", "2", "--placement", "colocated").assert_ok()
     assert policy(tester, alone) == policy(tester, turns)
 

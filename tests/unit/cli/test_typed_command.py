@@ -165,7 +165,7 @@ def test_a_plugin_that_claims_our_name_is_the_one_to_switch_off(tester: RunTeste
 
 def test_a_command_that_is_switched_off_is_gone_and_the_refusal_says_so(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(tester, "say")
-    monkeypatch.setenv("RLCORE_DISABLE", "acme,plan")
+    monkeypatch.setenv("RLCORE_DISABLE", "acme,tools")
     assert not [line for line in tester.run("--help").assert_ok().lines if line.startswith(("  say ", "  plan "))]
     tester.run("say", "hello").assert_refused("say is not a command of rlcore", "(switched off: rlcore-plugin-acme, rlcore-plugin-tools)")
     tester.run("plan").assert_refused("command 'plan' belongs to rlcore-plugin-tools, which RLCORE_DISABLE keeps out; change that variable")

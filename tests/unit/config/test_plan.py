@@ -282,7 +282,7 @@ def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> 
         ({"master_address": "10.0.0.3"}, "run.runtime", "ray"),
         ({"max_new_tokens": 8192}, "algorithm.cache_length", 1024),
         ({"train_minibatch_size": 2, "num_generations": 4}, "training.train_microbatch_size", 8),
-        ({}, "algorithm.old_logprobs", "trainer"),
+        ({"max_staleness": 0}, "algorithm.old_logprobs", "trainer"),
         ({"updates_per_batch": 2}, "algorithm.old_logprobs", "rollout"),
         ({"epochs_per_batch": 2}, "algorithm.old_logprobs", "rollout"),
         ({"max_staleness": 1}, "algorithm.old_logprobs", "rollout"),

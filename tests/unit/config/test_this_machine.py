@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,3 +100,14 @@ def test_a_folder_below_a_link_to_nothing_is_refused_before_anything_starts(dry:
     link.symlink_to(link.with_name("absent"))
     done = tester.run("train", run, "--run-dir", "link/deep", *["--dry-run"] * dry)
     done.assert_refused("--run-dir link/deep: the folder cannot be made, for link is a link to nothing; name another one with --run-dir")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the kernel of Linux shows itself as folders")
+def test_a_file_system_of_the_kernel_takes_no_folder_and_one_of_a_network_that_tells_no_size_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert this_machine._refusal(Path("/proc"))
+    assert this_machine._refusal(tmp_path) == ""
+    monkeypatch.setattr("os.statvfs", lambda place: SimpleNamespace(f_blocks=0))
+    assert this_machine._refusal(tmp_path) == ""
+    assert list(tmp_path.iterdir()) == []

@@ -146,7 +146,7 @@ def test_a_known_name_whose_distribution_lacks_it_asks_for_a_newer_one(folder: P
 
 def test_a_known_name_whose_distribution_is_broken_says_why(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "rlcore_plugin_trackers", raising=False)  # the real one
-    folder.install("wandb", "import no_such_thing")
+    folder.install("trackers", "import no_such_thing")
     with pytest.raises(PluginError, match=r"installed but broken: .*no_such_thing"):
         folder.discover().spec("tracker", "wandb")
 

@@ -15,8 +15,8 @@ REGISTRY = Registry.discover()
 
 
 def test_the_family() -> None:
-    assert list(RECIPES) == ["grpo", "dr_grpo", "gspo", "gmpo", "cispo", "sapo", "maxrl"]
-    assert {spec.name for spec in rlcore_register_losses()} == {"gspo", "gmpo", "cispo", "sapo"}
+    assert list(RECIPES) == ["grpo", "dr_grpo", "gspo", "gmpo", "cispo", "sapo", "maxrl", "clip_cov", "kl_cov"]
+    assert {spec.name for spec in rlcore_register_losses()} == {"gspo", "gmpo", "cispo", "sapo", "clip_cov", "kl_cov"}
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import rlcore_plugin_colossalai
@@ -21,16 +22,50 @@ def test_registration_is_light() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "colossalai []\n"
 
 
-def test_a_run_is_refused_by_its_layout() -> None:
-    ranks = {"num_trainers": 4, "tensor_parallel_size": 2, "pipeline_parallel_size": 1, "zero_stage": 2}
-    training = SimpleNamespace(name="colossalai", dtype="float32", options={}, **ranks)
-    (problem,) = rlcore_plugin_colossalai.rlcore_check_run(SimpleNamespace(training=training))
-    assert problem.endswith("type --training-dtype bfloat16, or -zero 0")
-    training.zero_stage, training.tensor_parallel_size, training.options = 0, 1, {"sequence_parallel": "split_gather"}
-    (problem,) = rlcore_plugin_colossalai.rlcore_check_run(SimpleNamespace(training=training))
-    assert problem.startswith("training.options.sequence_parallel 'split_gather'")
-    training.name = "torch"
-    assert rlcore_plugin_colossalai.rlcore_check_run(SimpleNamespace(training=training)) == []
+RANKS = {"num_trainers": 4, "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "zero_stage": 0}
+
+
+def said_of(**training: Any) -> list[str]:
+    """What the driver hears of a run before anything starts."""
+    asked = {"name": "colossalai", "dtype": "bfloat16", "options": {}, **RANKS, **training}
+    run = SimpleNamespace(training=SimpleNamespace(**asked), model=SimpleNamespace(model="not on this machine"))
+    return rlcore_plugin_colossalai.rlcore_check_run(run)
+
+
+@pytest.mark.parametrize(
+    ("training", "ending"),
+    [
+        ({"pipeline_parallel_size": 2, "zero_stage": 2}, "with pipeline stages ColossalAI divides by ZeRO 1 only; type -zero 1"),
+        ({"tensor_parallel_size": 2, "zero_stage": 2, "dtype": "float32"}, "type --training-dtype bfloat16, or -zero 0"),
+        ({"pipeline_parallel_size": 2, "zero_stage": 1, "dtype": "float32"}, "type --training-dtype bfloat16, or -zero 0"),
+        ({"zero_stage": 3}, "type -zero 2, or --trainer torch"),
+        ({"tensor_parallel_size": 3}, "type -t 3 or a multiple of it"),
+        ({"tensor_parallel_size": 2, "pipeline_parallel_size": 4}, "type -t 8 or a multiple of it"),
+        ({"options": {"sequence_parallel": "split_gather"}}, 'type -tp 2 or more and -pp 1, or sequence_parallel = "none"'),
+    ],
+)
+def test_a_run_is_refused_by_its_layout(training: dict[str, Any], ending: str) -> None:
+    (problem,) = said_of(**training)
+    assert problem.endswith(ending)
+    assert said_of(**{**training, "name": "torch"}) == []
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"zero_stage": 2},
+        {"zero_stage": 2, "dtype": "float32"},
+        {"tensor_parallel_size": 2, "zero_stage": 2},
+        {"pipeline_parallel_size": 2, "zero_stage": 1},
+        {"pipeline_parallel_size": 4, "zero_stage": 2},
+        {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "zero_stage": 2},
+        {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "zero_stage": 2, "dtype": "float32"},
+        {"tensor_parallel_size": 2, "options": {"sequence_parallel": "split_gather"}},
+    ],
+)
+def test_a_layout_that_colossalai_has_is_not_refused(training: dict[str, Any]) -> None:
+    """Beside pipeline stages ZeRO 2 divides nothing if there is one replica: it is ZeRO 1 then."""
+    assert said_of(**training) == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ Layers are changed in place and keep their parameters and names. Apply this to a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -24,7 +23,6 @@ __all__ = ["Activations", "input_on_host", "keep_layer_inputs", "store_activatio
 
 Activations = Literal["keep", "recompute", "offload"]
 
-_log = logging.getLogger(__name__)
 
 _FORWARD_BYTES, _FEWEST = 128 << 20, 512
 """On a CPU a forward keeps about so much for its backward pass, but of no fewer tokens: beyond either it gets no faster."""
@@ -56,7 +54,6 @@ def store_activations(model: PreTrainedModel, how: Activations) -> None:
     if how == "keep":
         return
     if how == "offload" and model.device.type == "cpu":
-        _log.info("training.options.activations 'offload': the model is on the CPU, whose memory is the host's; layers are recomputed")
         how = "recompute"
     keep_layer_inputs(model, offload=how == "offload")
 

@@ -110,6 +110,10 @@ class TorchBackend(TrainingBackend):
             packed=self._packs(),
             cost=self.policy.cost(),
         )
+        if self.options.activations == "offload" and self.device.type == "cpu":
+            self._tell(
+                "activations 'offload' in [training.options]: the model is on the CPU, so layers are recomputed, as with 'recompute'"
+            )
         store_activations(self.policy.model, self.options.activations)
         self.ranks.check_equal(self.policy.model)
         self._partial = self._loader.divide(self.policy)
@@ -332,8 +336,13 @@ class TorchBackend(TrainingBackend):
         model = type(self.policy.model).__name__
         if self.options.packing == "on":
             raise RunError(f"training.options.packing 'on': {model} cannot be packed ({reason}); use 'auto' or 'off'")
-        _log.info("forwards are padded, for %s cannot be packed: %s", model, reason)
+        self._tell(f"forwards are padded, so updates take longer: {model} cannot be packed ({reason}); see padding_share in metrics.jsonl")
         return False
+
+    def _tell(self, text: str) -> None:
+        """Show the user one line, once for all ranks. The runtimes show what a trainer writes to standard error."""
+        if self.ranks.rank == 0:
+            _log.warning("warning: %s", text)
 
 
 def _check_there(base: str, files: Mapping[str, str]) -> None:

@@ -73,6 +73,7 @@ def load_model(
     except Exception as error:  # transformers checks little of a config.json, so building from one may raise anything
         read_outline(path, attention, trust_remote_code=trust_remote_code)
         raise _unreadable(path, error) from error
+    _check_attention(model, path, attention)
     absent = sorted(report["missing_keys"]) + sorted(str(key[0]) for key in report["mismatched_keys"])
     if absent:
         what = f"tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)"
@@ -95,11 +96,18 @@ def read_outline(path: str, attention: str, *, trust_remote_code: bool = False) 
             model: PreTrainedModel = AutoModelForCausalLM.from_config(
                 shape, attn_implementation=attention, trust_remote_code=trust_remote_code
             )
-            return model
     except OSError as error:
         raise _unreadable(path, error) from error
     except Exception as error:  # of every kind: a number that is text, 0 heads, a name that no table has
         raise _unbuildable(path, attention, error, trust_remote_code=trust_remote_code) from error
+    _check_attention(model, path, attention)
+    return model
+
+
+def _check_attention(model: PreTrainedModel, path: str, attention: str) -> None:
+    """ConfigError for soft-capped scores, which sdpa does not cap. Newer releases of transformers refuse them, 5.17 does not."""
+    if attention == "sdpa" and getattr(model.config.get_text_config(decoder=True), "attn_logit_softcapping", None):
+        raise _without_sdpa(path)
 
 
 def _unreadable(path: str, error: Exception) -> ConfigError:
@@ -113,12 +121,16 @@ def _unbuildable(path: str, attention: str, error: Exception, *, trust_remote_co
             "read the code and type --trust-remote-code, or name another model"
         )
     if attention == "sdpa" and "scaled_dot_product_attention" in str(error):
-        return ConfigError(
-            f'model {path!r} has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another'
-        )
+        return _without_sdpa(path)
     return ConfigError(
         f"transformers builds no model from {Path(path) / 'config.json'}: {_reason(error)}; correct that file, or copy or download the "
         "checkpoint again"
+    )
+
+
+def _without_sdpa(path: str) -> ConfigError:
+    return ConfigError(
+        f'model {path!r} has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another'
     )
 
 

@@ -391,11 +391,10 @@ def test_other_architectures_train(make: Any) -> None:
 
 def test_a_model_whose_decoder_transformers_does_not_find_trains_in_padded_rows(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Llama 4, with chunks shorter than the rows; and a model of which nobody says where its decoder is."""
-    caplog.set_level("INFO")
     layers = {"num_hidden_layers": 4, "head_dim": 32, "attention_chunk_size": 4, "intermediate_size_mlp": 96, "num_local_experts": 2}
     path = make(Llama4ForCausalLM(Llama4TextConfig(**{**SIZES, **layers})))
     backend = started(path)
-    assert len([line for line in caplog.messages if "cannot be packed: it has layers of type chunked_attention" in line]) == 1
+    assert len([line for line in caplog.messages if "cannot be packed (it has layers of type chunked_attention" in line]) == 1
     assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
     assert backend.update(batch(), OBJECTIVE)["grad_norm"] > 0
     (model := backend.policy.model).model = None
@@ -423,10 +422,12 @@ def test_logits_that_are_more_than_a_projection_are_refused(make: Any, model: An
 
 
 def test_eager_attention_is_not_packed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
     backend = started(folder, TorchOptions(attention="eager"))
     assert not backend.cut.packed
-    assert [line for line in caplog.messages if "cannot be packed: attention = 'eager'" in line]
+    assert len([line for line in caplog.messages if "cannot be packed (attention = 'eager'" in line]) == 1
+    backend.ranks.rank = 1
+    assert not backend._packs()
+    assert len(caplog.messages) == 1, "only the first rank tells it"
     assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(folder, batch()), abs=5e-5)
     with pytest.raises(RunError, match="packing 'on'"):
         started(folder, TorchOptions(attention="eager", packing="on"))

@@ -17,7 +17,15 @@ from rlcore_plugin_torch.adapters import attach
 from rlcore_plugin_torch.decoder import decoder_layers
 from rlcore_plugin_torch.loading import load_model
 from rlcore_plugin_torch.tensor_plan import slice_layers
-from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, PretrainedConfig, PreTrainedModel, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2PreTrainedModel,
+    GPT2Config,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+)
 
 from rlcore.api import ConfigError, LoraSettings
 
@@ -146,7 +154,10 @@ def test_a_config_of_which_nothing_can_be_built(name: str, tmp_path: Path) -> No
     assert "\n" not in said
 
 
-def test_a_model_without_the_attention_that_was_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("offered", [True, False])
+def test_a_model_without_the_attention_that_was_asked_for(offered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older releases of transformers offer sdpa for Gemma 2, and do not cap its scores then."""
+    monkeypatch.setattr(Gemma2PreTrainedModel, "_supports_sdpa", offered)
     said = refused_before(tmp_path, Gemma2Config(**SIZES, head_dim=8), TP2)
     assert said.endswith('has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another')
 

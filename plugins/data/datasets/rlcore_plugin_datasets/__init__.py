@@ -1,4 +1,7 @@
-"""The data sources ``csv``, ``parquet`` and ``hub``, and row formats of published data sets. Importing this loads neither pyarrow nor datasets."""
+"""The data sources ``csv``, ``parquet`` and ``hub``, and row formats of published data sets.
+
+Importing this loads neither pyarrow nor datasets.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -21,6 +23,7 @@ from tests.engine_servers import EngineServer, ServerShelf, sglang_server, vllm_
 from tests.serving_rules import WIDE, ServingRules, folder_of
 
 pytestmark = pytest.mark.timeout(900)
+IN_FLIGHT = {"test_streams", "test_update_with_requests_in_flight", "test_resumed_tokens_are_of_the_new_weights_alone"}
 ENVIRONMENTS = {"vllm": "RLCORE_TEST_VLLM", "sglang": "RLCORE_TEST_SGLANG"}
 
 
@@ -70,6 +73,8 @@ class LentBackend(EndpointBackend):
 
 
 class ServerRules(ServingRules):
+    """With two servers at most, for a start takes half a minute of CPU time."""
+
     spec = rlcore_register_inference_backends()[0]
     kind, name = "vllm", "wide"
     tokenizer, vocabulary = WIDE, len(WIDE)
@@ -81,15 +86,34 @@ class ServerRules(ServingRules):
         update_engine(backend, self.snapshot(0))
         return backend
 
+    def shared(self, prompts_per_forward: int = 8) -> AbstractContextManager[InferenceBackend]:
+        """The same one: a server batches as it likes, whatever the producer takes in one forward pass."""
+        return super().shared()
 
-@pytest.mark.nightly  # the rules of streams need a client that is not starved
+    @contextmanager
+    def fresh(self) -> Iterator[InferenceBackend]:
+        """With a server of an engine that idles, which ends."""
+        type(self).teardown_class()
+        with super().fresh() as engine:
+            yield engine
+
+
 @needs("vllm")
 class TestTied(ServerRules):
-    """A server of vLLM."""
+    """A server of vLLM, in short: answers are long only where a rule looks at those that a poll or an update finds in flight. A client that
+    the machine starves for the length of an answer finds none."""
+
+    long_tokens = 96
+
+    @pytest.fixture(autouse=True)
+    def _long_where_it_matters(self, request: pytest.FixtureRequest) -> None:
+        if request.function.__name__ in IN_FLIGHT:
+            self.long_tokens = ServerRules.long_tokens
 
 
 @pytest.mark.nightly
-class TestOwnHead(TestTied):
+@needs("vllm")
+class TestOwnHead(ServerRules):
     name = "wide llama"
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlcore.api import hookimpl
-from rlcore_plugin_tools.health.watch import Watch
 
 if TYPE_CHECKING:
     from rlcore.api import RunInfo
+    from rlcore_plugin_tools.health.watch import Watch
 
 rlcore_api = "1.0"
 
@@ -20,6 +20,8 @@ _watches: list[Watch] = []
 @hookimpl
 def rlcore_run_started(run: RunInfo) -> None:
     """Watch it from here on; what an earlier run in this process did is forgotten."""
+    from rlcore_plugin_tools.health.watch import Watch
+
     _watches[:] = [Watch(run.config)]
 
 

@@ -207,14 +207,14 @@ def test_a_second_run_in_the_same_process_begins_afresh(tmp_path: Path) -> None:
 
 def test_flags_that_are_advised_exist() -> None:
     flags = {flag for setting in core_settings().values() for flag in setting.flags}
-    source = (Path(__file__).parents[1] / "rlcore_plugin_tools.health" / "rules.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[2] / "rlcore_plugin_tools" / "health" / "rules.py").read_text(encoding="utf-8")
     advised = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", source.partition("RULES: tuple")[0]))
     assert {"-mnt", "-lr", "--max-staleness"} <= advised
     assert advised <= flags
 
 
 def test_the_page_holds_the_table_of_the_rules() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "health.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[5] / "docs" / "health.md").read_text(encoding="utf-8")
     assert table() in page, f"paste into docs/health.md:\n{table()}"
 
 
