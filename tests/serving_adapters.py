@@ -50,16 +50,17 @@ def scores(model: Any, token_ids: Any) -> np.ndarray:
 
 
 def check_swaps_under_running_requests(engine: InferenceBackend, adapter: Any, snapshot: Any, model: Any, ask: Any) -> None:
-    """Version 0 is the model; then adapters, whole weights, and an adapter over these. Each token is of its version's weights."""
+    """Version 10 is the model; then adapters, whole weights, and an adapter over these. Each token is of its version's weights."""
     assert engine.capabilities.kinds == {"full", "adapter"}
-    served = {0: model(0), 3: model(1)}
-    sent = {3: snapshot(3, seed=1)}
-    for version, over in ((1, 0), (2, 0), (4, 1)):
+    update_engine(engine, snapshot(10, seed=0))
+    served = {10: model(0), 13: model(1)}
+    sent = {13: snapshot(13, seed=1)}
+    for version, over in ((11, 0), (12, 0), (14, 1)):
         sent[version], served[version] = adapter(version, over=over)
     requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=300) for n in range(4)]
     engine.submit(requests)
     answers = {}
-    for version in range(1, 5):
+    for version in range(11, 15):
         answers |= {completion.request_id: completion for completion in engine.poll(0.05)}
         assert update_engine(engine, sent[version]) == version
         np.testing.assert_allclose(engine.score(SEQUENCE), scores(served[version], SEQUENCE), atol=1e-5)

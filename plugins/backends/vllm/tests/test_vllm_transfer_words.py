@@ -150,13 +150,17 @@ def test_a_run_of_processes_takes_its_weights_by_it(flags: tuple[str, ...], tmp_
     noted = {"options": {"phases": str(phases)}}
     training = {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1, **noted}
     config = tester.fake_run(
-        inference={"name": "recorded-joining", **noted}, training=training, run={"runtime": "local", "max_steps": 2, "num_episodes": 4}
+        inference={"name": "recorded-joining", **noted},
+        training=training,
+        run={"runtime": "local", "max_steps": 2, "num_episodes": 4},
+        eval={"eval_dataset": {"held": "train.jsonl"}, "eval_interval": 2},  # else the run does not wait for its last version
     )
     tester.run("train", config, "--json", "--max-staleness", "0", "--transport", "recorded", *flags).assert_ok()
     if "colocated" in flags:
         trained = ["engine sleeps at level 2", "trainer wakes", "trainer trains", "trainer sleeps"]
         served = ["engine wakes for weights", "engine takes weights", "engine wakes for its cache"]
-        assert phases_in(phases) == ["trainer sleeps", "engine takes weights", *["engine generates", *trained, *served] * 2]
+        rounds = ["engine generates", *trained, *served] * 2
+        assert phases_in(phases) == ["trainer sleeps", "engine takes weights", *rounds, "engine generates"]
 
 
 def _failing(call: Any, method: str) -> Any:

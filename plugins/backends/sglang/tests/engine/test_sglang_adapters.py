@@ -4,14 +4,18 @@ rule of an engine is kept with adapters too: ``TestAdapters`` in test_sglang_con
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import pytest
+from rlcore_plugin_sglang.options import SglangOptions
 from rlcore_plugin_sglang.owned_engine import OwnedEngine
+from rlcore_plugin_sglang.sglang_backend import SglangBackend
 
 from rlcore.api import RunError, WeightsError
 from rlcore.testing import update_engine
 from tests.serving_adapters import RANK, SEQUENCE, adapters_over, check_misfits_are_refused, check_swaps_under_running_requests, scores
+from tests.serving_fixtures import lent_backends
 
 
 @pytest.fixture
@@ -29,14 +33,15 @@ def fails_at(order, what: str):
     return ordered
 
 
-@pytest.mark.parametrize("form", [{}, pytest.param({"tensor_parallel": 2}, marks=pytest.mark.nightly)], ids=["alone", "split"])
-def test_adapters_are_swapped_under_running_requests_and_over_whole_weights(form, backend, adapter, snapshot, model, ask):
-    engine = backend(adapter_rank=RANK, max_tokens=900, device="cpu", endless=True, **form)
-    check_swaps_under_running_requests(engine, adapter, snapshot, model, ask)
+@pytest.fixture(scope="module")
+def lasting(folder):
+    """A function that gives the engine of a form, which tests share: the first needs it new, the second begins with an update."""
+    for make in lent_backends(folder, lambda context, options: SglangBackend(context, SglangOptions(**options))):
+        yield cache(partial(make, adapter_rank=RANK, max_tokens=900, device="cpu", endless=True))
 
 
-def test_an_adapter_that_does_not_fit_is_refused_by_name_and_one_that_fails_tears_the_engine(backend, adapter, folder, monkeypatch):
-    engine, (good, merged) = backend(adapter_rank=RANK, max_tokens=900, device="cpu", endless=True), adapter(1)
+def test_an_adapter_that_does_not_fit_is_refused_by_name_and_one_that_fails_tears_the_engine(lasting, adapter, folder, monkeypatch):
+    engine, (good, merged) = lasting(), adapter(1)
     check_misfits_are_refused(engine, adapter, folder)
     with monkeypatch.context() as broken:
         broken.setattr(OwnedEngine, "_order", fails_at(OwnedEngine._order, "load_adapter"))
@@ -46,6 +51,11 @@ def test_an_adapter_that_does_not_fit_is_refused_by_name_and_one_that_fails_tear
         engine.score(SEQUENCE)
     update_engine(engine, replace(good, version=2))
     np.testing.assert_allclose(engine.score(SEQUENCE), scores(merged, SEQUENCE), atol=1e-5)
+
+
+@pytest.mark.parametrize("form", [{}, pytest.param({"tensor_parallel": 2}, marks=pytest.mark.nightly)], ids=["alone", "split"])
+def test_adapters_are_swapped_under_running_requests_and_over_whole_weights(form, lasting, adapter, snapshot, model, ask):
+    check_swaps_under_running_requests(lasting(**form), adapter, snapshot, model, ask)
 
 
 @pytest.mark.nightly

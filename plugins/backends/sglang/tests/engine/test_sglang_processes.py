@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,12 +112,13 @@ def test_what_is_dropped_keeps_its_tokens_and_their_versions(lasting, ask, answe
         assert answer.token_ids.tolist() == whole[name].token_ids.tolist()
 
 
-def test_the_tokenizer_says_what_ends_an_answer_and_not_the_folder_of_the_model(backend, ask, answered, model):
+def test_the_tokenizer_says_what_ends_an_answer_and_not_the_folder_of_the_model(lasting, ask, answered, snapshot, monkeypatch):
     """Token 0 is the end of sequence of the model's configuration, and 5 is that of the tokenizer here."""
-    engine = backend(max_tokens=300)
+    engine = lasting
+    update_engine(engine, snapshot(30, seed=0))
     stops = type(engine._context.tokenizer)()
     stops.stop_ids = frozenset({5})
-    object.__setattr__(engine._context, "tokenizer", stops)
+    monkeypatch.setattr(engine, "_context", replace(engine._context, tokenizer=stops))
     requests = [ask(f"r{n}", [3, 4], noise=n, max_new_tokens=200, temperature=1.3) for n in range(16)]
     answers = answered(engine, requests)
     for answer in answers.values():

@@ -21,3 +21,13 @@ def backend(folder):
     from rlcore_plugin_vllm.vllm_backend import VllmBackend
 
     yield from lent_backends(folder, lambda context, options: VllmBackend(context, VllmOptions(**options)))
+
+
+@pytest.fixture(scope="module")
+def shared(folder):
+    """One engine for tests that leave it as they found it: with its first weights, and no request in it."""
+    from rlcore_plugin_vllm.options import VllmOptions
+    from rlcore_plugin_vllm.vllm_backend import VllmBackend
+
+    for make in lent_backends(folder, lambda context, options: VllmBackend(context, VllmOptions(**options))):
+        yield make()

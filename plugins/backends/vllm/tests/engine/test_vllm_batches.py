@@ -1,10 +1,9 @@
-"""How requests share the engine: more than fit at once, more than the cache holds, other engines in the process. No draw notices."""
+"""How requests share the engine: more than fit at once, more than the cache holds. No draw notices."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from rlcore.api import ConfigError, RunError, Snapshot, Tensor
 from rlcore.testing import update_engine
@@ -40,27 +39,8 @@ def test_requests_that_the_cache_cannot_hold_together_are_drawn_as_alone(backend
     assert_alike(answered(small, requests), answered(backend(max_tokens=256), requests))
 
 
-def test_engines_of_one_process_end_in_any_order(backend, ask, answered):
-    first, second, third = backend(), backend(), backend()
-    request = [ask("r0", [3, 5, 4])]
-    before = answered(second, request)
-    first.close()
-    del third
-    assert_alike(answered(second, request), before)
-    second.close()
-    assert_alike(answered(backend(), request), before)
-
-
-def test_the_last_engine_of_a_process_leaves_no_group_behind(backend):
-    first, second = backend(), backend()
-    second.close()
-    assert torch.distributed.is_initialized()
-    first.close()
-    assert not torch.distributed.is_initialized()
-
-
-def test_a_request_id_is_used_once_while_it_is_in_flight(backend, ask):
-    engine = backend()
+def test_a_request_id_is_used_once_while_it_is_in_flight(shared, ask):
+    engine = shared
     engine.submit([ask("r0", [3, 5])])
     with pytest.raises(RunError, match="r0 is in flight already"):
         engine.submit([ask("r1", [3, 5]), ask("r0", [3, 5])])
@@ -81,15 +61,14 @@ def test_a_request_id_is_used_once_while_it_is_in_flight(backend, ask):
         ([3], {"temperature": 2.5}, "vLLM samples at 0.01 to 2"),
     ],
 )
-def test_what_cannot_be_served_is_refused_and_nothing_is_queued(tokens, sampling, words, backend, ask):
-    engine = backend()
+def test_what_cannot_be_served_is_refused_and_nothing_is_queued(tokens, sampling, words, shared, ask):
     with pytest.raises(ConfigError, match=words):
-        engine.submit([ask("good", [3, 5]), ask("bad", tokens, **sampling)])
-    assert engine.poll(0.0) == []
+        shared.submit([ask("good", [3, 5]), ask("bad", tokens, **sampling)])
+    assert shared.poll(0.0) == []
 
 
-def test_a_request_that_is_cancelled_twice_comes_back_once(backend, ask):
-    engine = backend()
+def test_a_request_that_is_cancelled_twice_comes_back_once(shared, ask):
+    engine = shared
     engine.submit([ask("r0", [3, 5]), ask("r1", [3, 7])])
     engine.cancel(["r0", "r0"])
     finished = []
@@ -100,8 +79,8 @@ def test_a_request_that_is_cancelled_twice_comes_back_once(backend, ask):
 
 
 @pytest.mark.parametrize(("tokens", "words"), [([3, 4000], "token 4000 is not one of"), ([3] * 65, "65 tokens, and prompt")])
-def test_what_cannot_be_scored_is_refused_and_requests_go_on(tokens, words, backend, ask):
-    engine = backend()
+def test_what_cannot_be_scored_is_refused_and_requests_go_on(tokens, words, shared, ask):
+    engine = shared
     engine.submit([ask("r0", [3, 5])])
     with pytest.raises(ConfigError, match=words):
         engine.score(np.array(tokens, np.int32))
@@ -127,10 +106,10 @@ def test_weights_that_are_no_numbers_are_said_and_the_other_answers_of_the_step_
     assert {answer.request_id for answer in finished} == {"2-0", "2-1", "2-2"}
 
 
-def test_an_answer_ends_where_prompt_and_answer_are_max_tokens_long(backend, ask, answered):
+def test_an_answer_ends_where_prompt_and_answer_are_max_tokens_long(shared, ask, answered):
     request = ask("r0", [3] * 60, max_new_tokens=50, temperature=1.5)
-    assert len(answered(backend(), [request])["r0"].token_ids) <= 4
-    assert backend().score(np.array([3] * 64, np.int32)).shape == (63,)
+    assert len(answered(shared, [request])["r0"].token_ids) <= 4
+    assert shared.score(np.array([3] * 64, np.int32)).shape == (63,)
 
 
 @pytest.mark.parametrize(

@@ -45,19 +45,19 @@ def worst_gap(model, requests, answers) -> float:
 
 
 @pytest.mark.parametrize("how", [{}, {"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.1}, {"top_p": 0.7, "top_k": 9, "min_p": 0.02}], ids=str)
-def test_they_are_those_of_the_distribution_that_was_sampled(how, model, backend, ask, answered):
+def test_they_are_those_of_the_distribution_that_was_sampled(how, model, shared, ask, answered):
     requests = [
         ask(f"{temperature}-{n}", [3, 5, 4 + n], noise=n, temperature=temperature, max_new_tokens=12, **how)
         for temperature in (0.5, 1.0, 1.3)
         for n in range(4)
     ]
-    assert worst_gap(model(0), requests, answered(backend(), requests)) <= TOLERANCE
+    assert worst_gap(model(0), requests, answered(shared, requests)) <= TOLERANCE
 
 
-def test_greedy_beside_sampled_ones_is_the_likeliest_token_at_temperature_one(model, backend, ask, answered):
+def test_greedy_beside_sampled_ones_is_the_likeliest_token_at_temperature_one(model, shared, ask, answered):
     requests = [ask("greedy", [3, 5, 4], temperature=0.0, max_new_tokens=12, top_p=0.5, min_p=0.3)]
     requests += [ask(f"r{n}", [3, 9, 4], noise=n, temperature=0.7, max_new_tokens=12) for n in range(3)]
-    answers = answered(backend(), requests)
+    answers = answered(shared, requests)
     assert worst_gap(model(0), requests, answers) <= TOLERANCE
     tokens = answers["greedy"].token_ids
     assert distributions(model(0), requests[0], tokens).argmax(-1).tolist() == tokens.tolist()

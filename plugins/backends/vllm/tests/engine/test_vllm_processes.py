@@ -9,14 +9,18 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import cache, partial
 
 import numpy as np
 import pytest
+from rlcore_plugin_vllm.options import VllmOptions
+from rlcore_plugin_vllm.vllm_backend import VllmBackend
 
 from rlcore.api import Finish
 from rlcore.testing import update_engine
 from rlcore.testing.leftovers import Leftovers
 from tests.process_family import await_end, descendants
+from tests.serving_fixtures import lent_backends
 
 TOLERANCE = 1e-4
 SEQUENCE = np.arange(3, 30, dtype=np.int32)
@@ -27,6 +31,20 @@ def in_both_forms(*, daily: str):
     """``form``: arguments of ``backend`` for an engine in processes. One of the two is run each time, the other one is nightly."""
     marks = {name: () if name == daily else pytest.mark.nightly for name in FORMS}
     return pytest.mark.parametrize("form", [pytest.param(form, id=name, marks=marks[name]) for name, form in FORMS.items()])
+
+
+@pytest.fixture(scope="module")
+def lasting(folder):
+    """A function that gives the engine of a form, which tests share, and its processes. Each begins with an update; the last ends it."""
+    for make in lent_backends(folder, lambda context, options: VllmBackend(context, VllmOptions(**options))):
+        yield cache(partial(started, make))
+
+
+def started(make, **form):
+    """A new engine, and the pids of its processes."""
+    before = descendants(os.getpid())
+    engine = make(max_tokens=1000, endless=True, **form)
+    return engine, [pid for pid in descendants(os.getpid()) if pid not in before]
 
 
 @in_both_forms(daily="split in two")
@@ -47,11 +65,12 @@ def test_it_draws_and_updates_as_the_engine_in_one_process(form, backend, ask, a
 
 
 @in_both_forms(daily="own process")
-def test_updates_while_it_generates_are_seen_in_every_token(model, backend, ask, snapshot, form):
+def test_updates_while_it_generates_are_seen_in_every_token(model, lasting, ask, snapshot, form):
     """Five updates pass under each answer; each token is what the weights of its version say of the whole context."""
     import torch
 
-    engine = backend(max_tokens=900, endless=True, **form)
+    engine, _ = lasting(**form)
+    update_engine(engine, snapshot(0))
     requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=800, temperature=1.3) for n in range(8)]
     engine.submit(requests)
     answers, models = {}, [model(seed) for seed in (0, 1)]
@@ -72,8 +91,9 @@ def test_updates_while_it_generates_are_seen_in_every_token(model, backend, ask,
         assert np.abs(expected - answer.logprobs).max() <= TOLERANCE
 
 
-def test_what_is_dropped_keeps_its_tokens_and_their_versions(backend, ask, answered):
-    engine = backend(max_tokens=900, endless=True, own_process=True)
+def test_what_is_dropped_keeps_its_tokens_and_their_versions(lasting, ask, answered, snapshot):
+    engine, _ = lasting(own_process=True)
+    update_engine(engine, snapshot(20, seed=0))
     requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=800, temperature=1.3) for n in range(3)]
     whole = answered(engine, requests)
     engine.submit(requests)
@@ -84,7 +104,7 @@ def test_what_is_dropped_keeps_its_tokens_and_their_versions(backend, ask, answe
         count = len(dropped[name].token_ids)
         assert dropped[name].finish is Finish.ABORTED
         assert dropped[name].token_ids.tolist() == whole[name].token_ids[:count].tolist()
-        assert dropped[name].versions.tolist() == [0] * count
+        assert dropped[name].versions.tolist() == [20] * count
     engine.submit(requests[:1])  # its id can be used again
     again = dict(dropped)
     while len(again) < 3 or again["r0"].finish is Finish.ABORTED:
@@ -175,9 +195,8 @@ def test_nothing_outlives_a_producer_that_is_killed(stopped, form, folder, tmp_p
 
 
 @in_both_forms(daily="own process")
-def test_an_engine_whose_worker_is_stopped_can_be_closed(form, backend, ask):
-    engine = backend(max_tokens=1000, endless=True, **form)
-    mine = descendants(os.getpid())
+def test_an_engine_whose_worker_is_stopped_can_be_closed(form, lasting, ask):
+    engine, mine = lasting(**form)
     engine.submit([ask("r0", [3, 5], max_new_tokens=900, temperature=1.3)])
     os.kill(mine[-1], signal.SIGSTOP)
     engine.close()
