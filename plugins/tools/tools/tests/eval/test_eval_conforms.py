@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rlcore_plugin_tools.eval import rlcore_register_commands
+from rlcore_plugin_tools import rlcore_register_commands
 
 from rlcore.testing import RunTester, check_command
 
 
 def test_the_command_conforms(tester: RunTester) -> None:
-    (spec,) = rlcore_register_commands()
+    (spec,) = (spec for spec in rlcore_register_commands() if spec.name == "eval")
     check_command(spec, tester, "model", "run.toml", "-d", "held.jsonl")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlcore_plugin_tools.plan import rlcore_register_commands
+from rlcore_plugin_tools import rlcore_register_commands
 
 from rlcore.testing import RunTester, check_command
 
 
 def test_the_command_conforms(tmp_path: Path) -> None:
-    (spec,) = rlcore_register_commands()
+    (spec,) = (spec for spec in rlcore_register_commands() if spec.name == "plan")
     check_command(spec, RunTester(tmp_path, in_process=True), "--devices", "4", "-tbs", "8", "-g", "2", "--updates", "2")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlcore_plugin_tools.report import rlcore_register_commands
+from rlcore_plugin_tools import rlcore_register_commands
 
 from rlcore.testing import RunTester, check_command
 from tests.synthetic_runs import SyntheticRun
 
 
 def test_report_conforms(tmp_path: Path) -> None:
-    report, _ = rlcore_register_commands()
+    (report,) = (spec for spec in rlcore_register_commands() if spec.name == "report")
     SyntheticRun(steps=3).write(tmp_path / "run")
     check_command(report, RunTester(tmp_path, in_process=True), "run")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rlcore_plugin_tools.score import rlcore_register_commands
+from rlcore_plugin_tools import rlcore_register_commands
 
 from rlcore.testing import RunTester, check_command
 
