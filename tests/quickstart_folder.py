@@ -12,13 +12,17 @@ from rlcore_plugin_quickstart.assets import prepare
 from rlcore_plugin_quickstart.recipe import run_toml
 
 
-def quickstart_in(folder: Path, factory: pytest.TempPathFactory) -> Path:
-    """What ``prepare(folder, 0)`` writes, copied, for it trains a model for seconds; returns the folder."""
+def quickstart_in(folder: Path, factory: pytest.TempPathFactory, *, train: int | None = None, heldout: int | None = None) -> Path:
+    """What ``prepare(folder, 0)`` writes, copied, for it trains a model for seconds; returns the folder. ``train``, ``heldout``: as many
+    rows of the file, for a test whose subject is not what is learned; else each run reads two thousand, and evaluates two hundred."""
     here = factory.getbasetemp()
     place = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here  # that of all workers of this call of pytest
     with (place / "quickstart.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = prepare(place / "quickstart", 0, lambda line: None).folder
     shutil.copytree(made, folder)
+    for name, rows in (("train.jsonl", train), ("heldout.jsonl", heldout)):
+        lines = (folder / name).read_text(encoding="utf-8").splitlines(keepends=True)
+        (folder / name).write_text("".join(lines[:rows]), encoding="utf-8")
     (folder / "run.toml").write_text(run_toml(folder, 0), encoding="utf-8")
     return folder
