@@ -54,8 +54,8 @@ def test_two_steps_in_a_folder_that_is_then_used_again(tmp_path: Path) -> None:
     assert 0.1 < first["accuracy_before"] <= 0.6
     assert first["max_staleness"] == (cores() > 1)
     before = (tmp_path / "qs" / "base" / "model.safetensors").read_bytes()
-    again = rlcore(tmp_path, "qs", "--dry-run")
-    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "qs: made before with seed 0; used again as it is")
+    again = RunTester(tmp_path, in_process=True).run("quickstart", "qs", "--dry-run").assert_ok()
+    assert again.lines[0] == "qs: made before with seed 0; used again as it is"
     assert (tmp_path / "qs" / "base" / "model.safetensors").read_bytes() == before
 
 
