@@ -162,7 +162,7 @@ def test_an_engine_that_never_sleeps_is_refused_before_anything_is_written(tmp_p
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return quickstart_in(tmp_path_factory.mktemp("project") / "qs", tmp_path_factory)
+    return quickstart_in(tmp_path_factory.mktemp("project") / "qs", tmp_path_factory, train=256)
 
 
 def trained(folder: Path, **overrides: Any) -> tuple[Summary, dict[str, np.ndarray], str]:

@@ -91,7 +91,7 @@ def test_a_model_is_trained_with_it(source: Path, installed: Path, tmp_path_fact
     here = Path.cwd()
     os.chdir(source)
     try:
-        quickstart_in(Path("demo"), tmp_path_factory)
+        quickstart_in(Path("demo"), tmp_path_factory, train=128, heldout=8)
     finally:
         os.chdir(here)
     base = (source / "demo" / "base" / "model.safetensors").read_bytes()

@@ -95,7 +95,7 @@ FINE = [
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return quickstart_in(tmp_path_factory.mktemp("assets") / "demo", tmp_path_factory)
+    return quickstart_in(tmp_path_factory.mktemp("assets") / "demo", tmp_path_factory, train=128, heldout=8)
 
 
 @pytest.fixture

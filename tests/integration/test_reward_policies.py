@@ -149,7 +149,8 @@ def test_the_memory_of_a_call_is_bounded_as_the_settings_say(tmp_path: Path) -> 
     tester.write("mine.py", FILLING)
     tester.write(
         "more.toml",
-        "[run]\nmax_steps = 1\n[schedule]\nreward_workers = 1\nreward_call_memory_mb = 50\n"
+        "[run]\nmax_steps = 1\n[sampling]\nnum_generations = 2\n[training]\ntrain_batch_size = 1\n"  # each answer costs two workers
+        "[schedule]\nreward_workers = 1\nreward_call_memory_mb = 50\n"
         '[[rewards]]\nname = "./mine.py:Filling"\ndeadline = 500\npolicy = { error = "stop" }\n',
     )
     said = tester.run("train", "run.toml", "more.toml")

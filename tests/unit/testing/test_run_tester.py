@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -84,3 +86,34 @@ def test_a_run_of_fakes_learns(tmp_path: Path, backend: str, algorithm: dict[str
     rewards = [json.loads(line)["reward/mean"] for line in (tmp_path / metrics).read_text("utf-8").splitlines()]
     assert len(rewards) == 40
     assert np.mean(rewards[-10:]) > np.mean(rewards[:10]) + 0.15
+
+
+READER = """
+from rlcore.api import CommandSpec, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_commands():
+    return [CommandSpec(name="read", target="rlcore_plugin_reader.command:Read", summary="Reads.")]
+"""
+READ = """
+import os, sys
+from rlcore.api.commands import Command
+
+class Read(Command):
+    def add_arguments(self, parser):
+        pass
+
+    def run(self, args):
+        print(sys.stdin.read(), os.environ["SAID"], os.path.basename(os.getcwd()))
+        return 0
+"""
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["inside", "outside"])
+def test_a_command_gets_its_input_and_its_variables_and_leaves_none(tmp_path: Path, in_process: bool) -> None:
+    tester = RunTester(tmp_path / "here", in_process=in_process)
+    tester.plugins.install("reader", READER, files={"command.py": READ})
+    before = dict(os.environ), sys.stdin
+    assert tester.run("read", stdin="typed", env={"SAID": "said"}).assert_ok().lines == ["typed said here"]
+    assert (dict(os.environ), sys.stdin) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def wheel(folder: Path, version: str = "1.0") -> None:
         for name, text in written.items():
             archive.writestr(name, text)
         archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*written, f"{info}/RECORD"]))
+
+
+PYTHON = """#!/bin/sh
+if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi
+"""
+"""What makes an environment in no time."""
 
 
 class Site:
@@ -123,7 +130,10 @@ def test_a_build_that_fails_leaves_nothing_and_says_what_pip_said(site: Site) ->
     site.run("path", "acme-cpu").assert_refused("has not been made")
 
 
-def test_what_a_killed_build_left_is_not_taken_for_whole(site: Site) -> None:
+def test_what_a_killed_build_left_is_not_taken_for_whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = site.tester.write("python", PYTHON)
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
     [folder] = [Path(site.run("build", "acme-cpu", "--dry-run", "--json").json["folder"])]
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "rest").touch()
