@@ -1,4 +1,4 @@
-"""The ``rlcore`` command. Light: the help imports the entry modules of plugins, a typed command its own module, and nothing else."""
+"""The ``rlcore`` command. Light: the help imports at most the entry modules of plugins, a typed command its own module."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rlcore.host.visible_text import visible
 
 if TYPE_CHECKING:
     from rlcore.contracts.errors import RlcoreError
-    from rlcore.contracts.specs import CommandSpec
-    from rlcore.host.discovery import Plugin
 
 __all__ = ["main"]
 
@@ -112,7 +110,9 @@ def _report(sentence: str, as_json: bool) -> None:
 
 def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_help())
+        from rlcore.cli.help_text import help_text
+
+        print(help_text())
         return 0
     if words[0] == "-p":
         from rlcore.host.discovery import switch_off
@@ -127,37 +127,3 @@ def _run(words: list[str]) -> int:
     from rlcore.cli.typed_command import run_command
 
     return run_command(words[0], words[1:])
-
-
-def _listed(plugins: Sequence[Plugin]) -> Iterator[tuple[str, str]]:
-    """(command, its line of help) in the order of the help; what two plugins claim says so."""
-    offers: dict[str, list[tuple[CommandSpec, str]]] = {}
-    for plugin in plugins:
-        for _, spec in plugin.specs:
-            offers.setdefault(spec.name, []).append((cast("CommandSpec", spec), plugin.row.distribution))
-    for name, found in sorted(offers.items(), key=lambda item: (min(spec.position for spec, _ in item[1]), item[0])):
-        owners = " and ".join(owner for _, owner in found)
-        yield name, found[0][0].summary if len(found) == 1 else f"cannot be used: {owners} both offer it"
-
-
-def _help() -> str:
-    """Imports the entry modules of plugins, and no target."""
-    from rlcore.contracts.specs import PluginKind
-    from rlcore.host.discovery import find_plugins
-
-    plugins = find_plugins(kinds=(PluginKind.COMMAND,))
-    commands = dict(_listed(plugins))
-    broken = ", ".join(sorted({plugin.row.distribution for plugin in plugins if plugin.row.problems}))
-    width = max(map(len, commands))
-    return "\n".join(
-        [
-            "usage: rlcore [-p no:NAME …] COMMAND …",
-            "",
-            "Reinforcement learning of language models on verifiable rewards.",
-            "",
-            *(f"  {name:<{width}}   {line}" for name, line in commands.items()),
-            *(["", f"Installed but broken: {broken}; rlcore plugins says why."] if broken else []),
-            "",
-            "rlcore COMMAND --help says more; rlcore --version names the version; rlcore -p no:NAME COMMAND … runs it without a plugin.",
-        ]
-    )

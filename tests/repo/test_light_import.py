@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -43,9 +44,13 @@ for name, code in json.loads(sys.argv[1]).items():
 """
 
 
+UNKEPT = {**os.environ, "XDG_CACHE_HOME": os.devnull}
+"""No list of commands is kept: see rlcore/cli/help_text.py."""
+
+
 def loaded(steps: dict[str, str]) -> dict[str, list[str] | str]:
     """What is heavy and loaded after each step, or how the step failed."""
-    done = subprocess.run([sys.executable, "-c", TAKE, json.dumps(steps)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", TAKE, json.dumps(steps)], env=UNKEPT, capture_output=True, text=True, check=False)
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {name: found for step in said for name, found in step.items()}
 
@@ -63,7 +68,7 @@ def test_loads_nothing_heavy(name: str, after: dict[str, list[str] | str]) -> No
 def test_the_list_of_commands_loads_no_numpy() -> None:
     """With every plugin of this repository installed: their entry modules and their hook for commands are light."""
     code = f"{RUN.format(['--help'])}\nprint(sorted({{'asyncio', 'numpy', 'pydantic', 'rich'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", f"import sys\n{code}"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", f"import sys\n{code}"], env=UNKEPT, capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 

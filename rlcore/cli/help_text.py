@@ -1,0 +1,103 @@
+"""The list of commands that ``rlcore`` and ``rlcore --help`` print.
+
+To collect it takes six times as long as Python's start: plugins are found, and their entry modules imported. So it is kept in the user's
+cache folder, with what it was made of: this Python, the switches, the folders of ``sys.path``, and the modules that were imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from rlcore.contracts.specs import CommandSpec
+    from rlcore.host.discovery import Plugin
+
+__all__ = ["help_text"]
+
+_SWITCHES = ("RLCORE_PLUGINS", "RLCORE_DISABLE")
+_LIBRARIES = {"pluggy", "rlcore"}
+
+
+def help_text() -> str:
+    """The usage, and a line for each command. Imports the entry modules of plugins unless the text is kept, and never a target."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    path = (cache if cache.is_absolute() else Path(os.environ.get("HOME", "")) / ".cache") / "rlcore" / "help.json"
+    with suppress(OSError, ValueError, LookupError, TypeError):  # none is kept, or it is damaged
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["made_of"] == _made_of([file for file, *_ in kept["made_of"][-1]]):
+            return str(kept["text"])
+    text, modules = _collected()
+    if modules and path.is_absolute():
+        with suppress(OSError):  # it is not needed
+            _keep(path, json.dumps({"made_of": _made_of(modules), "text": text}))
+    return text
+
+
+def _keep(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_suffix(f".{os.getpid()}")  # two commands may write at the same time
+    written.write_text(text, encoding="utf-8")
+    written.replace(path)
+
+
+def _made_of(modules: Sequence[str]) -> list[Any]:
+    """What the text depends on, as JSON reads it back."""
+    return [sys.version, [os.environ.get(name, "") for name in _SWITCHES], _stamps(sys.path), _stamps(modules)]
+
+
+def _stamps(paths: Iterable[str]) -> list[list[str | int]]:
+    """Each path with its time of change in nanoseconds and its size in bytes."""
+    stamps: list[list[str | int]] = []
+    for path in paths:
+        try:
+            status = Path(path).absolute().stat()
+            stamps.append([path, status.st_mtime_ns, status.st_size])
+        except OSError:
+            stamps.append([path, 0, 0])
+    return stamps
+
+
+def _collected() -> tuple[str, list[str]]:
+    """The text, and the files of the modules that it was made of; none if a plugin is broken, which may be mended elsewhere."""
+    from rlcore.contracts.specs import PluginKind
+    from rlcore.host.discovery import find_plugins
+
+    plugins = find_plugins(kinds=(PluginKind.COMMAND,))
+    broken = sorted({plugin.row.distribution for plugin in plugins if plugin.row.problems})
+    packages = _LIBRARIES | {plugin.row.module.partition(".")[0] for plugin in plugins}
+    files = {getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name.partition(".")[0] in packages}
+    return _text(plugins, ", ".join(broken)), [] if broken else sorted(file for file in files if file)
+
+
+def _text(plugins: Sequence[Plugin], broken: str) -> str:
+    commands = dict(_listed(plugins))
+    width = max(map(len, commands))
+    return "\n".join(
+        [
+            "usage: rlcore [-p no:NAME …] COMMAND …",
+            "",
+            "Reinforcement learning of language models on verifiable rewards.",
+            "",
+            *(f"  {name:<{width}}   {line}" for name, line in commands.items()),
+            *(["", f"Installed but broken: {broken}; rlcore plugins says why."] if broken else []),
+            "",
+            "rlcore COMMAND --help says more; rlcore --version names the version; rlcore -p no:NAME COMMAND … runs it without a plugin.",
+        ]
+    )
+
+
+def _listed(plugins: Sequence[Plugin]) -> Iterator[tuple[str, str]]:
+    """(command, its line of help) in the order of the help; what two plugins claim says so."""
+    offers: dict[str, list[tuple[CommandSpec, str]]] = {}
+    for plugin in plugins:
+        for _, spec in plugin.specs:
+            offers.setdefault(spec.name, []).append((cast("CommandSpec", spec), plugin.row.distribution))
+    for name, found in sorted(offers.items(), key=lambda item: (min(spec.position for spec, _ in item[1]), item[0])):
+        owners = " and ".join(owner for _, owner in found)
+        yield name, found[0][0].summary if len(found) == 1 else f"cannot be used: {owners} both offer it"
