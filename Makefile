@@ -63,7 +63,7 @@ test-nightly: env  ## the long ones, by hand: see CONTRIBUTING.md
 groups: env  ## which groups of tests `.ci/run` and `make nightly` would run, and why; ARGS=--json
 	$(BIN)/python -m tests.groups list $(ARGS)
 
-ci-groups: env  ## the part of .ci/run behind `make test`: full tests and engines, two groups side by side; ALL=1: those known to pass, too
+ci-groups: env  ## the part of .ci/run behind `make test`: full tests and engines, three groups side by side; ALL=1: those known to pass, too
 	$(BIN)/python -m tests.groups ci
 
 nightly: env  ## the nightly groups that have not passed with today's code, most valuable first; goes on where it was stopped; ARGS=--stale: list them

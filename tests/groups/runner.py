@@ -1,4 +1,4 @@
-"""Runs groups of tests: two side by side, then those that must be alone, then what failed once more, alone."""
+"""Runs groups of tests: three side by side, then those that must be alone, then what failed once more, alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.groups.table import Group
 __all__ = ["Job", "Result", "Runner", "command", "environment_folder"]
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOTS = 2
+SLOTS = 3
+"""On two cores: a group waits for a third of its time."""
 NO_TESTS = 5
 
 
