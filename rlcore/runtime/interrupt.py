@@ -24,6 +24,7 @@ class Interrupt:
         """Called at the first signal, from its handler: for whoever waits for something else."""
         self._ending: BaseException | None = None
         self._tell = tell
+        self._teller: threading.Thread | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -36,6 +37,8 @@ class Interrupt:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._teller is not None:
+            self._teller.join()
 
     def end(self, error: BaseException) -> bool:
         """Raise ``error`` in the main thread, whatever it waits for; from any other thread. Return False if signals are not taken over."""
@@ -54,4 +57,7 @@ class Interrupt:
         self.requested = True
         for wake in self.wakes:
             wake()
-        self._tell("interrupted: this step is finished and saved, then the run ends (once more stops it now)")
+        sentence = "interrupted: this step is finished and saved, then the run ends (once more stops it now)"
+        # The main thread may be in the middle of writing to the same stream, which takes no second call of the same thread.
+        self._teller = threading.Thread(target=self._tell, args=(sentence,), name="interrupted")
+        self._teller.start()

@@ -1,32 +1,39 @@
-"""The signals that ask a run to end after its step."""
+"""Ctrl-C: what is said of it."""
 
 from __future__ import annotations
 
+import io
 import signal
-
-import pytest
 
 from rlcore.runtime.interrupt import Interrupt
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> None:
-    said: list[str] = []
-    before = signal.getsignal(number)
-    with Interrupt(said.append) as interrupt:
-        signal.raise_signal(number)
+class Interrupted(io.RawIOBase):
+    """A stream at which Ctrl-C is pressed while the first line is written."""
+
+    def __init__(self) -> None:
+        self.text = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data) -> int:  # type: ignore[no-untyped-def]
+        if not self.text:
+            signal.raise_signal(signal.SIGINT)
+        self.text += bytes(data)
+        return len(data)
+
+
+def test_it_is_told_to_a_stream_that_is_written_to_at_that_moment() -> None:
+    raw = Interrupted()
+    stream = io.BufferedWriter(raw)
+
+    def tell(text: str) -> None:
+        stream.write(text.encode() + b"\n")
+        stream.flush()
+
+    with Interrupt(tell) as interrupt:
+        tell("step 1")
         assert interrupt.requested
-        assert len(said) == 1
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(number)
-    assert signal.getsignal(number) is before
-
-
-def test_a_signal_that_nohup_has_switched_off_stays_off() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with Interrupt(lambda text: None) as interrupt:
-            signal.raise_signal(signal.SIGHUP)
-            assert not interrupt.requested
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    first, second = raw.text.decode().splitlines()
+    assert (first, second.partition(":")[0]) == ("step 1", "interrupted")
