@@ -18,8 +18,8 @@ export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Where it is set, each of the thousands of processes that a suite starts would compile rlcore anew.
 export PYTHONDONTWRITEBYTECODE :=
-# Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
-WORKERS ?= 2
+# Processes that run tests side by side, one more than CI has cores, since tests wait; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
+WORKERS ?= 3
 # Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
 MARKS ?= not nightly
 
@@ -51,10 +51,10 @@ wheels: env  ## every distribution as a wheel in dist/; then `pip install --cons
 	{ sed -E 's,^[^#]+,&; python_version >= "3.11",' constraints.txt; ls dist/*.whl | sed -E 's,dist/([^-]+)-([^-]+)-.*,\1==\2,' | tr _ -; } > dist/constraints.txt
 	rm -rf build $(addsuffix build,$(dir $(PLUGINS)))
 
-test: env  ## the fast tests, in two processes (about 15 minutes)
+test: env  ## the fast tests, in three processes (about 12 minutes)
 	$(BIN)/python -m tests.suite --workers $(WORKERS) -m "not full and not nightly" $(ARGS)
 
-test-full: env  ## the tests that CI adds, in two processes (at most 17 minutes)
+test-full: env  ## the tests that CI adds, in three processes (at most 17 minutes)
 	$(BIN)/python -m tests.suite --workers $(WORKERS) -m "full and not nightly" $(ARGS)
 
 test-nightly: env  ## the long ones, by hand: see CONTRIBUTING.md

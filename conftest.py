@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,6 +28,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(item.get_closest_marker(name) for name in ("fast", "full", "nightly")):
             item.add_marker(pytest.mark.fast)
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+
+
+def pytest_sessionfinish() -> None:
+    if "tests.warm_programs" in sys.modules:
+        for nursery in sys.modules["tests.warm_programs"].NURSERIES.values():
+            nursery.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Programs that a test starts are forks of a process that has imported what they need, unless it is marked ``interpreter``."""
+    if item.get_closest_marker("interpreter") or not find_spec("rlcore_plugin_processes"):
+        return (yield)
+    from tests.warm_programs import warm_programs
+
+    with warm_programs():
+        return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ def _answer(call: str, answer: str, said: str, env: Mapping[str, str]) -> None:
     stream = os.open(said, os.O_WRONLY | os.O_APPEND)
     os.dup2(stream, 1)
     os.dup2(stream, 2)
+    faulthandler.enable()  # a crash says where
     os.environ.clear()
     os.environ.update(env)
     rank_processes._answer(Path(call), Path(answer))

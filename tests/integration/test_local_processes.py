@@ -111,6 +111,7 @@ def test_a_producer_that_dies_or_stops_is_replaced_and_the_run_goes_on(tmp_path:
     assert all(10 << 20 < peak < 10 << 30 for peak in peaks.values())
 
 
+@pytest.mark.interpreter
 @pytest.mark.full
 def test_a_producer_that_is_stopped_while_it_first_loads_ends_the_run_at_the_deadline(tmp_path: Path) -> None:
     tester, config = project(tmp_path, schedule={"max_staleness": 1, "producer_load_deadline": 6.0})

@@ -163,6 +163,7 @@ def test_what_cannot_work_is_refused_before_the_run(tester: RunTester, sandbox: 
     tester.run("train", config(tester, **sandbox)).assert_refused(*words)
 
 
+@pytest.mark.interpreter
 def test_a_sandbox_that_is_not_installed_is_refused_with_what_to_type(tester: RunTester, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()

@@ -93,6 +93,7 @@ def test_threads_devices_and_path_are_set_before_the_host_is_imported(launcher: 
     assert facts["path"] == sys.path
 
 
+@pytest.mark.interpreter
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="numpy starts no more threads than there are cores")
 def test_the_threads_of_the_seat_are_set_before_numpy_is_imported(launcher: ProcessLauncher) -> None:
     one, two = (launcher.start(Echo, name="worker", seat=Seat(threads=threads)).call("threads").result(SECONDS) for threads in (1, 2))

@@ -23,7 +23,7 @@ from tests.engine_servers import EngineServer, ServerShelf, sglang_server, vllm_
 from tests.serving_rules import WIDE, ServingRules, folder_of
 
 pytestmark = pytest.mark.timeout(900)
-IN_FLIGHT = {"test_streams", "test_update_with_requests_in_flight", "test_resumed_tokens_are_of_the_new_weights_alone"}
+IN_FLIGHT = {"test_streams", "test_cancel", "test_update_with_requests_in_flight", "test_resumed_tokens_are_of_the_new_weights_alone"}
 ENVIRONMENTS = {"vllm": "RLCORE_TEST_VLLM", "sglang": "RLCORE_TEST_SGLANG"}
 
 

@@ -1,0 +1,279 @@
+"""Programs of rlcore that tests start, as forks of a process that has imported what they need.
+
+A fresh interpreter spends half a second on numpy and pydantic, and five on torch and transformers; a fork has them. It is a child of the
+process that starts it, as any other, so its end, its number and its signals are real, and /proc shows its own command line and environment.
+What differs: modules are there that it did not import. A test whose subject that is, or how an interpreter begins and ends, is marked
+``interpreter``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import importlib
+import inspect
+import io
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn
+from unittest import mock
+
+from rlcore_plugin_processes import launcher
+
+from rlcore.host.threads import thread_variables
+from rlcore.rewards import process
+from rlcore.testing import run_tester
+
+__all__ = ["NURSERIES", "warm_programs"]
+
+LIGHT = ("numpy", "rlcore.rewards.worker", "rlcore.rewards.hosting", "rlcore.host.registry", "rlcore.testing", "rlcore.testing.faulty")
+ENGINE = ("rlcore_plugin_transformers.engine", "transformers.models.qwen2.modeling_qwen2")
+HEAVY = (
+    *LIGHT,
+    "rlcore.cli.train",
+    "rlcore_plugin_processes.worker_link",
+    "rlcore_plugin_torch.backend",
+    "rlcore_plugin_transformers.engine",
+)
+PROGRAMS = {process._BOOT: LIGHT, launcher._BOOT: HEAVY, run_tester.PROGRAM: HEAVY}
+"""Program -> what it imports."""
+PR_SET_PDEATHSIG = 1
+SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine(), 0)
+CLONE_PARENT = 0x8000
+"""The new process is a child of the caller's parent (``man 2 clone``)."""
+ROOT = Path(__file__).resolve().parents[1]
+BOOT = """
+import os, socket, sys
+if not socket.socket(fileno=os.dup(int(sys.argv[2]))).recv(1, socket.MSG_PEEK):
+    sys.exit()
+sys.path.insert(0, sys.argv[1])
+from tests.warm_programs import main
+main(*sys.argv[2:])
+"""
+"""It imports what programs need when the first is asked for, or finds that nobody needs it."""
+ROOM = " " * 65536
+"""For the command line and the environment of a fork, which /proc shows."""
+_ordinary = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+
+class Nursery:
+    """The other end of a process that forks."""
+
+    def __init__(self, modules: Sequence[str], channel: socket.socket | None = None, ended: Callable[[], object] = lambda: None) -> None:
+        self._modules, self._channel, self._ended, self._owner, self._lock = modules, channel, ended, os.getpid(), threading.Lock()
+
+    def begin(self) -> None:
+        """Start the process, if there is none: before a test counts its children."""
+        if self._channel is None or self._owner != os.getpid():
+            self._channel, self._owner = self._begun(), os.getpid()
+
+    def start(self, program: Mapping[str, Any], descriptors: Sequence[int]) -> int:
+        """The process id of a new child of this process, which runs ``program`` with these descriptors as its own."""
+        with self._lock:
+            self.begin()
+            assert self._channel is not None
+            said = json.dumps(program).encode()
+            socket.send_fds(self._channel, [len(said).to_bytes(8, "big")], list(descriptors))
+            self._channel.sendall(said)
+            answer = int.from_bytes(self._channel.recv(8, socket.MSG_WAITALL), "big", signed=True)
+        if answer <= 0:
+            raise OSError(-answer, os.strerror(-answer))
+        return answer
+
+    def close(self) -> None:
+        """End it."""
+        if self._channel is not None and self._owner == os.getpid():
+            self._channel.close()
+            self._ended()
+            self._channel = None
+
+    def _begun(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        words = [sys.executable, "-P", "-c", BOOT, str(ROOT), str(theirs.fileno()), *self._modules, ROOM]
+        variables = {**os.environ, **thread_variables(1), "ROOM": ROOM}
+        with theirs:
+            self._ended = subprocess.Popen(words, env=variables, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL).wait
+        return ours
+
+
+NURSERIES = {modules: Nursery(modules) for modules in set(PROGRAMS.values())}
+
+
+def _execute_child(self: Any, *given: Any, **named: Any) -> None:
+    """What ``subprocess.Popen`` calls to start a program."""
+    asked = SimpleNamespace(**inspect.signature(_ordinary).bind(self, *given, **named).arguments)
+    words = [word for word in asked.args if word != "-P"] if isinstance(asked.args, list) else []
+    modules = PROGRAMS.get(words[2]) if len(words) > 2 and words[:2] == [sys.executable, "-c"] else None
+    if modules is None or asked.preexec_fn:
+        return _ordinary(self, *given, **named)
+    streams = [number if one == -1 else one for number, one in enumerate((asked.p2cread, asked.c2pwrite, asked.errwrite))]
+    program = {
+        "command": list(map(str, asked.args)),
+        "words": words[2:],
+        "environment": dict(os.environ if asked.env is None else asked.env),
+        "folder": str(asked.cwd or Path.cwd()),
+        "session": bool(asked.start_new_session),
+        "path": "" if "-P" in asked.args else None,
+        "numbers": [0, 1, 2, *asked.pass_fds],
+    }
+    self.pid = NURSERIES[modules].start(program, [*streams, *asked.pass_fds])
+    self._child_created = True
+    self._close_pipe_fds(asked.p2cread, asked.p2cwrite, asked.c2pread, asked.c2pwrite, asked.errread, asked.errwrite)
+    return None
+
+
+@contextmanager
+def warm_programs() -> Iterator[None]:
+    """Inside, the programs above are forks."""
+    for nursery in NURSERIES.values():
+        nursery.begin()
+    with mock.patch.object(subprocess.Popen, "_execute_child", _execute_child):
+        yield
+
+
+# --- the process that forks ---------------------------------------------------------------------------------------------
+
+
+def serve(channel: socket.socket) -> None:
+    """Fork for whoever is at the other end, until that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()  # what forks share stays shared
+    while True:
+        size, descriptors, _, _ = socket.recv_fds(channel, 8, 64)
+        if not size:
+            os._exit(0)
+        program = json.loads(channel.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL))
+        pid = _cloned()
+        if pid == 0:
+            if program["session"]:
+                os.setsid()
+            channel.sendall(os.getpid().to_bytes(8, "big", signed=True))  # not before it leads its group, which may be killed at once
+            _become(program, descriptors)
+        if pid < 0:
+            channel.sendall(pid.to_bytes(8, "big", signed=True))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _cloned() -> int:
+    """As ``os.fork``, but the child's parent is the parent of this process; -errno if it fails."""
+    python = ctypes.PyDLL(None, use_errno=True)
+    python.PyOS_BeforeFork()
+    pid = python.syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0
+    python.PyOS_AfterFork_Parent()
+    return pid if pid > 0 else -ctypes.get_errno()
+
+
+def _become(program: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+    """Run the program in this process as a fresh interpreter would, and end."""
+    _take(descriptors, program["numbers"])
+    os.chdir(program["folder"])
+    os.environ.clear()
+    os.environ.update(program["environment"])
+    _show(program["command"], [f"{name}={value}" for name, value in program["environment"].items()])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    now = "PYTHONUNBUFFERED" in os.environ
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        raw = open(number, f"{mode}b", closefd=False)  # noqa: SIM115 - for the life of the process
+        errors = "backslashreplace" if number == 2 else "strict"
+        stream = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=number == 2 or raw.isatty(), write_through=now)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.argv = ["-c", *program["words"][1:]]
+    extra = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    sys.path[:] = [*([] if program["path"] == "" else [""]), *extra, *(folder for folder in sys.path if folder not in extra)]
+    nested = _nested() if program["words"][0] == run_tester.PROGRAM else None
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    code = 1
+    try:
+        exec(compile(program["words"][0], "<string>", "exec"), main.__dict__)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    _end(code, nested)
+
+
+def _show(command: Sequence[str], environment: Sequence[str]) -> None:
+    """What /proc shows as the command line and the first environment: the memory where the kernel put them, which nobody else reads."""
+    places = [int(word) for word in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]]
+    for words, start, end in ((command, *places[:2]), (environment, *places[2:])):
+        text = "".join(f"{word}\0" for word in words).encode("utf-8", "surrogateescape")
+        assert len(text) < end - start, "more room is needed"
+        ctypes.memset(start, 0, end - start)
+        ctypes.memmove(start, text, len(text))
+
+
+def _end(code: int, nested: Nursery | None) -> NoReturn:
+    with suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    if nested:
+        nested.close()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+def _take(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
+    """Make each descriptor the one of its number, and close all others."""
+    import fcntl
+
+    above = max(numbers) + 1
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]
+    for descriptor, number in zip(moved, numbers, strict=True):
+        os.dup2(descriptor, number)
+    for number in {int(path.name) for path in Path("/proc/self/fd").iterdir()} - set(numbers):
+        with suppress(OSError):  # the one that listed them
+            os.close(number)
+
+
+def _nested() -> Nursery:
+    """What this command starts is a fork, too: of a fork of this process as it is now."""
+    ours, theirs = socket.socketpair()
+    parent, pid = os.getpid(), os.fork()
+    if pid == 0:
+        ours.close()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(0)
+        for number in (0, 1, 2):
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        serve(theirs)
+    theirs.close()
+    nested = Nursery(HEAVY, ours, lambda: os.waitpid(pid, 0))
+    NURSERIES.update(dict.fromkeys(NURSERIES, nested))
+    subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+    return nested
+
+
+def main(descriptor: str, *modules: str) -> None:
+    """The program of a nursery."""
+    for name in modules[:-1]:
+        importlib.import_module(name)
+    del sys.path[0]
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
+    serve(socket.socket(fileno=int(descriptor)))
