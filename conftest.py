@@ -32,8 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish() -> None:
     if "tests.warm_programs" in sys.modules:
-        for nursery in sys.modules["tests.warm_programs"].NURSERIES.values():
-            nursery.close()
+        for server in sys.modules["tests.warm_programs"].SERVERS.values():
+            server.close()
 
 
 @pytest.hookimpl(wrapper=True)

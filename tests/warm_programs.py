@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import gc
 import importlib
 import inspect
@@ -35,21 +36,16 @@ from rlcore.host.threads import thread_variables
 from rlcore.rewards import process
 from rlcore.testing import run_tester
 
-__all__ = ["NURSERIES", "warm_programs"]
+__all__ = ["SERVERS", "warm_programs"]
 
 LIGHT = ("numpy", "rlcore.rewards.worker", "rlcore.rewards.hosting", "rlcore.host.registry", "rlcore.testing", "rlcore.testing.faulty")
-ENGINE = ("rlcore_plugin_transformers.engine", "transformers.models.qwen2.modeling_qwen2")
-HEAVY = (
-    *LIGHT,
-    "rlcore.cli.train",
-    "rlcore_plugin_processes.worker_link",
-    "rlcore_plugin_torch.backend",
-    "rlcore_plugin_transformers.engine",
-)
+WORKERS = ("rlcore_plugin_processes.worker_link", "rlcore_plugin_torch.backend", "rlcore_plugin_transformers.engine")
+HEAVY = (*LIGHT, "rlcore.cli.train", *WORKERS)
 PROGRAMS = {process._BOOT: LIGHT, launcher._BOOT: HEAVY, run_tester.PROGRAM: HEAVY}
 """Program -> what it imports."""
 PR_SET_PDEATHSIG = 1
-SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine(), 0)
+SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine(), 0) if sys.platform == "linux" else 0
+"""Number of the system call; 0 where programs are started as ever."""
 CLONE_PARENT = 0x8000
 """The new process is a child of the caller's parent (``man 2 clone``)."""
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,7 +63,7 @@ ROOM = " " * 65536
 _ordinary = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
-class Nursery:
+class ForkServer:
     """The other end of a process that forks."""
 
     def __init__(self, modules: Sequence[str], channel: socket.socket | None = None, ended: Callable[[], object] = lambda: None) -> None:
@@ -107,7 +103,7 @@ class Nursery:
         return ours
 
 
-NURSERIES = {modules: Nursery(modules) for modules in set(PROGRAMS.values())}
+SERVERS = {modules: ForkServer(modules) for modules in set(PROGRAMS.values())}
 
 
 def _execute_child(self: Any, *given: Any, **named: Any) -> None:
@@ -115,7 +111,7 @@ def _execute_child(self: Any, *given: Any, **named: Any) -> None:
     asked = SimpleNamespace(**inspect.signature(_ordinary).bind(self, *given, **named).arguments)
     words = [word for word in asked.args if word != "-P"] if isinstance(asked.args, list) else []
     modules = PROGRAMS.get(words[2]) if len(words) > 2 and words[:2] == [sys.executable, "-c"] else None
-    if modules is None or asked.preexec_fn:
+    if modules is None or not SYS_CLONE or asked.preexec_fn:
         return _ordinary(self, *given, **named)
     streams = [number if one == -1 else one for number, one in enumerate((asked.p2cread, asked.c2pwrite, asked.errwrite))]
     program = {
@@ -124,10 +120,10 @@ def _execute_child(self: Any, *given: Any, **named: Any) -> None:
         "environment": dict(os.environ if asked.env is None else asked.env),
         "folder": str(asked.cwd or Path.cwd()),
         "session": bool(asked.start_new_session),
-        "path": "" if "-P" in asked.args else None,
+        "safe": "-P" in asked.args,
         "numbers": [0, 1, 2, *asked.pass_fds],
     }
-    self.pid = NURSERIES[modules].start(program, [*streams, *asked.pass_fds])
+    self.pid = SERVERS[modules].start(program, [*streams, *asked.pass_fds])
     self._child_created = True
     self._close_pipe_fds(asked.p2cread, asked.p2cwrite, asked.c2pread, asked.c2pwrite, asked.errread, asked.errwrite)
     return None
@@ -136,8 +132,8 @@ def _execute_child(self: Any, *given: Any, **named: Any) -> None:
 @contextmanager
 def warm_programs() -> Iterator[None]:
     """Inside, the programs above are forks."""
-    for nursery in NURSERIES.values():
-        nursery.begin()
+    for server in SERVERS.values():
+        server.begin()
     with mock.patch.object(subprocess.Popen, "_execute_child", _execute_child):
         yield
 
@@ -186,17 +182,7 @@ def _become(program: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(program["environment"])
     _show(program["command"], [f"{name}={value}" for name, value in program["environment"].items()])
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    now = "PYTHONUNBUFFERED" in os.environ
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        raw = open(number, f"{mode}b", closefd=False)  # noqa: SIM115 - for the life of the process
-        errors = "backslashreplace" if number == 2 else "strict"
-        stream = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=number == 2 or raw.isatty(), write_through=now)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    sys.argv = ["-c", *program["words"][1:]]
-    extra = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    sys.path[:] = [*([] if program["path"] == "" else [""]), *extra, *(folder for folder in sys.path if folder not in extra)]
+    _prepare(program)
     nested = _nested() if program["words"][0] == run_tester.PROGRAM else None
     main = sys.modules["__main__"] = ModuleType("__main__")
     code = 1
@@ -216,6 +202,21 @@ def _become(program: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     _end(code, nested)
 
 
+def _prepare(program: Mapping[str, Any]) -> None:
+    """What an interpreter makes of its words, variables and streams before it runs a program."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    now = "PYTHONUNBUFFERED" in os.environ
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        raw = open(number, f"{mode}b", closefd=False)  # noqa: SIM115 - for the life of the process
+        errors = "backslashreplace" if number == 2 else "strict"
+        stream = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=number == 2 or raw.isatty(), write_through=now)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.argv = ["-c", *program["words"][1:]]
+    extra = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    sys.path[:] = [*([] if program["safe"] else [""]), *extra, *(folder for folder in sys.path if folder not in extra)]
+
+
 def _show(command: Sequence[str], environment: Sequence[str]) -> None:
     """What /proc shows as the command line and the first environment: the memory where the kernel put them, which nobody else reads."""
     places = [int(word) for word in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]]
@@ -226,7 +227,7 @@ def _show(command: Sequence[str], environment: Sequence[str]) -> None:
         ctypes.memmove(start, text, len(text))
 
 
-def _end(code: int, nested: Nursery | None) -> NoReturn:
+def _end(code: int, nested: ForkServer | None) -> NoReturn:
     with suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
@@ -240,8 +241,6 @@ def _end(code: int, nested: Nursery | None) -> NoReturn:
 
 def _take(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
     """Make each descriptor the one of its number, and close all others."""
-    import fcntl
-
     above = max(numbers) + 1
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]
     for descriptor, number in zip(moved, numbers, strict=True):
@@ -251,7 +250,7 @@ def _take(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
             os.close(number)
 
 
-def _nested() -> Nursery:
+def _nested() -> ForkServer:
     """What this command starts is a fork, too: of a fork of this process as it is now."""
     ours, theirs = socket.socketpair()
     parent, pid = os.getpid(), os.fork()
@@ -264,14 +263,14 @@ def _nested() -> Nursery:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
         serve(theirs)
     theirs.close()
-    nested = Nursery(HEAVY, ours, lambda: os.waitpid(pid, 0))
-    NURSERIES.update(dict.fromkeys(NURSERIES, nested))
+    nested = ForkServer(HEAVY, ours, lambda: os.waitpid(pid, 0))
+    SERVERS.update(dict.fromkeys(SERVERS, nested))
     subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
     return nested
 
 
 def main(descriptor: str, *modules: str) -> None:
-    """The program of a nursery."""
+    """The program of a server of forks."""
     for name in modules[:-1]:
         importlib.import_module(name)
     del sys.path[0]

@@ -202,14 +202,14 @@ class ProducerTeam:
         """React to the end of a producer's work, by an error or by ``stop``."""
         if self._stopping or error is None or member.worker is not worker:
             return
+        if self._site.one_process:
+            raise error
         if isinstance(error, WeightsError):
             raise self._inbox.cause(error)  # what a producer sees first if the trainer dies
         if isinstance(error, _FATAL):
             raise error
         if isinstance(error, WorkerDiedError) and error.name == self._site.schedule.name:
             return  # the driver itself is told of that
-        if self._site.one_process:
-            raise error
         name, member.worker = member.name, None
         worker.kill()
         reasons: list[str] = []
