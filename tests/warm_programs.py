@@ -151,14 +151,17 @@ def serve(channel: socket.socket) -> None:
         if not size:
             os._exit(0)
         program = json.loads(channel.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL))
+        leads, led = os.pipe()
         pid = _cloned()
         if pid == 0:
             if program["session"]:
                 os.setsid()
-            channel.sendall(os.getpid().to_bytes(8, "big", signed=True))  # not before it leads its group, which may be killed at once
+            os.close(led)
             _become(program, descriptors)
-        if pid < 0:
-            channel.sendall(pid.to_bytes(8, "big", signed=True))
+        os.close(led)
+        os.read(leads, 1)  # until the child leads its group, which may be killed at once, or has ended
+        os.close(leads)
+        channel.sendall(pid.to_bytes(8, "big", signed=True))
         for descriptor in descriptors:
             os.close(descriptor)
 
