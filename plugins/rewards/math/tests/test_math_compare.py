@@ -195,6 +195,8 @@ _PIECES_TEXT = (
 _PIECES = st.sampled_from(_PIECES_TEXT.split())
 
 
+# On a busy machine the limit's signal may arrive in what hypothesis does at a garbage collection, which loses it; the next one follows.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @given(
     st.lists(_PIECES, min_size=1, max_size=9).map("".join),
     st.sampled_from(["3", "x+1", "(1,2)", "x<3", r"\vec{v}", "x^2+y^2=1"]),
