@@ -25,6 +25,7 @@ CHOSEN = frozenset({"csv", "parquet", "ray", "shared", "torch"})
 """Names of what the chooser may take where a run says "auto" or nothing, one of each plugin; it takes others for what a run names."""
 ALWAYS = (
     "conftest.py",
+    "tests/warm_programs.py",  # conftest.py imports it
     "Makefile",
     ".ci/run",
     "constraints.txt",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.groups import keys as keys_module
-from tests.groups.closure import CHOSEN, registered_names
+from tests.groups.closure import ALWAYS, CHOSEN, registered_names
 from tests.groups.facts import KnownFacts, read
 from tests.groups.keys import Key, Keys, cache_folder
 from tests.groups.table import Group, Table
@@ -262,3 +263,9 @@ def test_after_a_change_these_many_groups_of_ci_run(real: tuple[Table, Keys], pa
     table, keys = real
     groups = [*table.of("full"), *table.of("engine")]
     assert least <= len([group for group in groups if path in keys.why(group)]) <= most
+
+
+def test_every_key_has_what_the_conftest_of_all_tests_imports() -> None:
+    imported = re.findall(r"from (tests\.\w+) import", (ROOT / "conftest.py").read_text(encoding="utf-8"))
+    assert imported
+    assert {f"{name.replace('.', '/')}.py" for name in imported} <= set(ALWAYS)
