@@ -15,6 +15,8 @@ if find_spec("hypothesis"):  # an engine's environment has none, and its tests n
     settings.register_profile("rlcore", deadline=None)  # no test asserts wall-clock time
     settings.load_profile("rlcore")
 
+HAS_PROGRAMS = find_spec("rlcore_plugin_processes") is not None  # an engine's environment may have none
+
 pytest_plugins = ("tests.groups.plugin",)
 
 CLUSTER = "tests/integration/ray/"
@@ -39,7 +41,7 @@ def pytest_sessionfinish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Programs that a test starts are forks of a process that has imported what they need, unless it is marked ``interpreter``."""
-    if item.get_closest_marker("interpreter") or not find_spec("rlcore_plugin_processes"):
+    if item.get_closest_marker("interpreter") or not HAS_PROGRAMS:
         return (yield)
     from tests.warm_programs import warm_programs
 
