@@ -48,6 +48,7 @@ class WeightsBoard:
         self._present: dict[str, str] = {}
         self._parked: set[str] = set()
         self._here: dict[str, int] = {}
+        self._decided = (-1, False)
         self._reasons: dict[str, str] = {}
 
     async def post(self, number: int, word: Any) -> None:
@@ -79,22 +80,31 @@ class WeightsBoard:
         for token in [known for known, whose in self._present.items() if whose == name]:
             await self.leave(token)
 
-    async def here(self, token: str, number: int) -> None:
-        """A receiver has read this word and takes part in its transfer."""
+    async def here(self, token: str, number: int, seconds: float) -> bool:
+        """A receiver has read this word and would take part in its transfer: wait until ``gathered`` has decided, and say whether the
+        transfer begins. A receiver that joined the group earlier would wait in it until its own deadline if another one left."""
         await self._change(lambda: self._here.update({token: number}))
+        await self._until(lambda: self._decided[0] >= number or token not in self._present, seconds)
+        begins = self._decided == (number, True)  # for one that has left since too: the others count on it
+        if not begins:
+            self._here.pop(token, None)
+        return begins
 
     async def members(self) -> dict[str, str]:
         """Token -> name of all that are here."""
         return dict(self._present)
 
     async def gathered(self, number: int, tokens: list[str], seconds: float) -> dict[str, str] | None:
-        """Wait until all of these take part in a transfer: {} then; None as soon as one has left; else the names of those missing."""
+        """Wait until all of these would take part in a transfer: {} then, and it begins; None as soon as one has left; else the names of
+        those missing."""
 
         def missing() -> dict[str, str]:
             return {token: self._present.get(token, "") for token in tokens if self._here.get(token, -1) < number}
 
         await self._until(lambda: not missing() or not set(tokens) <= set(self._present), seconds)
-        return missing() if set(tokens) <= set(self._present) else None
+        found = missing() if set(tokens) <= set(self._present) else None
+        await self._change(lambda: self.__dict__.update(_decided=(number, found == {})))
+        return found
 
     async def others(self, than: list[str], seconds: float) -> bool:
         """Wait until others are here than these tokens; False where ``seconds`` pass without that."""

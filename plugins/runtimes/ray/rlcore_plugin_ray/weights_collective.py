@@ -202,7 +202,8 @@ class CollectiveReceiver(BackgroundReceiver):
         rank = word.ranks.get(self._token)
         if rank is None:
             return True
-        self._ask.now("here", self._token, self._number)
+        if not self._ask.now("here", self._token, self._number, self._deadline, waits=self._deadline):
+            return True  # somebody left before all were here: the trainer begins again without it
         layout = HostLayout.from_bytes(word.layout)
         with self._lock:
             flat = self._spare if len(self._spare) >= layout.size else np.zeros(layout.size, np.uint8)

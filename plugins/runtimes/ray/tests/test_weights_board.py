@@ -77,3 +77,49 @@ def test_who_comes_back_from_a_broken_transfer_says_why_until_it_leaves() -> Non
         assert await asyncio.gather(*parked) == [None, None]
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("ends", "gathered", "begins"),
+    [
+        (lambda board: board.here("t1", 3, 60.0), {}, True),
+        (lambda board: board.leave("t1"), None, False),
+        (lambda board: asyncio.sleep(0), {"t1": "p1"}, False),
+    ],
+    ids=["all are here", "one leaves", "one does not come"],
+)
+def test_nobody_joins_a_group_before_it_is_whole(ends: Any, gathered: Any, begins: bool) -> None:
+    async def story() -> None:
+        board = WeightsBoard()
+        await board.join("t0", "p0")
+        await board.join("t1", "p1")
+        first = asyncio.create_task(board.here("t0", 3, 60.0))
+        decides = asyncio.create_task(board.gathered(3, ["t0", "t1"], 0.2))
+        await asyncio.sleep(0.05)
+        assert not first.done()
+        await asyncio.gather(asyncio.create_task(ends(board)), decides, first)
+        assert (decides.result(), first.result()) == (gathered, begins)
+
+    asyncio.run(story())
+
+
+def test_who_closes_after_a_transfer_began_still_takes_part() -> None:
+    async def story() -> None:
+        board = WeightsBoard()
+        await board.join("t0", "p0")
+        here = asyncio.create_task(board.here("t0", 0, 60.0))
+        assert await board.gathered(0, ["t0"], 60.0) == {}
+        await board.leave("t0")
+        assert await here
+
+    asyncio.run(story())
+
+
+def test_who_waited_in_vain_for_a_trainer_is_missing_in_its_transfer() -> None:
+    async def story() -> None:
+        board = WeightsBoard()
+        await board.join("t0", "p0")
+        assert not await board.here("t0", 0, 0.01)
+        assert await board.gathered(0, ["t0"], 0.01) == {"t0": "p0"}
+
+    asyncio.run(story())

@@ -1,4 +1,5 @@
-"""Who comes late gets the newest weights, and never older ones than were sent before; on stubs of board and group."""
+"""Who comes late gets the newest weights, and never older ones than were sent before; nobody joins a group that its trainer has given up.
+On stubs of board and group."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from rlcore_plugin_ray import weights_collective
-from rlcore_plugin_ray.weights_collective import CollectivePublisher
+from rlcore_plugin_ray.weights_board import BoardAddress
+from rlcore_plugin_ray.weights_collective import CollectivePublisher, CollectiveReceiver, _Word
 
 from rlcore.api import Snapshot
-from rlcore.api.weights import BUCKET_BYTES, HostVersion
+from rlcore.api.weights import BUCKET_BYTES, HostLayout, HostVersion
 from rlcore.testing import FakePolicy, FakeTokenizer, publish
+from rlcore.testing.weights import HostSource
 
 SECONDS = 20.0
 
@@ -93,3 +97,25 @@ def test_who_comes_while_a_version_is_on_its_way_is_not_sent_the_one_before(boar
     board.until_sent(3)
     publisher.close()
     assert board.sent == [(5, ("a",)), (6, ("a", "b")), (6, ("c",))]
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["begins", "does not begin"])
+def test_a_receiver_joins_the_group_of_a_transfer_that_begins(monkeypatch: pytest.MonkeyPatch, begins: bool) -> None:
+    """The other group is gone already: to connect to its store would take the whole deadline."""
+    sent = HostLayout(version=0, manifest=HostSource(dict(snapshot(0).tensors)).manifest(), probe=None)
+    words: list[Any] = []
+    joined: list[str] = []
+
+    def now(method: str, *arguments: Any, waits: float = 0.0) -> Any:
+        if method == "join":
+            words.append((0, _Word(0, "the group", {arguments[0]: 1}, sent.to_bytes(), np.zeros(0, np.uint32))))
+        return begins
+
+    asked = SimpleNamespace(now=now, parked=lambda *arguments, timeout=None: words.pop() if words else None)
+    group = SimpleNamespace(join=lambda rank, size: joined.append("the group"), leave=lambda: None, name="the group")
+    monkeypatch.setattr(weights_collective, "Ask", lambda *arguments: asked)
+    monkeypatch.setattr(weights_collective, "WeightsGroup", lambda name: group)
+    monkeypatch.setattr(weights_collective, "_broadcast", lambda flat, start, group: len(flat))
+    monkeypatch.setattr(CollectiveReceiver, "_interrupt", lambda receiver: None)
+    CollectiveReceiver("p0", BoardAddress(None, "the trainer"), 60.0, lambda: None).close()
+    assert joined == ["the group"] * begins
