@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,6 +15,9 @@ if find_spec("hypothesis"):  # an engine's environment has none, and its tests n
 
     settings.register_profile("rlcore", deadline=None)  # no test asserts wall-clock time
     settings.load_profile("rlcore")
+
+# Ray gives its workers niceness 15: beside other tests they get a thirtieth of a core, and their deadlines pass.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 HAS_PROGRAMS = find_spec("rlcore_plugin_processes") is not None  # an engine's environment may have none
 
