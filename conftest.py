@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ if find_spec("hypothesis"):  # an engine's environment has none, and its tests n
 # Ray gives its workers niceness 15: beside other tests they get a thirtieth of a core, and their deadlines pass.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
+gc.disable()  # until everything is collected: 13,000 tests and what they import stay, and to look through them costs a second each time
+
 HAS_PROGRAMS = find_spec("rlcore_plugin_processes") is not None  # an engine's environment may have none
 
 pytest_plugins = ("tests.groups.plugin",)
@@ -34,6 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(item.get_closest_marker(name) for name in ("fast", "full", "nightly")):
             item.add_marker(pytest.mark.fast)
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
