@@ -25,6 +25,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
@@ -34,14 +35,17 @@ from rlcore_plugin_processes import launcher
 
 from rlcore.host.threads import thread_variables
 from rlcore.rewards import process
-from rlcore.testing import run_tester
+from rlcore.testing import rank_processes, run_tester
 
-__all__ = ["SERVERS", "warm_programs"]
+__all__ = ["SERVERS", "fork_programs", "warm_programs"]
 
 LIGHT = ("numpy", "rlcore.rewards.worker", "rlcore.rewards.hosting", "rlcore.host.registry", "rlcore.testing", "rlcore.testing.faulty")
 WORKERS = ("rlcore_plugin_processes.worker_link", "rlcore_plugin_torch.backend", "rlcore_plugin_transformers.engine")
-HEAVY = (*LIGHT, "rlcore.cli.train", *WORKERS)
-PROGRAMS = {process._BOOT: LIGHT, launcher._BOOT: HEAVY, run_tester.PROGRAM: HEAVY}
+MODELS = ("transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen3.modeling_qwen3", "peft")
+HEAVY = (*LIGHT, "rlcore.cli.train", *WORKERS, "rlcore.testing.suites.layout_lives", *MODELS)
+COLOSSALAI = ("rlcore_plugin_colossalai.colossal_backend", "transformers.models.llama.modeling_llama")
+RANKS = COLOSSALAI if find_spec("colossalai") else HEAVY
+PROGRAMS = {process._BOOT: LIGHT, launcher._BOOT: HEAVY, run_tester.PROGRAM: HEAVY, rank_processes.PROGRAM: RANKS}
 """Program -> what it imports."""
 PR_SET_PDEATHSIG = 1
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine(), 0) if sys.platform == "linux" else 0
@@ -186,7 +190,7 @@ def _become(program: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     os.environ.update(program["environment"])
     _show(program["command"], [f"{name}={value}" for name, value in program["environment"].items()])
     _prepare(program)
-    nested = _nested() if program["words"][0] == run_tester.PROGRAM else None
+    nested = fork_programs() if program["words"][0] == run_tester.PROGRAM else None
     main = sys.modules["__main__"] = ModuleType("__main__")
     code = 1
     try:
@@ -225,7 +229,8 @@ def _show(command: Sequence[str], environment: Sequence[str]) -> None:
     places = [int(word) for word in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]]
     for words, start, end in ((command, *places[:2]), (environment, *places[2:])):
         text = "".join(f"{word}\0" for word in words).encode("utf-8", "surrogateescape")
-        assert len(text) < end - start, "more room is needed"
+        if len(text) >= end - start:
+            return  # a fork of a program that was started without this room shows that program
         ctypes.memset(start, 0, end - start)
         ctypes.memmove(start, text, len(text))
 
@@ -253,8 +258,8 @@ def _take(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
             os.close(number)
 
 
-def _nested() -> ForkServer:
-    """What this command starts is a fork, too: of a fork of this process as it is now."""
+def fork_programs() -> ForkServer:
+    """Programs that this process starts are forks from here on: of a fork of this process as it is now."""
     ours, theirs = socket.socketpair()
     parent, pid = os.getpid(), os.fork()
     if pid == 0:

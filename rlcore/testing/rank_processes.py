@@ -1,10 +1,8 @@
-"""Trainer ranks as real processes: a function called in fresh interpreters that meet at one address, and what each of them returned.
-
-``python -m rlcore.testing.rank_processes CALL ANSWER`` is one of those interpreters.
-"""
+"""Trainer ranks as real processes: a function called in fresh interpreters that meet at one address, and what each of them returned."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import socket
@@ -24,6 +22,8 @@ from rlcore.testing.ranks import StarRanks
 
 __all__ = ["free_rendezvous", "next_rendezvous", "run_ranks"]
 
+PROGRAM = "import sys; from rlcore.testing.rank_processes import answer; answer(*sys.argv[1:])"
+"""What one of those interpreters runs: with the files of its call and of its answer."""
 _AFTER_AN_ERROR = 5.0
 """Seconds that the other ranks have, once one has failed, to fail for reasons of their own."""
 _QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -46,7 +46,7 @@ def run_ranks(function: str, size: int, *arguments: Any, timeout: float = 120.0)
             for rank in range(size):
                 call, answer, said = (folder / f"{kind}-{rank}" for kind in ("call", "answer", "said"))
                 call.write_bytes(pickle.dumps((function, (rank, size, rendezvous, *arguments))))
-                command = [sys.executable, "-m", __name__, str(call), str(answer)]
+                command = [sys.executable, "-c", PROGRAM, str(call), str(answer)]
                 with said.open("wb") as stream:
                     processes.append(subprocess.Popen(command, env=environment, stdout=stream, stderr=subprocess.STDOUT))
             codes = _wait(processes, [folder / f"answer-{rank}" for rank in range(size)], timeout)
@@ -104,16 +104,14 @@ def _read(answer: Path) -> Any:
     return pickle.loads(answer.read_bytes()) if answer.exists() else None
 
 
-def _answer(call: Path, answer: Path) -> None:
-    function, arguments = pickle.loads(call.read_bytes())
+def answer(call: str, to: str) -> None:
+    """Do what the first file asks for; the second one is there once it is whole."""
+    faulthandler.enable()
+    function, arguments = pickle.loads(Path(call).read_bytes())
     try:
         result = load_target(function, f"the function {function!r} of a rank")(*arguments)
     except RlcoreError as error:
         result = error
-    partial = answer.with_suffix(".partial")
+    partial = Path(to).with_suffix(".partial")
     partial.write_bytes(pickle.dumps(result))
-    partial.replace(answer)
-
-
-if __name__ == "__main__":
-    _answer(Path(sys.argv[1]), Path(sys.argv[2]))
+    partial.replace(to)

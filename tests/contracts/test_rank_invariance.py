@@ -15,7 +15,6 @@ from rank_update import GROUPS, VOCABULARY, Trained
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.testing.rank_processes import run_ranks
-from tests.warm_ranks import OF_TORCH, warm_ranks
 
 pytestmark = pytest.mark.full
 
@@ -50,8 +49,7 @@ def trained(model: str) -> RanksOf:
 
     @functools.cache
     def end(size: int) -> Trained:
-        with warm_ranks(*OF_TORCH):
-            first, *others = run_ranks("rank_update:train", size, model, timeout=240)
+        first, *others = run_ranks("rank_update:train", size, model, timeout=240)
         for other in others:
             assert other.metrics == first.metrics
             for mine, theirs in zip(held(other), held(first), strict=True):

@@ -26,7 +26,7 @@ from rlcore.host.registry import Registry
 from rlcore.runlog import run_manifest
 from rlcore.testing import RunTester
 from tests.crash.events import Events
-from tests.crash.forks import programs_forked
+from tests.warm_programs import fork_programs
 
 __all__ = ["BESIDE", "ENDS", "CrashMatrix", "Point", "digest"]
 
@@ -80,7 +80,7 @@ class CrashMatrix:
     @contextmanager
     def warmed(self) -> Iterator[None]:
         """Inside, children find plugins discovered, and imported whatever a run imports in any of its processes, which are forks."""
-        with chdir(self._folder), self._tester.plugins, programs_forked():
+        with chdir(self._folder), self._tester.plugins:
             registry = Registry.discover()
             make_plan(self._config)
             seen = mock.patch.object(Registry, "discover", return_value=registry)
@@ -151,6 +151,7 @@ class CrashMatrix:
         silence = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
+        fork_programs()
         events = Events(runs, fatal, tell)
         try:
             events.watch()

@@ -2,25 +2,16 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-
-from tests.warm_ranks import OF_TORCH, warm_ranks
 
 sys.path.insert(0, str(Path(__file__).parent))
 if os.environ.get("RLCORE_TEST_DEVICE", "cpu") != "cpu":
     # Tests of equal bits ask for it. Some sums of attention have no such order: torch warns of them, and the tests show whether it matters.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm_ranks() -> Iterator[None]:
-    with warm_ranks(*OF_TORCH):
-        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

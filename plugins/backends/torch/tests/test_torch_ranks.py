@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from rlcore_plugin_torch.ranks import TorchRanks
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.api import ConfigError, OptimizerSettings, RunError, TrainingContext
-from rlcore.testing import rank_processes
 from rlcore.testing.rank_processes import run_ranks
 
 pytestmark = pytest.mark.full
@@ -46,9 +44,9 @@ def test_a_rank_that_is_not_there_is_named_on_the_others(kind: str, tmp_path: Pa
         assert "rank 1 did not come within" in str(answers[rank])
 
 
-def test_a_rank_that_nobody_closed_ends_its_threads_before_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else one of them may abort the process: see ``TorchRanks.open``. Forks end without an interpreter's end."""
-    monkeypatch.setattr(rank_processes, "subprocess", subprocess)
+@pytest.mark.interpreter
+def test_a_rank_that_nobody_closed_ends_its_threads_before_the_interpreter(tmp_path: Path) -> None:
+    """Else one of them may abort the process: see ``TorchRanks.open``."""
     run_ranks("torch_rank_bodies:never_closed", 2, str(tmp_path), timeout=240)
     for rank in range(2):
         before, during, after = json.loads((tmp_path / f"threads-{rank}.json").read_text())
