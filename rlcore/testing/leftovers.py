@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +17,13 @@ _SERVES_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserve
 
 @dataclass
 class Leftovers:
-    """What has come since ``Leftovers()`` was made; ``look`` while the part works, so that its processes are known."""
+    """What has come since ``Leftovers()`` was made; ``look`` while the part works, so that its processes and their memory are known."""
 
-    began: float = field(default_factory=time.time)
     ports: frozenset[str] = field(default_factory=lambda: _ports(_family()))
     shared: frozenset[str] = field(default_factory=lambda: _shared_memory())
     before: frozenset[tuple[int, int]] = field(default_factory=lambda: frozenset(_family().items()))
     seen: set[tuple[int, int]] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     @staticmethod
     def known() -> bool:
@@ -32,8 +31,10 @@ class Leftovers:
         return (_PROC / "self" / "stat").exists()
 
     def look(self) -> None:
-        """Note the processes that there are now."""
-        self.seen |= set(_family().items()) - self.before
+        """Note the processes that there are now, and the shared memory that they use."""
+        family = _family()
+        self.seen |= set(family.items()) - self.before
+        self.used |= {name for pid in family for name in _memory_of(pid)} - self.shared
 
     def found(self) -> list[str]:
         """What is still there, in words."""
@@ -47,15 +48,10 @@ class Leftovers:
         ]
 
     def _left_memory(self, alive: dict[int, int]) -> Iterator[str]:
-        """New entries that were made since, unless a process that is none of ours uses them: other programs run beside this one."""
-        own = {*_family(), *alive}
-        for name in _shared_memory() - self.shared:
-            try:
-                status = (_SHARED / name).stat()
-            except FileNotFoundError:
-                continue
-            if status.st_uid == os.getuid() and status.st_ctime >= self.began - 1.0 and _users(str(_SHARED / name)) <= own:
-                yield name
+        """New entries that our processes use or used, and nobody else: other programs run beside this one, and may leave some of theirs."""
+        others = {int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()} - {*_family(), *alive}
+        if left := self.used & _shared_memory():
+            yield from left.difference(*map(_memory_of, others))
 
 
 def _family() -> dict[int, int]:
@@ -125,16 +121,11 @@ def _shared_memory() -> frozenset[str]:
     return frozenset(entry.name for entry in _SHARED.iterdir()) if _SHARED.is_dir() else frozenset()
 
 
-def _users(path: str) -> set[int]:
-    """Processes that map the file or hold it open."""
-    users = set()
-    for folder in _PROC.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            maps = (folder / "maps").read_text("utf-8", "replace")
-        except OSError:
-            continue
-        if path in maps or path in _links(int(folder.name)):
-            users.add(int(folder.name))
-    return users
+def _memory_of(pid: int) -> set[str]:
+    """Names of the entries of /dev/shm that a process maps or holds open."""
+    try:
+        maps = (_PROC / str(pid) / "maps").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return set()
+    inside = f"{_SHARED}/"
+    return {path.partition(inside)[2] for path in (*maps, *_links(pid)) if inside in path and not path.endswith(" (deleted)")}
