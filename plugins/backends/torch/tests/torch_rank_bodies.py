@@ -51,7 +51,7 @@ def sums(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
 
 
 def mishap(rank: int, size: int, rendezvous: str, kind: str, folder: str) -> None:
-    """Rank 1 leaves, is silent, or never comes; the others find out. All of them start together."""
+    """Rank 1 leaves, is silent, or never comes; the others find out, and none of them leaves before both have. All of them start together."""
     meeting = next_rendezvous(StarRanks(rank, size, rendezvous))
     if (rank, kind) == (1, "never comes"):
         return
@@ -63,12 +63,13 @@ def mishap(rank: int, size: int, rendezvous: str, kind: str, folder: str) -> Non
         if kind == "is silent":
             assert dist.group.WORLD is not None
             dist.group.WORLD.set_timeout(timedelta(seconds=SHORT))  # not before: they need longer to meet on a busy machine
-        if rank != 1:
-            try:
+        if (rank, kind) == (1, "leaves"):
+            return
+        try:
+            if rank != 1:
                 ranks.gather(np.zeros(1))
-            finally:
-                (Path(folder) / f"gave-up-{rank}").touch()
-        elif kind == "is silent":
+        finally:
+            (Path(folder) / f"gave-up-{rank}").touch()
             while not all(note.exists() for note in notes):
                 time.sleep(0.02)
 
