@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distributions
 from types import ModuleType
 
@@ -193,7 +194,7 @@ def _examine(row: PluginRow, module: ModuleType, kinds: Collection[PluginKind]) 
     row = replace(row, api=declared if isinstance(declared, str) else "")
     if problem := api_problem(declared):
         return Plugin(row=replace(row, problems=(f"{module.__name__}: {problem}",)))
-    manager = pluggy.PluginManager("rlcore")
+    manager = _Hooks("rlcore")
     manager.add_hookspecs(hookspecs)
     problems = _hook_problems(module, manager)
     if problems:
@@ -201,6 +202,12 @@ def _examine(row: PluginRow, module: ModuleType, kinds: Collection[PluginKind]) 
     specs, problems = _collect(manager, kinds)
     row = replace(row, offers=tuple((kind, spec.name) for kind, spec in specs), problems=tuple(problems))
     return Plugin(row=row, specs=tuple(specs), manager=manager)
+
+
+class _Hooks(pluggy.PluginManager):
+    """A plugin manager that reads the options of rlcore's hooks once, not once for each plugin: that took a third of the discovery."""
+
+    parse_hookspec_opts = staticmethod(cache(pluggy.PluginManager("rlcore").parse_hookspec_opts))
 
 
 def api_problem(declared: object, host: str = API_VERSION) -> str:

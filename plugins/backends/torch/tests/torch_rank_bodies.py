@@ -51,7 +51,7 @@ def sums(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
 
 
 def mishap(rank: int, size: int, rendezvous: str, kind: str, folder: str) -> None:
-    """Rank 1 leaves, is silent, or never comes; the others find out, and none of them leaves before both have. All of them start together."""
+    """Rank 1 leaves, is silent, or never comes; the others find out, and none leaves before both have. All of them start together."""
     meeting = next_rendezvous(StarRanks(rank, size, rendezvous))
     if (rank, kind) == (1, "never comes"):
         return
