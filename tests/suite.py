@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
         code = subprocess.run(pytest(chosen, 0, options.junitxml, [*rest, *forget]), check=False).returncode
         again = pytest(chosen, 0, numbered(options.junitxml, "again"), rest)
         return once_more(again, leash) if options.again and code == FAILED else code
-    if wrong := wrong_expression(chosen, options.keywords):
+    if (chosen or options.keywords) and (wrong := wrong_expression(chosen, options.keywords)):
         print(wrong, file=sys.stderr)
         return CANNOT
     signal.signal(signal.SIGINT, lambda *_: None)  # the pytest below gets it as well, and ends in its own way

@@ -9,9 +9,11 @@ import ast
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
+
+from tests.syntax import nodes_below
 
 __all__ = ["KINDS", "Facts", "KnownFacts", "read"]
 
@@ -35,8 +37,9 @@ def read(source: bytes) -> Facts:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return {kind: [] for kind in KINDS}
-    silent, inner = set(_docstrings(tree)), set[int]()
-    for node in ast.walk(tree):
+    every = nodes_below(tree)
+    silent, inner = set(_docstrings(every)), set[int]()
+    for node in every:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
             _of_text(node.value, found)
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -58,8 +61,8 @@ def words_of(text: str) -> set[str]:
     return found["words"] | found["targets"]
 
 
-def _docstrings(tree: ast.AST) -> Iterator[int]:
-    for node in ast.walk(tree):
+def _docstrings(every: Iterable[ast.AST]) -> Iterator[int]:
+    for node in every:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield id(node.value)
 
@@ -99,7 +102,7 @@ def _of_chain(node: ast.BinOp, found: dict[str, set[str]]) -> list[int]:
         parts.insert(0, left.right.value if isinstance(left.right, ast.Constant) and isinstance(left.right.value, str) else None)
         left = left.left
         inner.append(id(left))
-    if not any(isinstance(part, ast.Name) and _ROOTS.fullmatch(part.id) for part in ast.walk(left)):
+    if not any(isinstance(part, ast.Name) and _ROOTS.fullmatch(part.id) for part in nodes_below(left)):
         return inner
     written = [part for part in parts[: parts.index(None)] if part] if None in parts else [part for part in parts if part]
     found["folders"].add("/".join(written) or "?")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
+from unittest import mock
 
 import pytest
 
@@ -38,6 +41,7 @@ for words in sys.argv[1:]:
     print(main(words.split()))
     print(sorted({"torch", "transformers", "ray", "datasets"} & set(sys.modules)))
 """
+ABSENT = {"ray", "datasets", "rlcore_plugin_ray", "rlcore_plugin_datasets"}
 NO_CUDA = "this machine has no CUDA device"
 
 REFUSED = {
@@ -93,6 +97,10 @@ FINE = [
 ]
 
 
+def refused(*arguments: object, **named: object) -> NoReturn:
+    raise AssertionError(f"opened a socket: {arguments}")
+
+
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return quickstart_in(tmp_path_factory.mktemp("assets") / "demo", tmp_path_factory, train=128, heldout=8)
@@ -145,10 +153,7 @@ def test_a_dry_run_opens_no_network_and_imports_no_model_library(tester: RunTest
     program = tester.write("offline.py", OFFLINE)
     ray = ["--runtime", "ray", "-t", "2", "--master-address", "10.0.0.1"]
     divided = [*ray, "-m", "org/model", "-tp", "2"]  # what a plan of the model says, torch alone knows
-    # One process for all: what a line loads, the next ones have, so the line that may load something is the last.
-    lines = [
-        " ".join(["train", "run.toml", *flags, "--dry-run"]) for flags in ([], ["-m", "org/model"], ["-d", "hf:org/data"], ray, divided)
-    ]
+    lines = [" ".join(["train", "run.toml", *flags, "--dry-run"]) for flags in ([], ["-m", "org/model"], ["-d", "hf:org/data"], ray)]
     done = subprocess.run(
         [sys.executable, str(program), *lines],
         cwd=tester.folder,
@@ -158,7 +163,13 @@ def test_a_dry_run_opens_no_network_and_imports_no_model_library(tester: RunTest
         check=True,
     )
     said = [line for line in done.stdout.splitlines() if line in ("0", "1", "2") or line.startswith("[")]
-    assert said == ["0", "[]"] * 4 + ["0", "['torch', 'transformers']"], done.stdout
+    assert said == ["0", "[]"] * 4, done.stdout
+    sockets = mock.patch.multiple(socket.socket, connect=refused, connect_ex=refused), mock.patch.object(socket, "getaddrinfo", refused)
+    with mock.patch.dict(sys.modules), sockets[0], sockets[1]:
+        for name in [name for name in sys.modules if name.split(".")[0] in ABSENT]:
+            del sys.modules[name]  # this process has torch and transformers, and must not need the others again
+        tester.run("train", "run.toml", *divided, "--dry-run").assert_ok()
+        assert not {"ray", "datasets"} & set(sys.modules)
 
 
 def test_every_backend_that_is_installed_declares_its_capabilities() -> None:

@@ -48,7 +48,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_two_steps_in_a_folder_that_is_then_used_again(tmp_path: Path) -> None:
-    first = last_line(rlcore(tmp_path, "qs", "--max-steps", "2", "-tbs", "4", "--json"))
+    first = RunTester(tmp_path).run("quickstart", "qs", "--max-steps", "2", "-tbs", "4", "--json").assert_ok().json
     assert set(first) >= KEYS
     assert (first["steps"], Path(first["run"]).parts[:2]) == (2, ("qs", "runs"))
     assert 0.1 < first["accuracy_before"] <= 0.6

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import nodes
+
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(path for package in (ROOT / "rlcore", *ROOT.glob("plugins/*/*/rlcore_plugin_*")) for path in package.rglob("*.py"))
 CITATIONS = {
@@ -21,7 +23,7 @@ CITATIONS = {
 
 def docstrings(source: str) -> list[tuple[int, str]]:
     """(line, text) of every text that stands alone: docstrings, also those of attributes."""
-    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    found = [node for node in nodes(source) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
     return [(node.lineno, node.value.value) for node in found if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
+from tests.syntax import nodes
 from tools.dependencies import imports
 
 ROOT = Path(__file__).parents[2]
@@ -98,14 +100,15 @@ def test_the_architecture_page_names_every_module_of_the_lower_floors_and_only_f
     assert not [file for file in files if not any(path == file or path.endswith(f"/{file}") for path in there)]
 
 
-def _imports(source: str) -> list[str]:
+@lru_cache(maxsize=1)
+def _imports(source: str) -> tuple[str, ...]:
     """Dotted names of everything that a module imports when it runs, ``from a import b`` as ``a.b``, and of what it imports by its name."""
-    return [one.module for one in imports(source, "")]
+    return tuple(one.module for one in imports(source, ""))
 
 
 def plugins_named(source: str) -> list[str]:
     """Modules of plugins that a module of the core imports, or names in a string: it finds plugins by what they registered alone."""
-    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    texts = [node.value for node in nodes(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return [name for text in (*_imports(source), *texts) for name in re.findall(r"\brlcore_plugin_[a-z]\w*", text)]
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import nodes, nodes_below
+
 ROOT = Path(__file__).parents[2]
 LONGEST_FUNCTION = 80
 LONGEST_FILE = 500
@@ -31,7 +33,7 @@ def long_functions(source: str) -> list[str]:
     """``name (lines)`` of every function over the limit, decorators and docstring included."""
     if source.count("\n") < LONGEST_FUNCTION:
         return []
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in nodes(source) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     lengths = [(node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions]
     return [f"{name} ({length} lines)" for name, length in lengths if length > LONGEST_FUNCTION]
 
@@ -41,20 +43,20 @@ def package_skips(source: str) -> list[int]:
     or on a name that holds the answer; ``skip`` after a failed import."""
     if "skip" not in source:
         return []
-    nodes = list(ast.walk(ast.parse(source)))
-    failed = [node for node in nodes if isinstance(node, ast.ExceptHandler) and words(node.type) & IMPORT_ERRORS]
-    asked = ASKS | {name for node in nodes if isinstance(node, ast.Assign) and words(node.value) & ASKS for name in words(*node.targets)}
-    asked |= {name for handler in failed for node in ast.walk(handler) if isinstance(node, ast.Assign) for name in words(*node.targets)}
-    found = [node.lineno for node in nodes if isinstance(node, ast.Call) and words(node.func) & {"importorskip"}]
-    found += [node.lineno for node in nodes if isinstance(node, ast.Call) and words(node.func) & {"skipif"} and words(node) & asked]
-    found += [node.lineno for node in nodes if isinstance(node, ast.If) and words(node.test) & asked and words(*node.body) & {"skip"}]
+    every = nodes(source)
+    failed = [node for node in every if isinstance(node, ast.ExceptHandler) and words(node.type) & IMPORT_ERRORS]
+    asked = ASKS | {name for node in every if isinstance(node, ast.Assign) and words(node.value) & ASKS for name in words(*node.targets)}
+    asked |= {name for handler in failed for node in nodes_below(handler) if isinstance(node, ast.Assign) for name in words(*node.targets)}
+    found = [node.lineno for node in every if isinstance(node, ast.Call) and words(node.func) & {"importorskip"}]
+    found += [node.lineno for node in every if isinstance(node, ast.Call) and words(node.func) & {"skipif"} and words(node) & asked]
+    found += [node.lineno for node in every if isinstance(node, ast.If) and words(node.test) & asked and words(*node.body) & {"skip"}]
     return found + [handler.lineno for handler in failed if words(*handler.body) & {"skip"}]
 
 
 def words(*trees: ast.AST | None) -> set[str]:
     """Names and attributes that occur."""
-    nodes = [node for tree in trees if tree is not None for node in ast.walk(tree)]
-    return {node.attr if isinstance(node, ast.Attribute) else node.id for node in nodes if isinstance(node, ast.Attribute | ast.Name)}
+    below = [node for tree in trees if tree is not None for node in nodes_below(tree)]
+    return {node.attr if isinstance(node, ast.Attribute) else node.id for node in below if isinstance(node, ast.Attribute | ast.Name)}
 
 
 def test_no_function_is_over_80_lines() -> None:

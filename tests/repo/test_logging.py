@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
 from tests.repo.test_layout import ROOT
+from tests.syntax import nodes
 
 
 def quiet_logs(source: str) -> list[int]:
     """Lines that log at DEBUG or INFO."""
-    calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    if not re.search(r"\b(debug|info)\b", source):
+        return []
+    calls = [node.func for node in nodes(source) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     return [call.lineno for call in calls if call.attr in ("debug", "info") and "log" in ast.unparse(call.value).lower()]
 
 

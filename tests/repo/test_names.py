@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import nodes
+
 ROOT = Path(__file__).parents[2]
 
 
 def class_names(path: Path) -> list[str]:
     """The names of all classes that a file defines."""
-    return [node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+    return [node.name for node in nodes(path.read_text(encoding="utf-8")) if isinstance(node, ast.ClassDef)]
 
 
 def repeated(root: Path) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.catalogue import known_names
 from rlcore.host.registry import Registry
+from tests.syntax import nodes
 
 ROOT = Path(__file__).parents[2]
 OFFERS = ("rlcore/host/builtin.py", "rlcore/host/catalogue.py", "rlcore/host/install.py")
@@ -77,14 +79,17 @@ def first_party_names(kinds: Iterable[PluginKind] = tuple(PluginKind)) -> set[st
     return ours | {name for kind in kinds for name in known_names(kind)}
 
 
-def words(source: str) -> Iterable[tuple[int, str]]:
+@cache
+def words(source: str) -> tuple[tuple[int, str], ...]:
     """Line and value of every text in a file, parts of sentences included; docstrings and arguments called ``mode`` left out."""
-    tree = ast.parse(source)
-    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    left_out |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "mode"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
-            yield node.lineno, node.value
+    tree = nodes(source)
+    left_out = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
+    left_out |= {id(node.value) for node in tree if isinstance(node, ast.keyword) and node.arg == "mode"}
+    return tuple(
+        (node.lineno, node.value)
+        for node in tree
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out
+    )
 
 
 def decided_by(root: Path, names: Collection[str]) -> dict[str, dict[str, list[int]]]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from tests.repo.test_layout import ROOT
+from tests.syntax import nodes
 
 LIBRARIES = ("ray", "torch")
 IN_A_TEXT = re.compile(rf"\b({'|'.join(LIBRARIES)})(\.\w+)*?\.(_(?!_)\w+)")
 """Code in a text, for a process of its own, and what ``monkeypatch`` is told to replace."""
+MENTIONED = re.compile(rf"(?<![^\W_])({'|'.join(LIBRARIES)})(?![^\W_])")
+"""A file without such a word has nothing of theirs; ``array`` is none."""
 PRIVATE = re.compile(r"(\w*\.)*_(?!_)[\w.]+")
 """A name with a private part, alone in a string."""
 LEADING = {"__import__", "getattr", "import_module", "vars"}
@@ -35,12 +38,12 @@ attention on a CPU, and these two are tried before they are used, with public on
 
 def private_uses(source: str) -> list[str]:
     """``line: name`` of everything private of Ray or torch that a module imports, reaches from what it imports, or names in a text."""
-    if not any(library in source for library in LIBRARIES):
+    if not MENTIONED.search(source):
         return []
-    nodes = list(ast.walk(ast.parse(source)))
-    theirs = _theirs(nodes)
+    found_nodes = nodes(source)
+    theirs = _theirs(found_nodes)
     found = set()
-    for node in nodes:
+    for node in found_nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             found |= {(node.lineno, name) for _, name in _imported(node) if any(map(_is_private, name.split(".")))}
         elif isinstance(node, ast.Attribute) and _is_private(node.attr) and (owner := _owner(node, theirs)):
@@ -64,7 +67,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
             yield alias.asname or alias.name.split(".")[0], full
 
 
-def _theirs(nodes: list[ast.AST]) -> dict[str, str]:
+def _theirs(nodes: Sequence[ast.AST]) -> dict[str, str]:
     """Names that stand for something of Ray or torch: by an import, or by an assignment from such a name, its attributes and calls."""
     theirs = {name: full for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for name, full in _imported(node)}
     for node in nodes:

@@ -29,7 +29,9 @@ def test_alone():
 
 
 NOTE = """
-import os, pathlib
+import os, pathlib, pytest
+
+pytestmark = pytest.mark.interpreter  # it starts no program, so conftest.py need not get any ready
 
 def test_it():
     with pathlib.Path("order").open("a") as file:
@@ -42,7 +44,7 @@ LIGHT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p xdist"}
 
 
 def suite(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  serial\n  fast\n", encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  serial\n  fast\n  interpreter\n", encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "tests.suite", "--workers", "1", *words],

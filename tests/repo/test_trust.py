@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import pytest
+
+from tests.syntax import nodes
 
 ROOT = Path(__file__).parents[2]
 _MODULES = frozenset({"cloudpickle", "dill", "joblib", "marshal", "pickle", "runpy", "shelve", "yaml"})
@@ -20,13 +23,15 @@ _METHODS = frozenset(
     | {"broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list"}
 )
 _LOADS = {"torch.load": "torch.load", "numpy.load": "np.load", "torch.distributed.checkpoint.load": "dcp.load"}
+_MENTIONED = re.compile(rf"\b({'|'.join(sorted(_MODULES | _BUILTINS | _METHODS))}|load|sys)\b")
+"""Whatever the table must list has one of these words."""
 _CELL = re.compile(r"`([^`]+)`")
 
 
-def _imported(tree: ast.AST) -> dict[str, str]:
+def _imported(tree: Sequence[ast.AST]) -> dict[str, str]:
     """Local name -> what it was imported as."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Import):
             found |= {
                 item.asname or item.name.partition(".")[0]: item.name if item.asname else item.name.partition(".")[0] for item in node.names
@@ -56,9 +61,11 @@ def _called(spelt: str) -> str:
 
 def uses(source: str) -> set[str]:
     """Every call, base class and change of ``sys.path`` in a module that the table must list."""
-    tree = ast.parse(source)
+    if not _MENTIONED.search(source):
+        return set()
+    tree = nodes(source)
     known, found = _imported(tree), set[str]()
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Call):
             found.add(_called(_spelt(node.func, known)))
         elif isinstance(node, ast.ClassDef):
