@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from trackio.sqlite_storage import SQLiteStorage
 
 from rlcore.testing import RunTester
+from tests.wandb_records import QUICK, wandb_records
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
 Figures = Counter[tuple[int, str, float]]
@@ -66,9 +65,7 @@ def of_tensorboard(run: Path) -> Figures:
 
 def of_wandb(run: Path) -> Figures:
     (folder,) = run.glob("wandb/offline-run-*/")
-    program = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(folder)]
-    lines = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-    return figures(record["history"]["item"] for record in map(json.loads, lines) if record["type"] == "history")
+    return figures(record["item"] for record in wandb_records(folder, "history"))
 
 
 def of_trackio(run: Path) -> Figures:
@@ -83,7 +80,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, s
     """Variables of the runs: a home and a folder of Trackio's of their own. This process reads the latter."""
     for module in ("utils", "sqlite_storage"):  # they read TRACKIO_DIR once, when they are imported
         monkeypatch.setattr(f"trackio.{module}.TRACKIO_DIR", tmp_path / "trackio")
-    return {"HOME": str(tmp_path / "home"), "TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline"}
+    return {"HOME": str(tmp_path / "home"), "TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline", **QUICK}
 
 
 def a_project(folder: Path, **sections: Mapping[str, Any]) -> tuple[RunTester, str]:
