@@ -83,9 +83,9 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, s
     return {"HOME": str(tmp_path / "home"), "TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline", **QUICK}
 
 
-def a_project(folder: Path, **sections: Mapping[str, Any]) -> tuple[RunTester, str]:
+def a_project(folder: Path, *, in_process: bool = False, **sections: Mapping[str, Any]) -> tuple[RunTester, str]:
     """Six updates, evaluated after every second one, with a checkpoint after every second one."""
-    tester = RunTester(folder).with_fakes()
+    tester = RunTester(folder, in_process=in_process).with_fakes()
     tester.plugins.install("killer", KILLER)
     held_out = {"eval_dataset": {"held": str(tester.fake_data("held.jsonl", "abcd"))}, "eval_interval": 2}
     run = {"num_episodes": 8, "max_steps": 6, "project": "project", **sections.get("run", {})}
@@ -115,7 +115,7 @@ def test_the_table_of_the_page_is_accepted(tmp_path: Path) -> None:
 
 
 def test_every_tracker_has_the_figures_of_metrics_jsonl(tmp_path: Path, surroundings: dict[str, str]) -> None:
-    tester, config = a_project(tmp_path)
+    tester, config = a_project(tmp_path, in_process=True)  # which has imported the trackers
     done = tester.run("train", config, "--json", env=surroundings).assert_ok()
     run = tmp_path / done.json["run"]
     assert_each_has_the_same(run)
@@ -128,7 +128,7 @@ def test_every_tracker_has_the_figures_of_metrics_jsonl(tmp_path: Path, surround
 
 def test_a_run_with_evaluations_beside_the_training_has_them_under_their_steps(tmp_path: Path, surroundings: dict[str, str]) -> None:
     """Then figures of step 2 come after those of step 3, which W&B would drop if they were W&B's steps."""
-    tester, config = a_project(tmp_path, schedule={"max_staleness": 1})
+    tester, config = a_project(tmp_path, in_process=True, schedule={"max_staleness": 1})
     run = tmp_path / tester.run("train", config, "--json", env=surroundings).assert_ok().json["run"]
     assert_each_has_the_same(run)
 
