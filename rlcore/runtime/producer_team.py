@@ -11,6 +11,7 @@ from textwrap import shorten
 from typing import Any
 
 from rlcore.contracts.errors import DataError, RewardBudgetError, RunError, WeightsError, WorkerLostError
+from rlcore.contracts.snapshots import ProbeFailedError
 from rlcore.roles.producer import GroupJob
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.heartbeat import Heartbeats, Patience
@@ -23,9 +24,9 @@ __all__ = ["ProducerTeam"]
 
 _REASON = 300
 """Characters of an error that a warning repeats, at most."""
-_FATAL = (RewardBudgetError, DataError)
-"""Errors that end the run rather than the producer that raised them, for any other producer would raise them too. A WeightsError also ends
-the run: see ``_ended``."""
+_FATAL = (RewardBudgetError, DataError, ProbeFailedError)
+"""Errors that end the run rather than the producer that raised them, for any other producer would raise them too. Any other WeightsError
+also ends the run: see ``_ended``."""
 _START_SECONDS = 120.0
 """How long a process that replaces another may take until it is there (its engine may take longer)."""
 _LOOK_SECONDS = 5.0
@@ -204,10 +205,10 @@ class ProducerTeam:
             return
         if self._site.one_process:
             raise error
-        if isinstance(error, WeightsError):
-            raise self._inbox.cause(error)  # what a producer sees first if the trainer dies
         if isinstance(error, _FATAL):
             raise error
+        if isinstance(error, WeightsError):
+            raise self._inbox.cause(error)  # what a producer sees first if the trainer dies
         if isinstance(error, WorkerDiedError) and error.name == self._site.schedule.name:
             return  # the driver itself is told of that
         name, member.worker = member.name, None

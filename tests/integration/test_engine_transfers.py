@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,8 @@ from tests.integration.ray.faults import BackgroundRun
 from tests.integration.test_local_processes import children, project, weights_of
 
 TENSOR = {"name": "fake-tensor", "producer_tensor_parallel_size": 2}
-DEADLINE = 3.0
+DEADLINE = 2.0
+STEPS = 30
 JOINING = {"name": "fake-joining", "producer_tensor_parallel_size": 2}
 
 
@@ -29,47 +28,65 @@ def test_workers_that_join_the_transfer_train_what_shared_memory_trains(tmp_path
         assert weights_of(tester, tester.run("train", config, "--json", "-i", several).assert_ok()) == shared
 
 
-def stop_in_a_transfer(run: BackgroundRun, pid: int) -> None:
-    """Stop it until it is given up. One that is stopped between two versions holds prompts that the trainer waits for, so no version comes
-    that the transfer could miss it in: it goes on for a step, and is stopped again."""
-    with suppress(ProcessLookupError):
-        while True:
-            os.kill(pid, signal.SIGSTOP)
-            end = time.monotonic() + 3 * DEADLINE
-            while time.monotonic() < end:
-                if any("was lost" in line for line in run.stderr):
-                    return
-                time.sleep(0.05)
-            step = run.step
-            os.kill(pid, signal.SIGCONT)
-            run.reach(step + 1)
+STOPPING = """
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+from rlcore.api import hookimpl
+from rlcore.testing import fake_plugin
+from rlcore.testing.tensor_parallel import FakeJoining
+
+rlcore_api = "1.0"
+
+
+class Stopping(FakeJoining):
+    def __init__(self, context, options):
+        super().__init__(context, options)
+        self.stops = context.producer == 0 and not Path("stopped").exists()
+
+    def begin_update(self, version, *more):
+        super().begin_update(version, *more)
+        if self.stops and version == 3:
+            Path("stopped").touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@hookimpl
+def rlcore_register_inference_backends():
+    (joining,) = (spec for spec in fake_plugin.rlcore_register_inference_backends() if spec.name == "fake-joining")
+    return [replace(joining, name="stopping", target=f"{__name__}:Stopping")]
+"""
+"""The first process of producer-0 is stopped in the middle of a transfer. One that is stopped between two holds prompts that the trainer
+waits for, so no version comes that the transfer could miss it in."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_member_that_dies_or_stops_is_replaced_and_the_group_built_anew(tmp_path: Path, number: signal.Signals) -> None:
     """The run itself would wait far longer for a producer: it is the transfer that gives one up which stands still."""
+    stops = number is signal.SIGSTOP
     tester, config = project(
         tmp_path,
-        run={"num_episodes": 60, "max_steps": 90, "runtime": "local"},
-        inference={**JOINING, "num_inferencer": 2},
+        run={"num_episodes": STEPS // 2, "max_steps": STEPS, "runtime": "local"},
+        inference={**JOINING, "name": "stopping" if stops else "fake-joining", "num_inferencer": 2},
         schedule={"max_staleness": 1, "producer_deadline": 60.0},
         weights={"deadline": DEADLINE},
     )
+    tester.plugins.install("stopping", STOPPING)
     with BackgroundRun(tester, ("train", config, "--json"), tmp_path) as run:
-        run.reach(3)
+        run.reach(1)
         (lost,) = [pid for pid, said in children(run.process.pid).items() if '"producer-0"' in said]
-        if number is signal.SIGSTOP:
-            stop_in_a_transfer(run, lost)
-        else:
+        if not stops:
             os.kill(lost, number)
         outcome = run.outcome()
     assert outcome.exit_code == 0, outcome
-    assert outcome.summary["ledger"]["trained"] == 90 * 3
+    assert outcome.summary["ledger"]["trained"] == STEPS * 3
     assert "warning: producer-0 was lost (" in str(outcome)
     assert "producer-0.1 takes its place" in str(outcome)
-    if number is signal.SIGSTOP:
+    if stops:
         assert f"warning: producer-0 was lost (producer producer-0 (process {lost}) " in str(outcome)
-        assert " for 3 s, so it was ended; look whether it was stopped or overloaded" in str(outcome)
+        assert " for 2 s, so it was ended; look whether it was stopped or overloaded" in str(outcome)
 
 
 def test_what_engine_and_transfer_do_not_have_in_common_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from trackio.sqlite_storage import SQLiteStorage
 
 from rlcore.testing import RunTester
+from tests.wandb_records import QUICK, wandb_records
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
 Figures = Counter[tuple[int, str, float]]
@@ -66,9 +65,7 @@ def of_tensorboard(run: Path) -> Figures:
 
 def of_wandb(run: Path) -> Figures:
     (folder,) = run.glob("wandb/offline-run-*/")
-    program = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(folder)]
-    lines = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-    return figures(record["history"]["item"] for record in map(json.loads, lines) if record["type"] == "history")
+    return figures(record["item"] for record in wandb_records(folder, "history"))
 
 
 def of_trackio(run: Path) -> Figures:
@@ -83,12 +80,12 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, s
     """Variables of the runs: a home and a folder of Trackio's of their own. This process reads the latter."""
     for module in ("utils", "sqlite_storage"):  # they read TRACKIO_DIR once, when they are imported
         monkeypatch.setattr(f"trackio.{module}.TRACKIO_DIR", tmp_path / "trackio")
-    return {"HOME": str(tmp_path / "home"), "TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline"}
+    return {"HOME": str(tmp_path / "home"), "TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline", **QUICK}
 
 
-def a_project(folder: Path, **sections: Mapping[str, Any]) -> tuple[RunTester, str]:
+def a_project(folder: Path, *, in_process: bool = False, **sections: Mapping[str, Any]) -> tuple[RunTester, str]:
     """Six updates, evaluated after every second one, with a checkpoint after every second one."""
-    tester = RunTester(folder).with_fakes()
+    tester = RunTester(folder, in_process=in_process).with_fakes()
     tester.plugins.install("killer", KILLER)
     held_out = {"eval_dataset": {"held": str(tester.fake_data("held.jsonl", "abcd"))}, "eval_interval": 2}
     run = {"num_episodes": 8, "max_steps": 6, "project": "project", **sections.get("run", {})}
@@ -118,7 +115,7 @@ def test_the_table_of_the_page_is_accepted(tmp_path: Path) -> None:
 
 
 def test_every_tracker_has_the_figures_of_metrics_jsonl(tmp_path: Path, surroundings: dict[str, str]) -> None:
-    tester, config = a_project(tmp_path)
+    tester, config = a_project(tmp_path, in_process=True)  # which has imported the trackers
     done = tester.run("train", config, "--json", env=surroundings).assert_ok()
     run = tmp_path / done.json["run"]
     assert_each_has_the_same(run)
@@ -131,7 +128,7 @@ def test_every_tracker_has_the_figures_of_metrics_jsonl(tmp_path: Path, surround
 
 def test_a_run_with_evaluations_beside_the_training_has_them_under_their_steps(tmp_path: Path, surroundings: dict[str, str]) -> None:
     """Then figures of step 2 come after those of step 3, which W&B would drop if they were W&B's steps."""
-    tester, config = a_project(tmp_path, schedule={"max_staleness": 1})
+    tester, config = a_project(tmp_path, in_process=True, schedule={"max_staleness": 1})
     run = tmp_path / tester.run("train", config, "--json", env=surroundings).assert_ok().json["run"]
     assert_each_has_the_same(run)
 

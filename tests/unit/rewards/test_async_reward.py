@@ -176,10 +176,10 @@ def shared(tmp_path_factory):
 @pytest.mark.parametrize(
     ("text", "deadline", "outcome", "reason"),
     [
-        ("hang", 0.4, Outcome.TIMEOUT, "no verdict within 0.4 s"),
-        ("deaf", 0.4, Outcome.TIMEOUT, "no verdict within 0.4 s"),
-        ("block", 0.4, Outcome.TIMEOUT, "the event loop was blocked for 0.4 s, twice"),
-        ("block-child", 0.4, Outcome.TIMEOUT, "the event loop was blocked for 0.4 s, twice"),
+        ("hang", 0.2, Outcome.TIMEOUT, "no verdict within 0.2 s"),
+        ("deaf", 0.2, Outcome.TIMEOUT, "no verdict within 0.2 s"),
+        ("block", 0.2, Outcome.TIMEOUT, "the event loop was blocked for 0.2 s, twice"),
+        ("block-child", 0.2, Outcome.TIMEOUT, "the event loop was blocked for 0.2 s, twice"),
         ("leave", 60.0, Outcome.INFRA, "died, twice (exit code 3)"),
         ("exit", 60.0, Outcome.ERROR, "SystemExit: 3"),
         ("raise", 60.0, Outcome.ERROR, "ValueError: this reward is at fault"),
@@ -249,12 +249,12 @@ def test_as_many_in_flight_as_it_admits(limit, no_leak):
 
 
 def test_a_rate_is_kept_and_takes_nothing_from_deadlines(no_leak):
-    """The last one waits 4 s for its turn, which is more than two attempts may take."""
+    """The last one waits 2.5 s for its turn, which is more than two attempts may take."""
     started = time.monotonic()
-    with RewardPool([entry(network(rate_limit=5.0, concurrency=21))], workers=1) as pool:
-        pool.submit(task(number, deadline=1.8) for number in range(21))
+    with RewardPool([entry(network(rate_limit=8.0, concurrency=21))], workers=1) as pool:
+        pool.submit(task(number, deadline=1.2) for number in range(21))
         assert {result.scores[0].outcome for result in results(pool, 21)} == {Outcome.OK}
-    assert time.monotonic() - started >= 4.0
+    assert time.monotonic() - started >= 2.5
 
 
 @pytest.mark.parametrize(("retries", "asked"), [(0, 2), (2, 3)])

@@ -86,6 +86,8 @@ ADD = {"inputs": ["1 2\n", "10 20\n"], "outputs": ["3\n", "30\n"]}
 CPP = (
     "#include <bits/stdc++.h>\nusing namespace std;\nint main() {\n    long long a, b;\n    cin >> a >> b;\n    cout << a + b << endl;\n}\n"
 )
+SMALL = '#include <cstdio>\nint main() {\n    long long a, b;\n    scanf("%lld %lld", &a, &b);\n    printf("%lld\\n", a + b);\n}\n'
+"""Of a header that is compiled in no time."""
 JS = "const [a, b] = require('fs').readFileSync(0, 'utf8').split(' ').map(Number);\nconsole.log(a + b);\n"
 ALL = ("python", "cpp", "javascript")
 
@@ -99,17 +101,17 @@ def test_cpp(level_bench, label):
     if level_bench.level == "landlock":
         pytest.skip("its compiler starts processes")
     options = {"languages": ALL, "total_seconds": 100}
-    right = level_bench.judge(ADD, "", text=fence(label, CPP), **options)
+    right = level_bench.judge(ADD, "", text=fence(label, CPP if label == "cpp" else SMALL), **options)
     assert right.outcome is Outcome.OK, right.reason
     if label != "cpp":
         return
-    assert level_bench.judge(ADD, "", text=fence(label, CPP.replace("a + b", "a - b")), **options).reason.endswith("wrong output")
-    broken = level_bench.judge(ADD, "", text=fence(label, CPP.replace("long long", "long lung")), **options)
+    assert level_bench.judge(ADD, "", text=fence(label, SMALL.replace("a + b", "a - b")), **options).reason.endswith("wrong output")
+    broken = level_bench.judge(ADD, "", text=fence(label, SMALL.replace("long long", "long lung")), **options)
     assert (broken.outcome, broken.reason.partition(":")[0]) == (Outcome.WRONG, "the compiler")
     assert level_bench.judge(
-        ADD, "", text=fence(label, CPP.replace("cin", "for (;;); cin")), **options | {"cpu_seconds": 0.5}
+        ADD, "", text=fence(label, SMALL.replace("scanf", "for (;;); scanf")), **options | {"cpu_seconds": 0.5}
     ).reason.startswith("limit: ")
-    reads = level_bench.judge(ADD, "", text=fence(label, '#include "/etc/passwd"\n' + CPP), **options)
+    reads = level_bench.judge(ADD, "", text=fence(label, '#include "/etc/passwd"\n' + SMALL), **options)
     assert "root" not in reads.reason
 
 
@@ -118,6 +120,8 @@ def test_javascript(level_bench, label):
     options = {"languages": ALL, "total_seconds": 100}
     right = level_bench.judge(ADD, "", text=fence(label, JS), **options)
     assert right.outcome is Outcome.OK, right.reason
+    if label != "javascript":
+        return
     assert level_bench.judge(ADD, "", text=fence(label, JS.replace("a + b", "a - b")), **options).reason.endswith("wrong output")
     assert level_bench.judge(ADD, "", text=fence(label, "while (true);"), **options | {"cpu_seconds": 0.5}).reason.startswith("limit: ")
     for full in ("new Array(1e6).fill(1)", "Buffer.alloc(1 << 24, 1)"):  # of its heap, and beside it

@@ -94,8 +94,13 @@ class Ends:
 
 
 def mappings() -> int:
-    """Buffers of weights that this process maps or has open."""
-    gc.collect()
+    """Buffers of weights that this process maps or has open. To collect garbage takes long in a process that has imported much."""
+    if _mapped():
+        gc.collect()
+    return _mapped()
+
+
+def _mapped() -> int:
     maps = Path("/proc/self/maps").read_text().count("memfd:rlcore-weights")
     links = []
     for entry in Path("/proc/self/fd").iterdir():

@@ -69,7 +69,7 @@ sleep 600 & echo "training" >>"$STUB_LOG"; wait
 """,
     "python3": r"""
 case "$*" in
-  *pthread_sigmask*) exec "$STUB_DEAF" "$@" ;;
+  *pthread_sigmask*) exec "$STUB_DEAF" -I -S "$@" ;; # which needs no packages
   *grpc*) [ -n "$STUB_GRPC" ] || exit 1 ;;
   "-m pip --version") [ -z "$STUB_NO_PIP" ] || exit 1 ;;
   "-m pip"*) [ -z "$STUB_PIP_FAILS" ] || exit 1 ;;
@@ -78,6 +78,11 @@ esac
 """,
     "pip": "",
     "scancel": "",
+    # The half second between two looks at Ray, which is there at once here.
+    "sleep": r"""
+[ "$1" != 0.5 ] || set -- 0.05
+exec /bin/sleep "$@"
+""",
     # Passes no signal on to the driver, which is a child of its own; sees no folder but those that it is told to bind.
     "apptainer": r"""
 shift
@@ -96,8 +101,8 @@ case "$bound" in *":${4%/*}:"*) ;; *) echo "bash: $4: no such file or directory"
 """,
 }
 SAID = r"""#!/bin/bash
-line=$(basename "$0"); for word in "$@"; do line+=" $(printf '%q' "$word")"; done
-case "$line" in "ray status"* | getent* | python3*pthread_sigmask*) ;; *) echo "$line" >>"$STUB_LOG" ;; esac
+line=${0##*/}; for word in "$@"; do printf -v word '%q' "$word"; line+=" $word"; done
+case "$line" in "ray status"* | getent* | sleep* | python3*pthread_sigmask*) ;; *) echo "$line" >>"$STUB_LOG" ;; esac
 """
 
 
@@ -116,8 +121,9 @@ class StubCluster:
 
     @property
     def said(self) -> list[str]:
-        """Every call, in order; ``ray status``, which is asked again and again, aside. The job's own folder reads SCRATCH; what stands
-        before Ray on a node, bash and Python, reads ON-NODE, the process that it tells of SIGTERM ("" for none) and its two folders."""
+        """Every call, in order; ``ray status`` and ``sleep``, which come again and again, aside. The job's own folder reads SCRATCH; what
+        stands before Ray on a node, bash and Python, reads ON-NODE, the process that it tells of SIGTERM ("" for none) and its two
+        folders."""
         text = self.log.read_text() if self.log.exists() else ""
         text = re.sub(r"-c \$'\\nimport socket(?:\\.|[^'\\])+'", "-c LOOK", text)
         text = re.sub(r"python3 -c (?:\\.|[^\\\s])*pthread_sigmask(?:\\.|[^\\\s])* ", "", text)

@@ -177,7 +177,7 @@ def test_a_preempted_job_whose_nodes_are_told_saves_beside_a_living_ray_and_is_q
 
 def test_a_second_sigterm_is_not_passed_on(cluster: StubCluster, job: Make) -> None:
     stub = cluster.bin / "rlcore"
-    stub.write_text(stub.read_text().replace("trap 'kill", 'trap \'echo told >>"$STUB_LOG"; kill').replace("sleep 0.3", "sleep 2"))
+    stub.write_text(stub.read_text().replace("trap 'kill", 'trap \'echo told >>"$STUB_LOG"; kill').replace("sleep 0.3", "sleep 0.8"))
     process = cluster.start(job())
     cluster.wait_until(lambda said: "training" in said)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What wandb's own reader (``wandb leet inspect``) finds in an offline run, and that nothing asks, hangs or stays behind."""
+"""What wandb's own reader (that of ``wandb leet inspect``) finds in an offline run, and that nothing asks, hangs or stays behind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ import pytest
 import wandb
 from rlcore_plugin_trackers.wandb_options import WandbOptions
 from rlcore_plugin_trackers.wandb_tracker import WandbTracker
+from wandb.sdk.lib.service import service_port_file
 
 from rlcore.api import RunInfo, Tracker
 from rlcore.testing import TrackerSuite
+from tests.wandb_records import QUICK, wandb_records
 
 KEY = "0123456789" * 4
 NOWHERE = "http://127.0.0.1:9"
@@ -43,6 +45,9 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("NETRC", str(folder / "netrc"))
     monkeypatch.setenv("WANDB_BASE_URL", NOWHERE)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    for name, value in QUICK.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(service_port_file, "_SLEEP", lambda seconds: time.sleep(seconds / 20))  # between looks whether its service is there
     return folder
 
 
@@ -114,9 +119,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def items(run: Path, kind: str, *inside: str) -> list[Any]:
-    program = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(run)]
-    lines = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-    found = [record[kind] for record in map(json.loads, lines) if record["type"] == kind]
+    found = wandb_records(run, kind)
     for name in inside:
         found = [record[name] for record in found]
     return found
