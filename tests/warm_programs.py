@@ -50,8 +50,8 @@ PROGRAMS = {process._BOOT: LIGHT, launcher._BOOT: HEAVY, run_tester.PROGRAM: HEA
 PR_SET_PDEATHSIG = 1
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine(), 0) if sys.platform == "linux" else 0
 """Number of the system call; 0 where programs are started as ever."""
-CLONE_PARENT = 0x8000
-"""The new process is a child of the caller's parent (``man 2 clone``)."""
+CLONE_PARENT, CLONE_CHILD_SETTID = 0x8000, 0x1000000
+"""The new process is a child of the caller's parent, and its number is written into its memory (``man 2 clone``)."""
 ROOT = Path(__file__).resolve().parents[1]
 BOOT = """
 import os, socket, sys
@@ -173,13 +173,22 @@ def serve(channel: socket.socket) -> None:
 def _cloned() -> int:
     """As ``os.fork``, but the child's parent is the parent of this process; -errno if it fails."""
     python = ctypes.PyDLL(None, use_errno=True)
+    place = ctypes.c_void_p(_number_of_the_thread())
     python.PyOS_BeforeFork()
-    pid = python.syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    pid = python.syscall(SYS_CLONE, CLONE_PARENT | CLONE_CHILD_SETTID | signal.SIGCHLD, 0, 0, place, place)
     if pid == 0:
         python.PyOS_AfterFork_Child()
         return 0
     python.PyOS_AfterFork_Parent()
     return pid if pid > 0 else -ctypes.get_errno()
+
+
+def _number_of_the_thread() -> int:
+    """Where glibc keeps the number of this thread, which ``pthread_kill`` reads: in the record that ``pthread_self`` points to."""
+    libc = ctypes.CDLL(None)
+    libc.pthread_self.restype = ctypes.c_void_p
+    record = libc.pthread_self()
+    return record + 4 * list((ctypes.c_int * 512).from_address(record)).index(threading.get_native_id())
 
 
 def _become(program: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:

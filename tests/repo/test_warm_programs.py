@@ -25,6 +25,9 @@ print("told", file=sys.stderr)
 """
 
 
+KILLS = "kill = lambda: signal.pthread_kill(t.main_thread().ident, signal.SIGKILL)"
+
+
 def run(code: str, *words: str, **named) -> subprocess.CompletedProcess[str]:
     """Start a program that is a fork."""
     named = {"capture_output": True, "text": True, "env": {**os.environ, "SAID": "yes"}, "check": False, **named}
@@ -58,6 +61,8 @@ def test_descriptors_that_are_passed_keep_their_numbers() -> None:
     ("code", "exit_code", "said"),
     [
         ("raise SystemExit(7)", 7, ""),
+        (f"import signal, threading as t; {KILLS}; t.Thread(target=kill).start(); t.Event().wait(9)", -signal.SIGKILL, ""),
+        ("import os; os.abort()", -signal.SIGABRT, ""),
         ("raise SystemExit('a sentence')", 1, "a sentence\n"),
         ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
