@@ -53,7 +53,8 @@ class StreamingRules(EngineSuite):
             alone = self.run(engine, requests)
             engine.submit(requests)
             early = {completion.request_id: completion for completion in engine.poll(0.0)}
-            victims = [request.request_id for request in requests if request.request_id not in early][-3:]  # begun last
+            running = [request.request_id for request in requests if request.request_id not in early]
+            victims = sorted(running, key=lambda name: len(alone[name].token_ids))[-3:]  # those that run longest, of them the last begun
             engine.cancel([*victims, "no such request", *victims])
             answers = self.drain(engine, 8 - len(early))
             for name, completion in answers.items():

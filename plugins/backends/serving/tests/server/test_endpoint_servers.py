@@ -48,7 +48,7 @@ def connect():
 
     def make(*servers: EngineServer, **options) -> EndpointBackend:
         context = InferenceContext(model=str(folder_of("wide")), tokenizer=WIDE, prompts_per_forward=8, max_tokens=384)
-        asked = {"shared_folder": shared(), "start_seconds": 60.0, **options}
+        asked = {"shared_folder": shared(), "start_seconds": 300.0, **options}
         made.append(EndpointBackend(context, EndpointOptions(addresses=tuple(server.address for server in servers), **asked)))
         return made[-1]
 
