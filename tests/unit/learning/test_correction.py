@@ -48,6 +48,14 @@ def make(gaps: list[list[float]], **changes: Any) -> LossBatch:
     return replace(base, **changes)
 
 
+def test_ranges_that_are_not_typed_are_those_of_the_papers() -> None:
+    """C = 2 of truncated importance sampling, 0.5 to 5 of IcePop, 2 for sequences; decoupled PPO has none."""
+    usual = {kind: CLASSES[kind].usual_range for kind in KINDS}
+    sequences = {"sequence_truncated": (0.0, 2.0), "sequence_masked": (0.0, 2.0)}
+    assert usual == {"decoupled": (), "truncated": (0.0, 2.0), "masked": (0.5, 5.0), **sequences}
+    assert CLASSES["decoupled"]().bounds == (0.0, math.inf)
+
+
 def scalar_weight(kind: str, gaps: list[float], place: int, low: float, high: float) -> float:
     """The weight of one token of a rollout, from the definitions in the papers."""
     match kind:
