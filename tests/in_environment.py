@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
         command += [argument for argument in arguments if argument != AGAIN]
         environ = {**os.environ, **variables}
         code = subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
-        return once_more(command, Leash.load(), environ) if again and code == FAILED else code
+        return once_more(command, Leash.load(), environ, Path(packages, "cache")) if again and code == FAILED else code
 
 
 def link_runners(packages: Path) -> None:

@@ -10,6 +10,7 @@ the code. With ``--workers 0`` one pytest runs everything; so it does for ``--pd
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import signal
 import subprocess
@@ -77,12 +78,17 @@ def serial_files() -> list[str]:
     return [str(file) for file in files if SERIAL in file.read_text(encoding="utf-8")]
 
 
-def once_more(command: list[str], leash: Leash, environ: dict[str, str] | None = None) -> int:
+def once_more(command: list[str], leash: Leash, environ: dict[str, str] | None = None, cache: Path = Path(".pytest_cache")) -> int:
     """Run the tests that failed again, by themselves. Return 0 if all of them pass now and are forgiven; the last lines say which are
-    not, and how many ran."""
-    counts, passed = Counter[str](), list[str]()
-    code = watched([*command, "--last-failed", "--last-failed-no-failures=none", "--verbose"], counts, environ, passed)
-    for sentence in (complaints := leash.unforgiven(passed)):
+    not, and how many ran. ``cache``: pytest's, which names them."""
+    counts, passed, names = Counter[str](), list[str](), cache / "v" / "cache" / "lastfailed"
+    if not names.is_file():
+        print(f"nothing is run again: pytest has not written down in {names} what failed")
+        return FAILED
+    failed = list(json.loads(names.read_text(encoding="utf-8")))
+    code = watched([*command, "--last-failed", "--last-failed-no-failures=none", "--verbosity=1"], counts, environ, passed)
+    lost = [f"{test} failed, and did not run again: it was skipped, or not found" for test in failed if test not in passed]
+    for sentence in (complaints := [*leash.unforgiven(passed), *(lost if code == 0 else [])]):
         print(sentence)
     said = ", ".join(f"{number} {outcome}" for outcome, number in counts.items()) or "no tests ran"
     print(f" run again after a failure, names above: {said} ".center(80, "="))

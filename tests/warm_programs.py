@@ -2,8 +2,8 @@
 
 A fresh interpreter spends half a second on numpy and pydantic, and five on torch and transformers; a fork has them. It is a child of the
 process that starts it, as any other, so its end, its number and its signals are real, and /proc shows its own command line and environment.
-What differs: modules are there that it did not import. A test whose subject that is, or how an interpreter begins and ends, is marked
-``interpreter``.
+What differs: modules are there that it did not import, and all forks of one process have its seed of hashes. A test whose subject that is,
+or how an interpreter begins and ends, is marked ``interpreter``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import io
 import json
 import os
 import platform
+import random
 import signal
 import socket
 import subprocess
@@ -228,9 +229,20 @@ def _prepare(program: Mapping[str, Any]) -> None:
         stream = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=number == 2 or raw.isatty(), write_through=now)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    _draw_anew()
     sys.argv = ["-c", *program["words"][1:]]
     extra = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     sys.path[:] = [*([] if program["safe"] else [""]), *extra, *(folder for folder in sys.path if folder not in extra)]
+
+
+def _draw_anew() -> None:
+    """Random states and threads as an interpreter begins with: forks that share those of their server would hide a missing seed."""
+    random.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.seed()
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
 
 
 def _show(command: Sequence[str], environment: Sequence[str]) -> None:

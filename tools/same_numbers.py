@@ -189,6 +189,8 @@ def report(before: Path, after: Path, told: dict[str, Any]) -> int:
     """Print each difference, the new figures, and the JSON object; the exit code."""
     different = list(differences(before, after))
     new = sorted({name for row in _rows(after) for name in row} - {name for row in _rows(before) for name in row})
+    if not any(_rows(before)) or not _tensors(before):
+        different.append(f"{before} has no figures or no weights: nothing was compared")
     for line in different:
         print(line)
     if new:

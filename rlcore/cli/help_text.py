@@ -28,7 +28,7 @@ def help_text() -> str:
     """The usage, and a line for each command. Imports the entry modules of plugins unless the text is kept, and never a target."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     path = (cache if cache.is_absolute() else Path(os.environ.get("HOME", "")) / ".cache") / "rlcore" / "help.json"
-    with suppress(OSError, ValueError, LookupError, TypeError):  # none is kept, or it is damaged
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):  # none is kept, or it is damaged
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["made_of"] == _made_of([file for file, *_ in kept["made_of"][-1]]):
             return str(kept["text"])
@@ -68,10 +68,13 @@ def _collected() -> tuple[str, list[str]]:
     from rlcore.contracts.specs import PluginKind
     from rlcore.host.discovery import find_plugins
 
+    before = set(sys.modules)
     plugins = find_plugins(kinds=(PluginKind.COMMAND,))
     broken = sorted({plugin.row.distribution for plugin in plugins if plugin.row.problems})
     packages = _LIBRARIES | {plugin.row.module.partition(".")[0] for plugin in plugins}
-    files = {getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name.partition(".")[0] in packages}
+    tops = {name: name.partition(".")[0] for name in sys.modules}
+    read = [name for name, top in tops.items() if top in packages or (name not in before and top not in sys.stdlib_module_names)]
+    files = {getattr(sys.modules[name], "__file__", None) for name in read}
     return _text(plugins, ", ".join(broken)), [] if broken else sorted(file for file in files if file)
 
 

@@ -22,14 +22,19 @@ class LeashError(ValueError):
 
 @dataclass(frozen=True)
 class Leash:
-    """The entries of the list: pattern of a test's id -> reason."""
+    """The entries of the list: id of a test, with its case or without -> reason."""
 
     entries: dict[str, str]
 
     @classmethod
     def load(cls, file: Path = FILE, today: date | None = None) -> Leash:
         """LeashError if it has too many entries, or one that is too old or says too little."""
-        entries = tomllib.loads(file.read_text(encoding="utf-8")).get("forgiven", []) if file.is_file() else []
+        try:
+            entries = tomllib.loads(file.read_text(encoding="utf-8")).get("forgiven", []) if file.is_file() else []
+        except ValueError as error:
+            raise LeashError(f"{file.name} is no TOML: {error}") from error
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise LeashError(f"{file.name}: forgiven is no list of tables; begin each entry with [[forgiven]]")
         if len(entries) > MOST:
             raise LeashError(
                 f"{file.name} forgives {len(entries)} tests, and at most {MOST} are allowed; mend {len(entries) - MOST} of them"
@@ -41,7 +46,7 @@ class Leash:
 
     def forgives(self, test: str) -> bool:
         """Whether an entry names this test."""
-        return any(re.fullmatch(rf"{re.escape(one).replace(re.escape('*'), '.*')}(\[.*\])?", test) for one in self.entries)
+        return any(test == one or test.startswith(f"{one}[") for one in self.entries)
 
     def unforgiven(self, tests: Iterable[str]) -> list[str]:
         """One sentence for each of these tests, which passed alone, that no entry names."""
@@ -54,8 +59,10 @@ class Leash:
 
 
 def _fault(entry: dict[str, Any], today: date) -> str:
-    if missing := [key for key in ("test", "reason", "date") if not entry.get(key)]:
+    if missing := [key for key in ("test", "reason", "date") if not str(entry.get(key, "")).strip()]:
         return f"has no {missing[0]}; write it"
+    if not re.fullmatch(r"[^:*]+\.py(::\w+)+(\[.*\])?", str(entry["test"]), re.DOTALL):
+        return "is no id of one test; write tests/path/test_file.py::test_name, or with its case in brackets"
     if type(entry["date"]) is not date:
         return f"is dated {entry['date']!r}, which is no date; write date = {today}"
     if entry["date"] > today:

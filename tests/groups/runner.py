@@ -25,7 +25,9 @@ __all__ = ["Job", "Result", "Runner", "command", "environment_folder"]
 ROOT = Path(__file__).resolve().parents[2]
 SLOTS = 3
 """On two cores: a group waits for a third of its time."""
-NO_TESTS = 5
+FAILED, NO_TESTS = 1, 5  # pytest's exit codes
+WHOLE = {"PYTEST_ADDOPTS": ""}
+"""A -k in it would make a part of a group pass for the whole."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Runner:
             report, log = Path(folder, "report.json"), Path(folder, "log")
             folders = [self._folder_of(environment) for environment in job.group.environments]
             with log.open("wb") as stream:
-                code = self._ended(self._words(job, report, folders), {**os.environ, **_variables(job.group, folders)}, stream)
+                code = self._ended(self._words(job, report, folders), {**os.environ, **WHOLE, **_variables(job.group, folders)}, stream)
             told = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else {}
             text = log.read_text(encoding="utf-8", errors="replace")
         seconds = time.monotonic() - started
@@ -143,10 +145,10 @@ class Runner:
 
     def _once_more(self, result: Result, ended: Callable[[Result], None]) -> Result:
         """Run what failed again, alone. It is forgiven if it passes now and the leash says so."""
-        if not result.failed:
+        if result.code != FAILED or not result.failed:  # else pytest broke off, and what it did not reach may fail too
             return result
         again = self._one(replace(result.job, chosen=tuple(result.failed)), again=True)
-        if not again.passed:
+        if not again.passed or any(again.outcomes.get(test) != "passed" for test in result.failed):
             return result
         complaints = self._leash.unforgiven(result.failed)
         for complaint in complaints:

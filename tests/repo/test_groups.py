@@ -242,6 +242,23 @@ def test_what_passes_alone_is_forgiven_only_if_the_list_says_so(tmp_path: Path, 
     assert "[1/1] a begins again, alone" in said
 
 
+SKIPS_THEN = FAILS_ONCE.replace('else "passed"', 'else "skipped"')
+BREAKS_OFF = FAILS_ONCE.replace("sys.exit(first)", "sys.exit(3 if first else 0)")
+
+
+@pytest.mark.parametrize("program", [SKIPS_THEN, BREAKS_OFF], ids=["skips the second time", "broke off the first time"])
+def test_a_group_that_did_not_show_that_it_passes_is_not_forgiven(tmp_path: Path, program: str) -> None:
+    made, _ = runner(lambda job, report: [sys.executable, "-c", program, str(tmp_path / "tried"), str(report), job.chosen[0]])
+    (result,) = made.run([job("a")])
+    assert not result.passed
+
+
+def test_a_group_runs_whole_whatever_the_shell_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k nothing")
+    made, said = runner(lambda *_: [sys.executable, "-c", "import os; raise SystemExit(os.environ['PYTEST_ADDOPTS'] != '')"])
+    assert made.run([job("a")])[0].passed, said
+
+
 def test_a_group_without_a_report_fails_and_is_not_tried_again() -> None:
     made, said = runner(lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
     assert not made.run([job("a")])[0].passed
@@ -458,10 +475,27 @@ def entry(test: str = "tests/test_x.py::test_it", reason: str = "seen", day: dat
         ([entry(day=TODAY - timedelta(15))], "test_it is forgiven since 2026-11-12, longer than 14 days; mend it"),
         ([entry(day=TODAY + timedelta(1))], "test_it is dated 2026-11-28, and today is 2026-11-27"),
         ([entry(reason="")], "test_it has no reason; write it"),
+        ([entry(reason=" ")], "test_it has no reason; write it"),
         (['test = "x"\nreason = "y"'], "x has no date; write it"),
-        (['test = "x"\nreason = "y"\ndate = "today"'], "x is dated 'today', which is no date; write date = 2026-11-27"),
+        ([f"{entry()[:-10]}'today'"], "test_it is dated 'today', which is no date; write date = 2026-11-27"),
+        *(([entry(test)], "is no id of one test; write tests/path/test_file.py::test_name") for test in ("*", "tests/*", "a.py::test_*")),
+        ([f"test = ['a']\n{entry().partition(chr(10))[2]}"], "is no id of one test"),
+        (["[["], "forgiven.toml is no TOML: "),
     ],
-    ids=["too many", "too old", "in the future", "no reason", "no date", "a word"],
+    ids=[
+        "too many",
+        "too old",
+        "in the future",
+        "no reason",
+        "spaces",
+        "no date",
+        "a word",
+        "all",
+        "a folder",
+        "a file",
+        "a list",
+        "no TOML",
+    ],
 )
 def test_a_list_that_forgives_too_much_is_refused(tmp_path: Path, entries: list[str], said: str) -> None:
     with pytest.raises(LeashError, match=said):
@@ -475,7 +509,7 @@ def test_a_list_that_forgives_too_much_is_refused(tmp_path: Path, entries: list[
         ("tests/test_x.py::test_it", "tests/test_x.py::test_it[1]", True),
         ("tests/test_x.py::test_it[1]", "tests/test_x.py::test_it[2]", False),
         ("tests/test_x.py::test_it", "tests/test_x.py::test_item", False),
-        ("*::test_it", "plugins/a/tests/test_x.py::TestX::test_it", True),
+        ("plugins/a/tests/test_x.py::TestX::test_it", "plugins/a/tests/test_x.py::TestX::test_it", True),
     ],
 )
 def test_an_entry_names_a_test_with_all_its_parameters_or_one(tmp_path: Path, written: str, test: str, forgiven: bool) -> None:

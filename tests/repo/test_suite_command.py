@@ -161,14 +161,39 @@ def test_again_is_the_same_in_one_process(tmp_path: Path, always: bool) -> None:
 def test_again_does_not_forgive_what_fails_twice(tmp_path: Path) -> None:
     (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
     (tmp_path / "always").touch()
-    done = suite(tmp_path, *forgiven(tmp_path, "*"))
+    done = suite(tmp_path, *forgiven(tmp_path, "test_fails_once", "test_fails_once_alone", "test_fails_always"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 2 passed" in done.stdout.splitlines()[-1]
 
 
+SKIPS_OR_GOES = """
+import pathlib, pytest
+tried = pathlib.Path("tried")
+again = tried.exists()
+def test_skips():
+    tried.touch()
+    if again: pytest.skip("not now")
+    assert False
+@pytest.mark.parametrize("case", ["second" if again else "first"])
+def test_changes_its_name(case):
+    assert again
+def test_fails_once(): assert again
+"""
+
+
+@pytest.mark.parametrize("words", [["--workers", "0"], ["--workers", "1"], ["--workers", "0", "-q"]])
+def test_again_forgives_only_what_passed(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "test_twice.py").write_text(SKIPS_OR_GOES, encoding="utf-8")
+    done = suite(tmp_path, *forgiven(tmp_path, "test_skips", "test_changes_its_name", "test_fails_once"), *words)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for test in ("test_skips", "test_changes_its_name[first]"):
+        assert f"test_twice.py::{test} failed, and did not run again: it was skipped, or not found" in done.stdout
+    assert "test_fails_once failed, and" not in done.stdout
+
+
 def test_again_needs_a_failure_that_it_can_name(tmp_path: Path) -> None:
     (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
-    assert suite(tmp_path, *forgiven(tmp_path, "*"), "-p", "no:cacheprovider").returncode != 0
+    assert suite(tmp_path, *forgiven(tmp_path, "test_fails_once"), "-p", "no:cacheprovider").returncode != 0
 
 
 @pytest.mark.parametrize("words", [["--pdb"], ["-s"], ["-n0"]])

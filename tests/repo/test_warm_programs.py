@@ -77,6 +77,16 @@ def test_it_ends_as_an_interpreter_ends(code: str, exit_code: int, said: str) ->
         assert done.stderr.splitlines(keepends=True)[-1:] == ([said] if said else [])
 
 
+def test_two_draw_different_numbers() -> None:
+    """Else a trainer that forgets to seed would hold the same weights on each rank in tests, and only there."""
+    code = "import random, numpy, torch; print(random.random(), numpy.random.random(), torch.initial_seed(), torch.get_num_threads())"
+    with mock.patch.dict(warm_programs.PROGRAMS, {code: warm_programs.HEAVY}), mock.patch.dict(os.environ, OMP_NUM_THREADS="2"):
+        runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
+    first, second = (run.stdout.split() for run in runs)
+    assert all(one != other for one, other in zip(first[:3], second[:3], strict=True))
+    assert first[3] == second[3] == "2"
+
+
 @pytest.mark.interpreter
 def test_a_test_can_ask_for_an_interpreter() -> None:
     facts = ast.literal_eval(run(LOOK, input="").stdout.splitlines()[0])

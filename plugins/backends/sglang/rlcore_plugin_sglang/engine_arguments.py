@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcore_plugin_serving.cache_room import token_bytes
+from rlcore_plugin_serving.cache_room import key_value_heads, token_bytes
 
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_sglang import CAPABILITIES
@@ -124,4 +124,10 @@ def _check_context(context: InferenceContext, options: SglangOptions, *, cpu: bo
         raise ConfigError(
             f"inference.options.data_parallel_size {options.data_parallel_size}: SGLang loads no adapter into several copies of the model; "
             "use 1, and several producers (-i), or leave --lora-rank out"
+        )
+    if cpu and context.adapter_rank and (heads := key_value_heads(context)) % context.tensor_parallel:
+        raise ConfigError(
+            f"inference.producer_tensor_parallel_size {context.tensor_parallel}: on a CPU SGLang pads the {heads} heads of keys and values "
+            "until the processes can share them, and no adapter of the model fits then; type a -ptp that divides their number, or "
+            "leave --lora-rank out"
         )
