@@ -28,8 +28,8 @@ def model():
 
     from tests.serving_rules import SHAPE
 
-    heads = {"num_key_value_heads": 2}  # for two processes: SGLang pads fewer, and takes no adapter then
-    config = Qwen2Config(**SHAPE | heads | {"max_position_embeddings": 1024}, tie_word_embeddings=True)
+    even = {"num_key_value_heads": 2, "intermediate_size": 128}  # for two processes: SGLang pads others, and takes no adapter then
+    config = Qwen2Config(**SHAPE | even | {"max_position_embeddings": 1024}, tie_word_embeddings=True)
 
     def make(seed: int):
         torch.manual_seed(seed)

@@ -58,13 +58,21 @@ def test_an_installed_a_changed_and_a_switched_plugin_make_it_anew(cache: Path, 
     assert greets() == ["Waves."]
 
 
+def test_a_change_of_a_package_that_a_plugin_imports_makes_it_anew(cache: Path, tester: RunTester) -> None:
+    tester.plugins.install("greeter", "import shared_words\n" + HOOKS.replace('"{summary}"', "shared_words.SAYS"))
+    words = tester.plugins.root / "shared_words.py"
+    for says in ("Says hello.", "Waves to all."):
+        words.write_text(f"SAYS = {says!r}\n", encoding="utf-8")
+        assert any(says in line for line in tester.run("--help").lines)
+
+
 def test_with_a_broken_plugin_none_is_kept(cache: Path, tester: RunTester) -> None:
     tester.plugins.install("greeter", "1 / 0")
     assert "Installed but broken: rlcore-plugin-greeter" in tester.run("--help").stdout
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"made_of": [], "text": "x"}', '{"made_of": [[]], "text": "x"}', "\0"])
+@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"made_of": [], "text": "x"}', '{"made_of": [[]], "text": "x"}', "\0", "[" * 100_000])
 def test_a_damaged_one_is_made_anew(damage: str, cache: Path) -> None:
     text = help_text.help_text()
     whole = json.loads(cache.read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcore_plugin_serving.cache_room import key_value_heads, token_bytes
+from rlcore_plugin_serving.cache_room import text_configuration, token_bytes
 
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_sglang import CAPABILITIES
@@ -48,6 +48,10 @@ ROOM = 16
 """Tokens that the engine wants beyond those of prompt and response."""
 _MOST = 4 << 30
 _PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+_BLOCK = 32
+"""Columns of a layer that its kernels for CPUs take at a time."""
 
 
 def engine_arguments(context: InferenceContext, options: SglangOptions, *, cpu: bool) -> dict[str, Any]:
@@ -125,9 +129,18 @@ def _check_context(context: InferenceContext, options: SglangOptions, *, cpu: bo
             f"inference.options.data_parallel_size {options.data_parallel_size}: SGLang loads no adapter into several copies of the model; "
             "use 1, and several producers (-i), or leave --lora-rank out"
         )
-    if cpu and context.adapter_rank and (heads := key_value_heads(context)) % context.tensor_parallel:
+    if cpu and context.adapter_rank and (padded := _padded(context)):
         raise ConfigError(
-            f"inference.producer_tensor_parallel_size {context.tensor_parallel}: on a CPU SGLang pads the {heads} heads of keys and values "
-            "until the processes can share them, and no adapter of the model fits then; type a -ptp that divides their number, or "
-            "leave --lora-rank out"
+            f"inference.producer_tensor_parallel_size {context.tensor_parallel}: on a CPU SGLang pads the model's {padded} until the "
+            "processes can share it, and no adapter of the model fits then; type a smaller -ptp, or leave --lora-rank out"
         )
+
+
+def _padded(context: InferenceContext) -> str:
+    """What SGLang's engine for CPUs pads of this model, "" for nothing."""
+    config = text_configuration(context)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    if heads % context.tensor_parallel:
+        return f"num_key_value_heads {heads}"
+    width = int(getattr(config, "intermediate_size", None) or 0)
+    return f"intermediate_size {width}" if width % (_BLOCK * context.tensor_parallel) else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from multiprocessing import Pipe
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,11 +13,14 @@ import torch
 from rlcore_plugin_sglang import CAPABILITIES, rlcore_check_run, rlcore_register_inference_backends
 from rlcore_plugin_sglang.adapter_pairs import with_pairs
 from rlcore_plugin_sglang.cpu_shim import murmur_hash32
+from rlcore_plugin_sglang.engine_arguments import engine_arguments
 from rlcore_plugin_sglang.options import SglangOptions
 from rlcore_plugin_sglang.owned_engine import bound_sending
 from rlcore_plugin_sglang.sampling_limits import KEPT, unserved
+from transformers import Qwen2Config
 
-from rlcore.api import Sampling
+from rlcore.api import ConfigError, InferenceContext, Sampling
+from rlcore.testing import FakeTokenizer
 
 
 def test_the_spec_is_read_without_the_engine_and_without_torch() -> None:
@@ -33,6 +37,38 @@ def test_options_of_the_engine_are_kept_for_it_to_judge() -> None:
     assert SglangOptions(engine={"page_size": 32, "no_such_thing": 1}).engine == {"page_size": 32, "no_such_thing": 1}
     with pytest.raises(ValueError, match="silence_seconds"):
         SglangOptions(silence_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("heads", "width", "processes", "padded"),
+    [
+        (1, 128, 2, "num_key_value_heads 1"),
+        (3, 128, 2, "num_key_value_heads 3"),
+        (2, 96, 2, "intermediate_size 96"),
+        (2, 128, 2, ""),
+        (1, 96, 1, ""),
+    ],
+)
+def test_adapters_of_a_model_that_sglang_pads_on_a_cpu_are_refused(
+    heads: int, width: int, processes: int, padded: str, tmp_path: Path
+) -> None:
+    """The engine would end with an assertion about shapes as soon as the first adapter is used."""
+    Qwen2Config(num_attention_heads=6, num_key_value_heads=heads, hidden_size=96, intermediate_size=width).save_pretrained(tmp_path)
+    context = InferenceContext(
+        model=str(tmp_path),
+        tokenizer=FakeTokenizer(),
+        prompts_per_forward=1,
+        max_tokens=8,
+        dtype="float32",
+        device="cpu",
+        tensor_parallel=processes,
+        adapter_rank=4,
+    )
+    if padded:
+        with pytest.raises(ConfigError, match=rf"producer_tensor_parallel_size 2: on a CPU SGLang pads the model's {padded} until"):
+            engine_arguments(context, SglangOptions(), cpu=True)
+    else:
+        assert engine_arguments(context, SglangOptions(), cpu=True)["enable_lora"]
 
 
 @pytest.mark.parametrize(
