@@ -43,6 +43,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_table_of_extras_is_whole() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    everything = set(re.split(r"[\[\],]", extras["all"][0])[1:-1])
+    rows = README.partition("| extra | brings |")[2].partition("\n\n")[0]
+    assert everything - set(re.findall(r"`(\w+)`", rows)) == set()
+
+
 def run(folder: Path, *words: str) -> str:
     """What ``rlcore words`` prints in this process, which has torch loaded."""
     return RunTester(folder, in_process=True).run(*words).assert_ok().stdout
