@@ -19,7 +19,6 @@ WALL = re.compile(r"time\.time\b|time\.time_ns\b|from time import [^\n]*\btime\b
 ALLOWED = {
     "rlcore/schedule/accounting.py": "read once a worker, so that a trace says when it was made",
     "rlcore/runlog/folder.py": "the name of a run, which comes after all that are there",
-    "rlcore/testing/leftovers.py": "when a test began, for the age of files",
     "rlcore/runlog/run_manifest.py": "when a run was resumed, for a person",
     "plugins/tools/tools/rlcore_plugin_tools/report/report_command.py": "when a report was written, for a person",
     "plugins/trackers/trackers/rlcore_plugin_trackers/tensorboard_tracker.py": "when a record was logged, as event files have it",

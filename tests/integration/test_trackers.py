@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,13 @@ def rlcore_step_finished(step, metrics):
     if str(step) == os.environ.get("KILLED_AFTER"):
         os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+@pytest.fixture(autouse=True)
+def _exits_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in this process may leave W&B's own ``sys.exit`` behind."""
+    monkeypatch.setattr(sys, "exit", sys.exit)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
 
 def figures(records: Iterable[Mapping[str, Any]]) -> Figures:

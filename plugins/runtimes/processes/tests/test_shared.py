@@ -57,11 +57,11 @@ def test_a_reader_that_goes_on_verifying_is_not_late(ends: Ends, monkeypatch: py
     verify = HostLayout.verify
 
     def slow(*given: Any) -> None:
-        time.sleep(0.1)
+        time.sleep(0.15)
         verify(*given)
 
     monkeypatch.setattr(HostLayout, "verify", slow)
-    publisher = ends.publisher(deadline=1.0)
+    publisher = ends.publisher(deadline=1.5)
     receiver = ends.receiver(publisher)
     for version in (0, 1):
         publish(publisher, snapshot_of(version, (3_000,) * 14))
@@ -162,7 +162,7 @@ def test_a_reader_that_would_make_it_four_copies_is_ended_and_what_it_maps_stays
 
 
 def test_a_reader_that_keeps_an_old_version_beyond_the_deadline_is_ended(ends: Ends) -> None:
-    publisher = ends.publisher(deadline=1.0)
+    publisher = ends.publisher(deadline=2.0)
     slow, other = ends.receiver(publisher, "slow"), ends.receiver(publisher, "other")
     publish(publisher, snapshot_of(1))
     held = wait_for(slow, 1)
@@ -171,7 +171,7 @@ def test_a_reader_that_keeps_an_old_version_beyond_the_deadline_is_ended(ends: E
     publish(publisher, snapshot_of(2))
     with publisher._changed:
         assert publisher._changed.wait_for(lambda: ends.drops, PATIENCE)
-    said = rf"producer slow \(process {os.getpid()}\) kept version 1 for 1 s after a newer one was there, so it was ended; .*-deadline"
+    said = rf"producer slow \(process {os.getpid()}\) kept version 1 for 2 s after a newer one was there, so it was ended; .*-deadline"
     assert re.search(said, ends.drops[0])
     for version in (3, 4, 5):
         publish(publisher, snapshot_of(version))
