@@ -51,6 +51,11 @@ def test_a_step_that_is_missing_is_a_difference(tmp_path: Path) -> None:
     assert said == "metrics.jsonl has 2 lines before, 1 after"
 
 
+def test_runs_without_a_figure_are_not_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(a_run(tmp_path / "before"), a_run(tmp_path / "after"), {"commit": "abc"}) == 1
+    assert "has no figures or no weights: nothing was compared" in capsys.readouterr().out
+
+
 def test_new_figures_are_listed_and_are_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(a_run(tmp_path / "before", ROW), a_run(tmp_path / "after", {**ROW, "new": 3.0}), {"commit": "abc"}) == 0
     *lines, last = capsys.readouterr().out.splitlines()

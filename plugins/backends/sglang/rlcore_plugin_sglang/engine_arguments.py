@@ -130,9 +130,10 @@ def _check_context(context: InferenceContext, options: SglangOptions, *, cpu: bo
             "use 1, and several producers (-i), or leave --lora-rank out"
         )
     if cpu and context.adapter_rank and (padded := _padded(context)):
+        smaller = "type a smaller -ptp, or " if context.tensor_parallel > 1 else ""
         raise ConfigError(
             f"inference.producer_tensor_parallel_size {context.tensor_parallel}: on a CPU SGLang pads the model's {padded} until the "
-            "processes can share it, and no adapter of the model fits then; type a smaller -ptp, or leave --lora-rank out"
+            f"processes can share it, and no adapter of the model fits then; {smaller}leave --lora-rank out"
         )
 
 
