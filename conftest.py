@@ -22,7 +22,8 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 
 gc.disable()  # until everything is collected: 13,000 tests and what they import stay, and to look through them costs a second each time
 
-HAS_PROGRAMS = find_spec("rlcore_plugin_processes") is not None  # an engine's environment may have none
+HAS_PROGRAMS = find_spec("rlcore_plugin_processes") is not None and os.environ.get("RLCORE_TEST_DEVICE", "cpu") == "cpu"
+"""An engine's environment may have none; on a card programs start as users start them, since CUDA does not outlive a fork."""
 
 pytest_plugins = ("tests.groups.plugin",)
 

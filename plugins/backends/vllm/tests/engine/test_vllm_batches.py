@@ -35,7 +35,8 @@ def test_prompts_of_more_tokens_than_a_step_takes_are_drawn_as_alone(backend, as
 
 def test_requests_that_the_cache_cannot_hold_together_are_drawn_as_alone(backend, ask, answered):
     requests = long_requests(ask, 6, length=120, new=60)  # two blocks of 128 tokens each, soon
-    small = backend(max_tokens=256, kv_cache_memory_bytes=5 * 128 * 2 * 2 * 32 * 4)
+    block = 128 * 2 * 2 * 2 * 32 * 4  # tokens, keys and values, layers, KV heads, head_dim, bytes
+    small = backend(max_tokens=256, kv_cache_memory_bytes=5 * block)
     assert_alike(answered(small, requests), answered(backend(max_tokens=256), requests))
 
 
