@@ -36,11 +36,13 @@ _THROUGHPUT = "benchmarks.gpu.throughput:measure"
 _PEERS = "benchmarks.gpu.peers:side_by_side"
 
 PARTS: tuple[Part, ...] = (
-    Part(name="contracts-fp32", what="contract suites of both backends, float32", target=_CONTRACTS, arguments=("float32",)),
-    Part(name="contracts-bf16", what="contract suites of both backends, bfloat16", target=_CONTRACTS, arguments=("bfloat16",)),
-    Part(name="tests", what="the backends' own fast tests, float32", target="benchmarks.gpu.contracts:own_tests", expected=240),
-    Part(name="quickstart", what="quickstart, accuracy before and after", target="benchmarks.gpu.quickstart:learn"),
-    Part(name="sleep", what="colocated: sleep, wake, update", target="benchmarks.gpu.sleep:take_turns"),
+    Part(name="contracts-fp32", what="contract suites of both backends, float32", target=_CONTRACTS, arguments=("float32",), expected=180),
+    Part(
+        name="contracts-bf16", what="contract suites of both backends, bfloat16", target=_CONTRACTS, arguments=("bfloat16",), expected=180
+    ),
+    Part(name="tests", what="the backends' own fast tests, float32", target="benchmarks.gpu.contracts:own_tests", expected=360),
+    Part(name="quickstart", what="quickstart, accuracy before and after", target="benchmarks.gpu.quickstart:learn", expected=150),
+    Part(name="sleep", what="colocated: sleep, wake, update", target="benchmarks.gpu.sleep:take_turns", expected=300),
     Part(name="throughput-0.6b", what="Qwen3-0.6B shape: generation and update", target=_THROUGHPUT, arguments=("0.6b",), expected=180),
     Part(name="throughput-1.7b", what="Qwen3-1.7B shape: generation and update", target=_THROUGHPUT, arguments=("1.7b",), expected=240),
     Part(name="trace", what="heaviest operations by torch's profiler", target="benchmarks.gpu.trace:profile"),
