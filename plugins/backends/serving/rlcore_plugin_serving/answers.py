@@ -49,6 +49,7 @@ class RunningAnswer:
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     stopped: bool = False
+    cancelled: bool = False
 
     def add(self, part: NewTokens, tokenizer: Tokenizer) -> bool:
         """Take new tokens, and versions of tokens; True if one completed a stop string, which is the last one that it takes."""

@@ -81,7 +81,10 @@ class ServingBackend(InferenceBackend):
 
     def cancel(self, request_ids: Iterable[str]) -> None:
         """Drop requests; ``poll`` returns them as ABORTED with the tokens that they have."""
-        self._add(self._engine.abort([name for name in request_ids if name in self._answers]))
+        names = [name for name in request_ids if name in self._answers]
+        for name in names:
+            self._answers[name].cancelled = True
+        self._add(self._engine.abort(names))
 
     def score(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T-1], by a request of its own that passes the prefix cache by; what else is in flight goes on meanwhile."""
@@ -181,7 +184,7 @@ class ServingBackend(InferenceBackend):
             had_stopped = answer.stopped
             if answer.add(part, self._context.tokenizer) and not part.finish:
                 stopped.append(part.name)
-            if had_stopped and not answer.stopped and part.finish == "abort":
+            if had_stopped and not answer.stopped and not answer.cancelled and part.finish == "abort":
                 again.append(self._ask(answer.request).after(answer.tokens))
             elif part.finish:
                 wrong = self._complete(part.name, "stop" if answer.stopped else part.finish) or wrong
@@ -197,7 +200,8 @@ class ServingBackend(InferenceBackend):
         answer = self._answers.pop(name)
         if finish not in _FINISHES:
             return f"request {name}: {self.who} ended it with {finish!r}, and its log says why"
-        completion = answer.completion(_FINISHES[finish])
+        # An engine may have come to the end of an answer before it heard that the answer is cancelled.
+        completion = answer.completion(Finish.ABORTED if answer.cancelled else _FINISHES[finish])
         if not np.isfinite(completion.logprobs).all():
             return f"request {name}: the model of version {self._version} gives logits that are not finite; training diverged"
         self._done.append(completion)

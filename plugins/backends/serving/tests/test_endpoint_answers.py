@@ -149,6 +149,19 @@ def test_a_cancelled_request_keeps_the_tokens_that_its_server_proves(kind, serve
     assert len(completion.versions) == len(completion.token_ids)
 
 
+def test_a_request_whose_last_token_comes_before_its_cancellation_comes_back_as_aborted(server, backend, ask, answered, monkeypatch):
+    engine = backend(server())
+    engine.submit(ask(1, tokens=4))
+    parts = []
+    while not any(part.finish for part in parts):
+        parts += engine._engine.take(1.0)
+    monkeypatch.setattr(engine._engine, "abort", lambda names: parts)
+    engine.cancel(["r0"])
+    completion = answered(engine, 1)["r0"]
+    assert completion.finish is Finish.ABORTED
+    assert completion.token_ids.tolist() == due("vllm", 0, 4)
+
+
 def test_requests_beyond_the_connections_wait_and_can_be_cancelled(server, backend, ask, answered):
     fake = server(pace=0.02)
     engine = backend(fake, connections=2)
