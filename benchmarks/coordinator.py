@@ -25,8 +25,7 @@ def produce(schedule: Any, name: str, chunk: int) -> int:
     """Lease and deliver until nothing is left; the groups that this client delivered."""
     import ray
 
-    from rlcore.runtime.schedule_service import Arrival
-    from rlcore.schedule import Delivery
+    from rlcore.schedule import Arrival, Delivery
 
     ray.get(schedule.join.remote(name))
     delivered = 0
@@ -52,10 +51,10 @@ def settings_of(groups: int) -> Any:
 def make_schedule(groups: int, **options: Any) -> Any:
     """The actor, which counts what it is asked."""
     import ray
+    from rlcore_plugin_workers.schedule_service import Outcome, Parcel, ScheduleService
 
-    from rlcore.runtime.schedule_service import Arrival, Outcome, Parcel, ScheduleService
     from rlcore.runtime.starvation import FilterWatch
-    from rlcore.schedule import Coordinator, Verdict
+    from rlcore.schedule import Arrival, Coordinator, Verdict
 
     class CountedService(ScheduleService):
         asked: dict[str, int]

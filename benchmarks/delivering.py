@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Any
 
+from rlcore_plugin_workers.producer_loop import Mailbox, ProducerLoop
+
 from benchmarks.coordinator import NEWEST, make_schedule, seconds_of
 from rlcore.contracts.types import Lease, Message, Prompt, Score
 from rlcore.roles.producer import GroupJob, Produced
 from rlcore.runtime.parts import AnnealedSampling, JobMaker
-from rlcore.runtime.producer_loop import Mailbox, ProducerLoop
 from rlcore.schedule import TimeAccount
 from rlcore.testing import make_rollout
 
@@ -85,9 +86,9 @@ def produce(schedule: Any, store: Any, name: str) -> int:
     """Run a loop until nothing is left; the groups that it made."""
     import ray
     from rlcore_plugin_ray.ray_worker import RayService, RayStore
+    from rlcore_plugin_workers.site import Links
 
     from rlcore.contracts.types import Sampling
-    from rlcore.runtime.site import Links
 
     links = Links(schedule=RayService(schedule, "schedule"), store=RayStore(store, "store"), judge=RayService(schedule, "no judge"))
     sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=4), end=None, updates=1)
@@ -106,9 +107,8 @@ def by_loops(groups: int, clients: int) -> dict[str, float]:
     """Groups a second, and how many each call brought the schedule or took from it, on average."""
     import ray
     from rlcore_plugin_ray.node_services import RemoteSchedule
-
-    from rlcore.runtime.delivering import GatheredDeliveries
-    from rlcore.runtime.node_services import GroupStore
+    from rlcore_plugin_workers.delivering import GatheredDeliveries
+    from rlcore_plugin_workers.node_services import GroupStore
 
     schedule = make_schedule(groups, name="schedule")
     told = RemoteSchedule("schedule", ray.get_runtime_context().namespace)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlcore.api import Group, Kind, Segment, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,7 @@ def _logged(group: Any) -> dict[str, float]:
 
 def metadata_bytes() -> float:
     """Of a group: its lease, what is told of it, and the verdict."""
-    from rlcore.runtime.schedule_service import Arrival
-    from rlcore.schedule import Coordinator, Delivery, ScheduleSettings
+    from rlcore.schedule import Arrival, Coordinator, Delivery, ScheduleSettings
 
     coordinator = Coordinator(ScheduleSettings(prompts=1000, train_batch_size=8, n_sampled=ROLLOUTS, buffer_limit=16))
     lease = coordinator.lease("producer-1000", 1)[0]

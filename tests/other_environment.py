@@ -18,7 +18,7 @@ _ENGINE = """
 from rlcore.api import InferenceBackendSpec, hookimpl
 from rlcore.testing import FakeInference
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 class InferenceThere(FakeInference):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rlcore_plugin_workers.producer_loop import JudgeClient, Mailbox, ProducerLoop
+from rlcore_plugin_workers.workers import Worker
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
@@ -20,10 +22,7 @@ from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampl
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.runtime.parts import AnnealedSampling, JobMaker
-from rlcore.runtime.producer_loop import JudgeClient, Mailbox, ProducerLoop
-from rlcore.runtime.schedule_service import Arrival
-from rlcore.runtime.workers import Worker
-from rlcore.schedule import TimeAccount
+from rlcore.schedule import Arrival, TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
 
 PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content=f"say {index}"),)) for index in range(8))

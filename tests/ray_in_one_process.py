@@ -17,10 +17,10 @@ import pytest
 from rlcore_plugin_ray import node_services, session
 from rlcore_plugin_ray.node_placement import Node
 from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
+from rlcore_plugin_workers import producer_host
+from rlcore_plugin_workers.producer_host import ProducerHost
+from rlcore_plugin_workers.workers import Seat
 
-from rlcore.runtime import producer_host
-from rlcore.runtime.producer_host import ProducerHost
-from rlcore.runtime.workers import Seat
 from tests.worker_answers import ToldWorker
 
 __all__ = ["Stage", "ray_in_one_process"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from rlcore.runtime.workers import Worker, WorkerDiedError
+from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
 __all__ = ["Answer", "ToldWorker"]
 

@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_workers.workers import Worker
+
 from rlcore.contracts.errors import ConfigError
-from rlcore.runtime.workers import Worker
 
 __all__ = ["AwkwardError", "Echo", "Importer", "Thrower"]
 

@@ -65,18 +65,18 @@ def _traced(files: set[str]) -> Iterator[None]:
 
 def _step(demo: Path) -> set[str]:
     from rlcore.cli import main as rlcore
-    from rlcore.runtime.driver_crew import DriverCrew
+    from rlcore.runtime.one_process import OneProcess
     from rlcore.runtime.training_run import TrainingRun
 
     files: set[str] = set()
-    made, waited, recorded = DriverCrew.__init__, DriverCrew.next_batch, TrainingRun._record
+    made, waited, recorded = OneProcess.__init__, OneProcess.next_batch, TrainingRun._record
     tracing = contextlib.ExitStack()
 
-    def make(crew: DriverCrew, *arguments: Any) -> None:
+    def make(crew: OneProcess, *arguments: Any) -> None:
         tracing.enter_context(_traced(files))  # before its threads start
         made(crew, *arguments)
 
-    def next_batch(crew: DriverCrew) -> bool:
+    def next_batch(crew: OneProcess) -> bool:
         if crew.status().version == STEP - 1:
             files.clear()
         return waited(crew)
@@ -86,11 +86,11 @@ def _step(demo: Path) -> set[str]:
         if update.version == STEP:
             tracing.close()
 
-    DriverCrew.__init__, DriverCrew.next_batch, TrainingRun._record = make, next_batch, record  # type: ignore[method-assign]
+    OneProcess.__init__, OneProcess.next_batch, TrainingRun._record = make, next_batch, record  # type: ignore[method-assign]
     try:
         _quiet(rlcore, ["quickstart", str(demo), "--max-steps", str(STEP), "--eval-interval", "100", "--max-staleness", "0"])
     finally:
-        DriverCrew.__init__, DriverCrew.next_batch, TrainingRun._record = made, waited, recorded  # type: ignore[method-assign]
+        OneProcess.__init__, OneProcess.next_batch, TrainingRun._record = made, waited, recorded  # type: ignore[method-assign]
     return files
 
 

@@ -92,7 +92,9 @@ def declare_checkout(site: Path) -> None:
         name, version = project["name"], project.get("version", "0+checkout")
         folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir(parents=True)
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+        keywords = ",".join(project.get("keywords", ()))
+        head = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nKeywords: {keywords}\n"
+        (folder / "METADATA").write_text(head, encoding="utf-8")
         groups = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
         lines = [line for group, entries in groups.items() if entries for line in (f"[{group}]", *map(" = ".join, entries.items()), "")]
         (folder / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from rlcore_plugin_transformers import CAPABILITIES
 
 from rlcore.api import InferenceBackendSpec, Reward, RewardInput, RewardSpec, Score, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl

@@ -104,7 +104,7 @@ if TYPE_CHECKING:
         TokenDetails,
     )
 
-API_VERSION = "1.0"
+API_VERSION = "2.0"
 """major.minor; a plugin names the one it was written for as ``rlcore_api``."""
 
 __all__ = [

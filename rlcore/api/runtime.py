@@ -8,14 +8,11 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
   ``make_consumer``, ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: parts
   made as the configuration says. ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
 - *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches; a run that goes
-  on begins with ``first_version``. ``ScheduleService`` is the coordinator behind an event loop, ``GroupStore`` holds groups between
-  generation and training, ``AsyncJudge`` is a judge that several producers share. If the schedule is in another process than the store,
-  ``GatheredDeliveries`` stands between them: what is delivered during one call (a ``Parcel`` each) goes together in the next.
-- *A crew over workers*: ``WorkerCrew`` is the crew of a run whose producers and trainer ranks are ``Worker``s, wherever they run. A runtime
-  gives it a ``Site``: a ``Launcher`` that starts workers, a ``Seat`` for each, and the services (``Links``) that a producer talks to.
-  ``DriverCrew`` and ``DriverSite`` have the services in the driver's process.
-- *Processes*: ``Interpreters`` of environments, ``missing_package`` that one lacks; ``cuda_devices`` and ``threads_of`` this machine.
-- *Several processes*: a ``Shipment`` is a plan on its way to them; each refuses to start if it resolves a plugin otherwise.
+  on begins with ``first_version``. ``JobMaker`` makes jobs of leases, and an ``Arrival`` of each group that is delivered.
+- *One process*: ``OneProcess`` is the crew of a run that needs no workers (``fits_one_process``). For several processes, the library
+  ``rlcore-plugin-workers`` has a crew over workers, wherever a launcher of yours starts them.
+- *Processes*: ``Interpreters`` of environments, ``missing_package`` that one lacks; ``cuda_devices`` and ``threads_of`` this machine;
+  ``Pulse`` tells whether a thread hangs.
 - *What the run reports*: ``batch_figures``, ``rollout_rows`` and ``with_prompts``, ``TimeAccount`` and ``Timing`` (where
   the seconds went), ``FilterWatch``.
 
@@ -25,29 +22,30 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
 from __future__ import annotations
 
 from rlcore.config import Plan, RunConfig
-from rlcore.config.model import RunSection
+from rlcore.config.model import RunSection, ScheduleSection
 from rlcore.contracts.crew import Crew, Update
-from rlcore.contracts.errors import RuntimeLostError, WorkerLostError
-from rlcore.contracts.snapshots import probe_tolerance
+from rlcore.contracts.errors import RewardBudgetError, RuntimeLostError, StarvationError, WorkerLostError
+from rlcore.contracts.outlines import outline_of
+from rlcore.contracts.snapshots import ProbeFailedError, probe_tolerance
 from rlcore.contracts.specs import RuntimeSpec
 from rlcore.host.blame import blaming, reason
 from rlcore.host.devices import cuda_devices
-from rlcore.host.environments import Interpreters, missing_package
+from rlcore.host.environments import ENVIRONMENT, Interpreters, missing_package
 from rlcore.host.install import install_line
-from rlcore.host.threads import thread_variables, threads_of
+from rlcore.host.registry import Attestation
+from rlcore.host.threads import limit_threads, thread_variables, threads_of
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.tally import VerdictCounts
-from rlcore.roles.consumer import Consumer
-from rlcore.roles.evaluator import TaskReport
+from rlcore.roles.consumer import Consumer, SharePlan
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.backends import make_consumer, make_conversation, make_engine
-from rlcore.runtime.batch_report import Batch, batch_figures, rollout_rows, with_prompts
-from rlcore.runtime.delivering import GatheredDeliveries
-from rlcore.runtime.driver_crew import DriverCrew, DriverSite
+from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
+from rlcore.runtime.batch_report import Batch, batch_figures, probe_sequence, rollout_rows, with_prompts
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
-from rlcore.runtime.node_services import AsyncJudge, GroupStore
+from rlcore.runtime.one_process import OneProcess, fits_one_process
 from rlcore.runtime.parts import (
+    JobMaker,
     check_reach,
     first_version,
     make_coordinator,
@@ -57,63 +55,57 @@ from rlcore.runtime.parts import (
     make_publisher,
     make_receiver,
     make_watch,
+    newer_weights,
     open_judge,
     schedule_settings,
     used_plugins,
 )
+from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.resumption import check_model_files
-from rlcore.runtime.schedule_service import Arrival, Outcome, Parcel, ScheduleService
-from rlcore.runtime.shipment import Shipment
-from rlcore.runtime.site import Links, Site
 from rlcore.runtime.starvation import FilterWatch
-from rlcore.runtime.timing import Timing
-from rlcore.runtime.trainer_host import probe_sequence
-from rlcore.runtime.worker_crew import WorkerCrew
-from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
-from rlcore.schedule import Role, Status, TimeAccount, Verdict, WorkerTime
+from rlcore.runtime.timing import Timing, peak_memory, profiled
+from rlcore.schedule import Arrival, Role, Status, TimeAccount, Tokens, Verdict, WaitingFor, WorkerTime
 
 __all__ = [
+    "ENVIRONMENT",
     "Arrival",
-    "AsyncJudge",
+    "Attestation",
     "Batch",
     "Consumer",
     "Crew",
-    "DriverCrew",
-    "DriverSite",
+    "Evaluation",
+    "Evaluator",
     "FilterWatch",
-    "GatheredDeliveries",
     "GroupJob",
-    "GroupStore",
     "Interpreters",
     "Interrupt",
+    "JobMaker",
     "Judge",
-    "Launcher",
-    "Links",
-    "Outcome",
-    "Parcel",
+    "OneProcess",
     "Plan",
+    "ProbeFailedError",
     "Produced",
     "Producer",
+    "Pulse",
+    "RewardBudgetError",
     "Role",
     "RunConfig",
     "RunSection",
     "RuntimeLostError",
     "RuntimeSpec",
-    "ScheduleService",
-    "Seat",
-    "Shipment",
-    "Site",
+    "ScheduleSection",
+    "SharePlan",
+    "StarvationError",
     "Status",
     "TaskReport",
     "Texts",
     "TimeAccount",
     "Timing",
+    "Tokens",
     "Update",
     "Verdict",
     "VerdictCounts",
-    "Worker",
-    "WorkerCrew",
-    "WorkerDiedError",
+    "WaitingFor",
     "WorkerLostError",
     "WorkerTime",
     "batch_figures",
@@ -123,7 +115,10 @@ __all__ = [
     "cuda_devices",
     "fingerprints",
     "first_version",
+    "fits_one_process",
+    "inference_notes",
     "install_line",
+    "limit_threads",
     "load_data",
     "make_consumer",
     "make_conversation",
@@ -136,9 +131,13 @@ __all__ = [
     "make_receiver",
     "make_watch",
     "missing_package",
+    "newer_weights",
     "open_judge",
+    "outline_of",
+    "peak_memory",
     "probe_sequence",
     "probe_tolerance",
+    "profiled",
     "read_texts",
     "reason",
     "rollout_rows",

@@ -16,7 +16,7 @@ from rlcore.contracts.specs import (
     WeightTransferSpec,
 )
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl
@@ -114,7 +114,7 @@ def rlcore_register_runtimes() -> list[RuntimeSpec]:
     return [
         RuntimeSpec(
             name="in_process",
-            target="rlcore.runtime.driver_crew:DriverCrew",
+            target="rlcore.runtime.one_process:OneProcess",
             summary="One producer and one trainer in turns in one process",
             in_turns=True,
             settings=("schedule.producer_deadline",),

@@ -27,9 +27,11 @@ from rlcore.host import builtin
 from rlcore.host.blame import closest, reason, set_aside
 from rlcore.host.install import install_line
 
-__all__ = ["Plugin", "PluginRow", "api_problem", "find_plugins", "overlooked", "switch_notes", "switch_off"]
+__all__ = ["Plugin", "PluginRow", "api_problem", "find_plugins", "is_library", "overlooked", "switch_notes", "switch_off"]
 
 GROUP = "rlcore"
+LIBRARY = "rlcore-library"
+"""The keyword of a distribution that plugins share and that registers nothing."""
 _TYPED = "no:"
 """What RLCORE_DISABLE holds in front of a name that ``-p`` was typed for."""
 
@@ -96,7 +98,8 @@ def _entry_points(found: Iterable[Distribution] | None) -> Iterator[PluginRow]:
 
 def overlooked(found: Iterable[Distribution] | None = None) -> tuple[list[PluginRow], list[str]]:
     """Distributions that are no plugin for want of an entry point, though they are named like one or have one in a group that looks like
-    ours: a row each, with the reason; and a sentence for each other one that requires rlcore, which may be meant as a plugin or not."""
+    ours: a row each, with the reason; and a sentence for each other one that requires rlcore, which may be meant as a plugin or not. A
+    library for plugins says that it is one (``LIBRARY``)."""
     rows, notes, seen = [], [], {GROUP}
     for distribution in distributions() if found is None else found:
         name, version = _identity(distribution)
@@ -105,15 +108,26 @@ def overlooked(found: Iterable[Distribution] | None = None) -> tuple[list[Plugin
             continue
         seen.add(_canonical(name))
         near = next((group for group in groups if re.sub(r"[\W_]", "", group).lower().startswith(GROUP)), "")
-        if GROUP in groups or not (near or _canonical(name).startswith("rlcore-plugin-") or _requires_rlcore(distribution)):
+        if (
+            GROUP in groups
+            or is_library(distribution)
+            or not (near or _canonical(name).startswith("rlcore-plugin-") or _requires_rlcore(distribution))
+        ):
             continue
         advice = f"write [project.entry-points.{GROUP}] into its pyproject.toml and install it again"
         if near or _canonical(name).startswith("rlcore-plugin-"):
             fault = f"its entry point is in the group {near!r}, which rlcore does not read" if near else "it has no entry point"
             rows.append(PluginRow(distribution=name, version=version, problems=(f"{fault}; {advice}",)))
         else:
-            notes.append(f"{name} requires rlcore and has no entry point; if it is meant as a plugin, {advice}")
+            library = f'if it is a library for plugins, write keywords = ["{LIBRARY}"] into its [project]'
+            notes.append(f"{name} requires rlcore and has no entry point; if it is meant as a plugin, {advice}; {library}")
     return rows, notes
+
+
+def is_library(distribution: Distribution) -> bool:
+    """Return whether a distribution says that it is one that plugins share."""
+    fields: Mapping[str, str] = distribution.metadata or {}  # type: ignore[assignment]
+    return LIBRARY in re.split(r"[,\s]+", fields.get("Keywords") or "")
 
 
 def _requires_rlcore(distribution: Distribution) -> bool:

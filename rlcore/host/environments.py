@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import distribution, entry_points
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from sysconfig import get_path
@@ -18,6 +18,7 @@ from typing import Any
 
 from rlcore.contracts.errors import ConfigError
 from rlcore.host.blame import reason
+from rlcore.host.discovery import is_library
 
 __all__ = ["ENVIRONMENT", "Interpreters", "fitting_python", "interpreter", "link_own_packages", "missing_package"]
 
@@ -95,12 +96,9 @@ def fitting_python(environment: Path, module: str = "", make: str = "") -> Path:
 
 
 def link_own_packages(packages: Path) -> None:
-    """Fill an empty folder with links to rlcore and to all packages that offer plugins, and with their versions and entry points."""
-    found = {"rlcore": distribution("rlcore")}
-    for entry in entry_points(group="rlcore"):
-        if entry.dist is not None:
-            found.setdefault(entry.dist.name, entry.dist)
-    for own in found.values():
+    """Fill an empty folder with links to rlcore, to all packages that offer plugins and to the libraries that these share, and with their
+    versions and entry points."""
+    for own in _own_packages():
         info = packages / f"{own.name.replace('-', '_')}-{own.version}.dist-info"
         info.mkdir()
         for name in _INFO:
@@ -113,6 +111,22 @@ def link_own_packages(packages: Path) -> None:
             if place:
                 with suppress(FileExistsError):  # two distributions share a namespace: the first one has it
                     (packages / Path(place).name).symlink_to(Path(place).resolve())
+
+
+def _own_packages() -> list[Distribution]:
+    found = {"rlcore": distribution("rlcore")}
+    for entry in entry_points(group="rlcore"):
+        if entry.dist is not None:
+            found.setdefault(entry.dist.name, entry.dist)
+    unread = list(found.values())
+    while unread:
+        for text in unread.pop().requires or ():
+            name = re.split(r"[^\w.-]", text)[0]
+            with suppress(PackageNotFoundError):
+                if name not in found and is_library(required := distribution(name)):
+                    found[name] = required
+                    unread.append(required)
+    return list(found.values())
 
 
 def missing_package(error: BaseException, name: str) -> ConfigError | None:

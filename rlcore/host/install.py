@@ -36,11 +36,19 @@ _NAMES = (
     "trackers",
     "transformers",
     "vllm",
+    "workers",
 )
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
-"""The plugins of this repository."""
+"""The plugins of this repository, and the libraries that they share."""
 
-REQUIRED = {"code": ("sandbox",), "sglang": ("serving",), "tools": ("processes",), "vllm": ("serving",)}
+REQUIRED = {
+    "code": ("sandbox",),
+    "processes": ("workers",),
+    "ray": ("workers",),
+    "sglang": ("serving",),
+    "tools": ("processes", "workers"),
+    "vllm": ("serving",),
+}
 """Plugins of this repository that another one requires: pip would else look for them on an index."""
 
 _FOLDERS = {"sandbox": "local"}
@@ -48,8 +56,8 @@ _FOLDERS = {"sandbox": "local"}
 
 EXTRAS = {
     "datasets": ("datasets",),
-    "quickstart": ("datasets", "grpo", "math", "processes", "quickstart", "tools", "torch", "transformers"),
-    "ray": ("processes", "ray"),
+    "quickstart": ("datasets", "grpo", "math", "processes", "quickstart", "tools", "torch", "transformers", "workers"),
+    "ray": ("processes", "ray", "workers"),
 }
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
 

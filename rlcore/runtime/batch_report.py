@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcore.contracts.types import Finish, Group, Kind, Prompt, Rollout, Score
 
-__all__ = ["Batch", "batch_figures", "logged_groups", "rollout_rows", "with_prompts"]
+__all__ = ["Batch", "batch_figures", "logged_groups", "probe_sequence", "rollout_rows", "with_prompts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,18 @@ class Batch:
         """What was sampled for training, with its score, in canonical order."""
         for group in self.groups:
             yield from _sampled(group)
+
+
+def probe_sequence(batch: Batch, tokens: int = 64) -> np.ndarray | None:
+    """int32[T]: the end of the batch's first sequence, response included, so that the probe reads weights that have moved."""
+    found = (_sequence_of(rollout, tokens) for rollout, _ in batch.sampled())
+    return next((sequence for sequence in found if sequence is not None), None)
+
+
+def _sequence_of(rollout: Rollout, tokens: int) -> np.ndarray | None:
+    segment = rollout.segments[-1]
+    sequence = np.concatenate([segment.context_ids, segment.token_ids])[-tokens:]
+    return sequence if len(segment.token_ids) and len(sequence) > 1 else None
 
 
 def batch_figures(batch: Batch) -> dict[str, float]:

@@ -29,9 +29,8 @@ from rlcore.rewards.reward_entry import reward_entries
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, Produced
 from rlcore.runtime.loading import Texts
-from rlcore.runtime.schedule_service import Arrival
 from rlcore.runtime.starvation import FilterWatch
-from rlcore.schedule import Coordinator, Delivery, ScheduleSettings
+from rlcore.schedule import Arrival, Coordinator, Delivery, ScheduleSettings
 
 __all__ = [
     "AnnealedSampling",

@@ -6,11 +6,12 @@ Numbers and names only: no groups, no tensors, no I/O, no threads of its own. Ru
 from rlcore.schedule.accounting import IDLE, Role, Span, TimeAccount, Timeline, WorkerTime
 from rlcore.schedule.coordinator import Coordinator
 from rlcore.schedule.order import episode_order
-from rlcore.schedule.schedule_records import Admission, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
+from rlcore.schedule.schedule_records import Admission, Arrival, Delivery, ScheduleSettings, Status, Tokens, TrainOrder, Verdict, WaitingFor
 
 __all__ = [
     "IDLE",
     "Admission",
+    "Arrival",
     "Coordinator",
     "Delivery",
     "Role",
@@ -19,6 +20,7 @@ __all__ = [
     "Status",
     "TimeAccount",
     "Timeline",
+    "Tokens",
     "TrainOrder",
     "Verdict",
     "WaitingFor",

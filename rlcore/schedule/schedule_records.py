@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, isfinite
 
-__all__ = ["Admission", "Delivery", "ScheduleSettings", "Status", "TrainOrder", "Verdict", "WaitingFor"]
+__all__ = ["Admission", "Arrival", "Delivery", "ScheduleSettings", "Status", "Tokens", "TrainOrder", "Verdict", "WaitingFor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +132,39 @@ class Delivery:
     version: int
     accuracy: float | None = None
     failed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """What else a run books of a group that is delivered. ``reason``: why its prompt failed, if that is the verdict; ``cut_tokens``: of
+    rollouts that were cut (``sampling.oversampling``), which are not in the group."""
+
+    delivery: Delivery
+    prompt_id: str
+    tokens: int
+    reason: str = ""
+    cut_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, lost afterwards,
+    or cut before the answer ended."""
+
+    generated: int = 0
+    wasted: int = 0
+
+    def plus(self, tokens: int, *, wasted: bool, cut: int = 0) -> Tokens:
+        """With one more group, and what was cut of it."""
+        return Tokens(self.generated + tokens + cut, self.wasted + tokens * wasted + cut)
+
+    def lost(self, tokens: int) -> Tokens:
+        """With a group that was counted as good, and is gone."""
+        return Tokens(self.generated, self.wasted + tokens)
+
+    def since(self, earlier: Tokens) -> Tokens:
+        """What has come after an earlier count."""
+        return Tokens(self.generated - earlier.generated, self.wasted - earlier.wasted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from rlcore.contracts.specs import (
     WeightTransferSpec,
 )
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 FAKE_INFERENCE = InferenceCapabilities(
     in_flight=InFlight.FINISH,

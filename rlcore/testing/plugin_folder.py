@@ -1,7 +1,7 @@
 """Fake installed plugins for tests: a folder that Python and ``importlib.metadata`` take for a site-packages with distributions in it.
 
 >>> with PluginFolder(tmp_path) as folder:
-...     folder.install("acme", 'rlcore_api = "1.0"')
+...     folder.install("acme", 'rlcore_api = "2.0"')
 ...     registry = folder.discover()
 
 Nothing is installed anywhere: leaving the block takes the folder off ``sys.path`` and forgets the modules that came from it.
@@ -32,7 +32,7 @@ class PluginFolder:
     def install(
         self,
         name: str,
-        source: str = 'rlcore_api = "1.0"\n',
+        source: str = 'rlcore_api = "2.0"\n',
         *,
         distribution: str | None = None,
         version: str = "1.0",

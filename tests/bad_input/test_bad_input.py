@@ -14,7 +14,7 @@ CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "corpus.tom
 
 PLAIN_BACKEND = """
 from rlcore.api import InferenceBackendSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():

@@ -27,16 +27,14 @@ PAGES = {
         model_settings refusal setting spoken
     """,
     "runtime": """
-        Arrival AsyncJudge Batch Consumer Crew DriverCrew DriverSite FilterWatch GatheredDeliveries GroupJob GroupStore Interpreters
-        Interrupt Judge Launcher Links Outcome Parcel Plan Produced Producer Role RunConfig RunSection RuntimeLostError RuntimeSpec
-        ScheduleService Seat Shipment Site Status
-        TaskReport Texts TimeAccount Timing Update Verdict VerdictCounts Worker WorkerCrew WorkerDiedError WorkerLostError
-        WorkerTime batch_figures blaming
-        check_model_files check_reach cuda_devices fingerprints first_version install_line load_data make_consumer make_conversation
-        make_coordinator
-        make_engine make_evaluator make_jobs make_judge make_publisher make_receiver make_watch missing_package open_judge probe_sequence
-        probe_tolerance read_texts reason rollout_rows schedule_settings thread_variables threads_of used_plugins
-        with_prompts
+        Arrival Attestation Batch Consumer Crew ENVIRONMENT Evaluation Evaluator FilterWatch GroupJob Interpreters Interrupt JobMaker
+        Judge OneProcess Plan ProbeFailedError Produced Producer Pulse RewardBudgetError Role RunConfig RunSection RuntimeLostError
+        RuntimeSpec ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount Timing Tokens Update Verdict
+        VerdictCounts WaitingFor WorkerLostError WorkerTime batch_figures blaming check_model_files check_reach cuda_devices
+        fingerprints first_version fits_one_process inference_notes install_line limit_threads load_data make_consumer make_conversation
+        make_coordinator make_engine make_evaluator make_jobs make_judge make_publisher make_receiver make_watch missing_package
+        newer_weights open_judge outline_of peak_memory probe_sequence probe_tolerance profiled read_texts reason rollout_rows
+        schedule_settings thread_variables threads_of used_plugins with_prompts
     """,
     "runs": """
         BestFigure METRICS Metric PastRun RunRecord SEED as_rollout differing_settings flat_settings groups_by_seed metric_of past_runs

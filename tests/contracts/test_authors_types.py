@@ -34,7 +34,7 @@ from rlcore.api import RunInfo, hookimpl
 from rlcore.api.data import RowSource
 from rlcore.testing import RewardSuite
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 class ShoutOptions(BaseModel):

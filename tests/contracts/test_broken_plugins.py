@@ -17,7 +17,7 @@ from rlcore.host.install import install_line
 from rlcore.host.registry import Registry
 from rlcore.testing.plugin_folder import PluginFolder
 
-HEAD = 'from rlcore.api import *\nrlcore_api = "1.0"\n\n'
+HEAD = 'from rlcore.api import *\nrlcore_api = "2.0"\n\n'
 
 
 def _rewards(body: str) -> str:
@@ -66,9 +66,12 @@ ZOO = {
         f"{HEAD}@hookimpl\ndef rlcore_check_run(settings):\n    return []\n",
         ("does not fit its specification", "rlcore_check_run", "settings"),
     ),
-    "other_major": Broken('rlcore_api = "2.0"\n', ("written for API 2.0 and this rlcore offers 1.0",)),
-    "newer_minor": Broken('rlcore_api = "1.99"\n', ("written for API 1.99", install_line("rlcore", upgrade=True))),
-    "no_api": Broken("x = 1\n", ("does not say which API", 'rlcore_api = "1.0"')),
+    "older_major": Broken(
+        'rlcore_api = "1.0"\n', ("written for API 1.0 and this rlcore offers 2.0; install a newer release of the plugin",)
+    ),
+    "newer_major": Broken('rlcore_api = "3.0"\n', ("written for API 3.0 and this rlcore offers 2.0", install_line("rlcore", upgrade=True))),
+    "newer_minor": Broken('rlcore_api = "2.99"\n', ("written for API 2.99", install_line("rlcore", upgrade=True))),
+    "no_api": Broken("x = 1\n", ("does not say which API", 'rlcore_api = "2.0"')),
     "junk_api": Broken("rlcore_api = 1\n", ("rlcore_api is 1", "major.minor")),
     "raises": Broken(_rewards("raise KeyError('x')"), ("rlcore_register_rewards raised KeyError", "line 6")),
     "panics_in_hook": Broken(_rewards("raise BaseException('panic')"), ("rlcore_register_rewards raised BaseException: panic",)),

@@ -23,7 +23,7 @@ HOOKS: dict[str, Callable[..., Any]] = {name: value for name, value in vars(hook
 
 EVERY_HOOK = """
 from rlcore.api import *
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 calls = {}
 
 @hookimpl

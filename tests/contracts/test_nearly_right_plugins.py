@@ -10,7 +10,7 @@ import pytest
 from rlcore.api import PluginError, RewardSpec
 from rlcore.testing import PluginFolder, RunTester
 
-HEAD = 'from rlcore.api import *\nrlcore_api = "1.0"\n\n'
+HEAD = 'from rlcore.api import *\nrlcore_api = "2.0"\n\n'
 ADVICE = "write [project.entry-points.rlcore] into its pyproject.toml and install it again"
 JUDGE = "from rlcore.api import *\n\nclass Judge(Reward):\n    {body}\n    def score(self, item):\n        return Score(value=1.0)\n"
 OPTIONS = (
@@ -66,6 +66,7 @@ def test_a_distribution_that_is_named_like_a_plugin_and_has_no_entry_point_is_to
 def test_a_distribution_that_requires_rlcore_and_has_no_entry_point_is_remarked_upon(tester: RunTester, requires: str) -> None:
     tester.plugins.install("acme", distribution="acme-training", group="", requires=[requires])
     said = f"acme-training requires rlcore and has no entry point; if it is meant as a plugin, {ADVICE}"
+    said += '; if it is a library for plugins, write keywords = ["rlcore-library"] into its [project]'
     assert json.loads(tester.run("plugins", "--json").stdout)["notes"] == [said]
     assert tester.run("plugins", "--strict").assert_ok().lines[-1] == said
     tester.with_only("rlcore-plugin-tools")
@@ -77,6 +78,13 @@ def test_other_distributions_are_left_alone(tester: RunTester, requires: list[st
     tester.plugins.install("acme", distribution="acme-training", group="console_scripts", requires=requires)
     found = json.loads(tester.run("plugins", "--json").stdout)
     assert "acme-training" not in json.dumps(found)
+
+
+def test_a_library_that_says_that_it_is_one_needs_no_entry_point(tester: RunTester) -> None:
+    tester.plugins.install("acme", group="", requires=["rlcore"])
+    (metadata,) = tester.plugins.root.glob("rlcore_plugin_acme-*.dist-info/METADATA")
+    metadata.write_text(f"{metadata.read_text()}Keywords: agents,rlcore-library\n")
+    assert "acme" not in tester.run("plugins", "--json").assert_ok().stdout
 
 
 # --- broken plugins ----------------------------------------------------------------------------------------------------
@@ -252,7 +260,7 @@ LOUD = """
 import os, subprocess, sys
 from rlcore.api import *
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 print("loud import")
 os.write(1, b"loud write\\n")
 subprocess.run([sys.executable, "-c", "print('loud program')"])

@@ -26,7 +26,7 @@ TrainingContext UsageError WeightSource WeightTransferSpec WeightsError WeightsK
 
 def test_the_surface_is_what_it_was() -> None:
     assert sorted(rlcore.api.__all__) == sorted(FROZEN.split())
-    assert rlcore.api.API_VERSION == "1.0"
+    assert rlcore.api.API_VERSION == "2.0"
 
 
 def test_every_public_name_is_there_and_documented() -> None:

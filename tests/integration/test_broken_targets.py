@@ -12,7 +12,7 @@ from rlcore.testing import PluginFolder, RunTester
 
 ENTRY = """
 from rlcore.api import *
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 {hooks}
 """
 HOOK = """

@@ -23,7 +23,7 @@ TRAINING = {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1}
 
 SLEEPLESS = """
 from rlcore.api import InferenceBackendSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():

@@ -25,7 +25,7 @@ REAL = {"inference": {"name": "transformers"}, "training": {"name": "torch"}}
 FILLS = """
 import os
 from rlcore.api import hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 @hookimpl
 def rlcore_step_finished(step, metrics):
     if step == 4:

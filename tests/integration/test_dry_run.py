@@ -22,7 +22,7 @@ SLEEPLESS = """
 from dataclasses import replace
 from rlcore.api import InferenceBackendSpec, hookimpl
 from rlcore.testing.fake_plugin import FAKE_INFERENCE
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():

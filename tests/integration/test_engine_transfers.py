@@ -38,7 +38,7 @@ from rlcore.api import hookimpl
 from rlcore.testing import fake_plugin
 from rlcore.testing.tensor_parallel import FakeJoining
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 class Stopping(FakeJoining):

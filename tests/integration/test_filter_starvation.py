@@ -224,7 +224,7 @@ def test_a_real_model_whose_answers_are_cut_short_starves(tmp_path: Path, stalen
 
 MANY_STEPS = """
 from rlcore.api import AlgorithmSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 @hookimpl
 def rlcore_register_algorithms():
     defaults = {"algorithm.updates_per_batch": (8, "nowhere")}

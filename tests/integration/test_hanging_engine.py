@@ -18,7 +18,8 @@ from rlcore.testing.run_tester import QUIET
 
 PROGRAM = """
 import sys
-from rlcore.runtime import pulse, worker_crew
+from rlcore.runtime import pulse
+from rlcore_plugin_workers import worker_crew
 from rlcore.cli import main
 pulse._INTERRUPTED_SECONDS, pulse._CLOSING_SECONDS, worker_crew._INTERRUPTED_SECONDS = 0.5, 1.0, 0.5
 {}
@@ -28,7 +29,7 @@ sys.exit(main(sys.argv[1:]))
 TELLS = """
 from rlcore.testing.faulty import FaultyInference
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 poll = FaultyInference.poll
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_workers import batch_reader
+from rlcore_plugin_workers.schedule_service import Order
+from rlcore_plugin_workers.trainer_ranks import Ranks
 
-from rlcore.runtime import batch_reader
-from rlcore.runtime.schedule_service import Order
-from rlcore.runtime.trainer_ranks import Ranks
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.faults import BackgroundRun, until
 from tests.other_environment import install_engine_there, other_environment

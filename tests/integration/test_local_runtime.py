@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_workers.driver_inbox import DriverInbox
 
-from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.testing import RunOutcome, RunTester
 from tests.ray_in_one_process import ray_in_one_process
 
 OBSERVER = """
 from rlcore.api import hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 seen = []
 @hookimpl
 def rlcore_run_started(run): print("SEEN started", run.folder.exists())
@@ -31,7 +31,7 @@ def rlcore_run_finished(summary): print("SEEN finished")
 
 ORDER = """
 from rlcore.api import hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 @hookimpl
 def rlcore_checkpoint_saved(step, folder):
     evaluated = (folder.parents[1] / f"eval/say/step-{step}.jsonl").exists()

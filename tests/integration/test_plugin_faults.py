@@ -14,7 +14,7 @@ from tests.ray_in_one_process import ray_in_one_process
 RUNTIME = (Path(__file__).parents[1] / "stranger/acme_rlcore/runtime.py").read_text()
 ENTRY = """
 from rlcore.api import RuntimeSpec, WeightTransferSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_runtimes():

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_workers import batch_reader
+from rlcore_plugin_workers.batch_reader import BatchReader
+from rlcore_plugin_workers.trainer_host import TrainerHost
+from rlcore_plugin_workers.trainer_ranks import Ranks
 
 from rlcore.api import Group
-from rlcore.runtime import batch_reader
-from rlcore.runtime.batch_reader import BatchReader
-from rlcore.runtime.trainer_host import TrainerHost
-from rlcore.runtime.trainer_ranks import Ranks
 from rlcore.testing import FakeTraining, RunOutcome, RunTester
 from tests.ray_in_one_process import ray_in_one_process
 

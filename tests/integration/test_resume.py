@@ -21,7 +21,7 @@ from rlcore.entry import make_plan
 from rlcore.runlog.folder import write_json_lines
 from rlcore.runtime import Progress, Summary
 from rlcore.runtime import run as run_plan
-from rlcore.runtime.driver_crew import DriverCrew
+from rlcore.runtime.one_process import OneProcess
 from rlcore.testing import RunTester
 from tests.letters_model import write_model
 
@@ -183,7 +183,7 @@ def test_another_backend_goes_on_with_the_model_alone_and_says_so(tmp_path: Path
 
 
 def test_a_runtime_that_begins_at_the_beginning_is_refused(tmp_path: Path) -> None:
-    class Forgetful(DriverCrew):
+    class Forgetful(OneProcess):
         def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> None:
             super().__init__(replace(plan, resume=None), closing, say)
 

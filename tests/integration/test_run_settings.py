@@ -114,7 +114,7 @@ def test_a_tracker_that_cannot_be_made_is_switched_off_and_named(tmp_path: Path)
     tester, config = project(tmp_path, log={"trackers": ["bad"]})
     source = """
 from rlcore.api import Tracker, TrackerSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 class Bad(Tracker):
     def __init__(self): raise OSError("no network today")
     def open(self, run): ...

@@ -19,7 +19,7 @@ from rlcore.testing import FakePolicy, FakeTraining, RunOutcome, RunTester, fake
 
 OBSERVER = """
 from rlcore.api import hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 @hookimpl
 def rlcore_checkpoint_saved(step, folder):
     with open("events.txt", "a") as file: file.write(f"saved {step} {(folder / 'model/fake_policy.npz').exists()}\\n")

@@ -29,7 +29,7 @@ KILLER = """
 import os, signal
 from rlcore.api import hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_step_finished(step, metrics):

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_processes.launcher import ProcessLauncher
+from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.trainer_host import TrainerHost
+from rlcore_plugin_workers.workers import Seat
 
 from rlcore.config import RunConfig
 from rlcore.config.chosen import unoffered
 from rlcore.contracts.errors import PluginError
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
-from rlcore.runtime.shipment import Shipment
-from rlcore.runtime.trainer_host import TrainerHost
-from rlcore.runtime.workers import Seat
 from rlcore.testing import RunOutcome, RunTester, make_plan
 from rlcore.testing.fake_plugin import FAKE_INFERENCE
 from tests.integration.test_local_processes import project, weights_of

@@ -14,7 +14,7 @@ from rlcore.testing import FakeInference, FakeTraining, RunTester
 
 WIDE = """
 from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_training_backends():
@@ -69,7 +69,7 @@ def test_a_trainer_is_told_how_sequences_and_experts_are_split(tmp_path: Path, m
 LORA = """
 from rlcore.api import InferenceBackendSpec, TrainingBackendSpec, WeightTransferSpec, hookimpl
 from lora_parts import ENGINE, TRAINER
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_training_backends():

@@ -161,7 +161,7 @@ def test_imports_only_go_down() -> None:
     assert wrong == []
 
 
-SHARED = {"rlcore_plugin_processes", "rlcore_plugin_serving"}
+SHARED = {"rlcore_plugin_processes", "rlcore_plugin_serving", "rlcore_plugin_workers"}
 """What a distribution of plugins offers to others: they declare that they need it, which tools/dependencies.py sees to."""
 
 
@@ -190,15 +190,15 @@ def test_plugins_see_the_public_packages_and_no_sibling() -> None:
         ("host.registry", "from rlcore.api.sandbox import Job"),
         ("host.registry", "def f():\n    from rlcore.config import RunConfig"),
         ("learning", "from rlcore.weights import memory"),
-        ("roles", "import rlcore.runtime.driver_crew"),
+        ("roles", "import rlcore.runtime.one_process"),
         ("roles", "from rlcore.testing import FakeReward"),
         ("roles", "from rlcore.nowhere import x"),
         ("data", "if TYPE_CHECKING:\n    pass\nelse:\n    import rlcore.rewards"),
         ("config", "from rlcore.api.schedule import Coordinator"),
         ("api.settings", "import rlcore.cli"),
         ("roles", "from rlcore.api import commands"),
-        ("roles", "import_module('rlcore.runtime.driver_crew')"),
-        ("roles", "driver = importlib.import_module('rlcore.runtime').driver_crew"),
+        ("roles", "import_module('rlcore.runtime.one_process')"),
+        ("roles", "driver = importlib.import_module('rlcore.runtime').one_process"),
         ("roles", "__import__('rlcore.cli')"),
     ],
 )
@@ -233,7 +233,7 @@ def test_a_plugin_s_name_that_is_made_is_not_a_plugin_that_is_named() -> None:
         ("host.discovery", "from rlcore.api import API_VERSION"),
         ("roles", "import rlcore.learning.objective"),
         ("cli", "from rlcore import __version__"),
-        ("data", "if TYPE_CHECKING:\n    from rlcore.runtime import driver_crew"),
+        ("data", "if TYPE_CHECKING:\n    from rlcore.runtime import one_process"),
         ("testing", "from rlcore.cli import main"),
         ("roles", "from rlcore.api import Lease"),
         ("api.commands", "from rlcore.cli.parser import Parser"),
@@ -245,4 +245,4 @@ def test_the_test_lets_sound_imports_pass(importer: str, source: str) -> None:
 
 def test_a_relative_import_is_refused() -> None:
     with pytest.raises(ValueError, match="is a relative import"):
-        violations("roles", "from ..runtime import driver_crew")
+        violations("roles", "from ..runtime import one_process")

@@ -78,6 +78,8 @@ def test_no_test_is_skipped_for_want_of_a_package() -> None:
     assert [f"{path.relative_to(ROOT)}:{line}" for path in SOURCES for line in package_skips(path.read_text())] == []
 
 
+LIBRARY = "rlcore-library"
+"""Keyword of a distribution that plugins share and that registers nothing."""
 OWN_SWITCH = {"tools": {"health": "rlcore_plugin_tools.health"}}
 """Entry points beside that of the distribution: parts that ``-p no:NAME`` switches off alone."""
 
@@ -87,10 +89,13 @@ def test_a_plugin_folder_is_a_whole_distribution(folder: Path) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     suffix = project["name"].removeprefix("rlcore-plugin-")
     assert suffix == NAMED.get(folder.name, folder.name)
-    assert project["entry-points"]["rlcore"] == {suffix: f"rlcore_plugin_{suffix}"} | OWN_SWITCH.get(suffix, {})
     assert any(dependency.startswith("rlcore>=") for dependency in project["dependencies"])
     package = folder / f"rlcore_plugin_{suffix}" / "__init__.py"
-    assert 'rlcore_api = "' in package.read_text()
+    if LIBRARY in project.get("keywords", ()):
+        assert "entry-points" not in project
+    else:
+        assert project["entry-points"]["rlcore"] == {suffix: f"rlcore_plugin_{suffix}"} | OWN_SWITCH.get(suffix, {})
+        assert 'rlcore_api = "' in package.read_text()
     assert (folder / "README.md").read_text().strip()
     assert list((folder / "tests").rglob("test_*.py"))
 

@@ -50,7 +50,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runlog/points.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runlog/folder.py": {"eval": "a folder of a run", "rollouts": "a folder of a run"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
-    "rlcore/runtime/gathering.py": {"report": "a method of a worker"},
+    "rlcore/runtime/one_process.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runtime/parts.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runtime/training_run.py": {"rollouts": "the name of a thread"},
     "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest"},
@@ -59,10 +59,6 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runtime/batch_report.py": {"masked": "a column of the rollout log", "truncated": "a metric"},
     "rlcore/runlog/reading.py": {"eval": "a section of the configuration"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
-    "rlcore/runtime/producer_loop.py": {"score": "a method of a judge"},
-    "rlcore/runtime/trainer_ranks.py": {"train": "a method of a trainer rank"},
-    "rlcore/runtime/schedule_service.py": {"watch": "a key of a checkpoint's state"},
-    "rlcore/runtime/worker_crew.py": {"watch": "a method of the schedule"},
     "rlcore/schedule/schedule_records.py": {"masked": "what became of a group"},
 }
 """File -> a word that is also the name of a plugin -> what it means there."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from rlcore_plugin_processes.local import LocalCrew
 
 import rlcore
 from rlcore.api import RunInfo, Tracker
+from rlcore.api.runtime import OneProcess
 from rlcore.config import RunConfig
 from rlcore.contracts.errors import ConfigError, PluginError, UsageError
 from rlcore.entry import make_plan
@@ -70,7 +70,7 @@ class Kept(Tracker):
         self.steps.append(record["step"])
 
 
-class Own(LocalCrew):
+class Own(OneProcess):
     """A runtime of one process."""
 
 

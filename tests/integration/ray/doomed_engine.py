@@ -19,7 +19,7 @@ from pydantic import Field
 from rlcore.api import Completion, InferenceBackendSpec, InferenceContext, hookimpl
 from rlcore.testing import FakeInference, FakeInferenceOptions
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 class SlowOptions(FakeInferenceOptions):

@@ -119,7 +119,7 @@ def test_parts_that_are_not_packaged_travel_and_observers_see_every_group(tester
     tester.write("mine.py", "def longer(item):\n    return float(len(item.text))\n")
     tester.plugins.install(
         "watcher",
-        "from pathlib import Path\nfrom rlcore.api import hookimpl\nrlcore_api = '1.0'\n\n"
+        "from pathlib import Path\nfrom rlcore.api import hookimpl\nrlcore_api = '2.0'\n\n"
         "@hookimpl\ndef rlcore_groups_scored(groups, version):\n"
         "    with Path('seen.txt').open('a') as file:\n        file.writelines(f'{group.prompt_id}\\n' for group in groups)\n",
     )

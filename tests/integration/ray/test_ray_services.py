@@ -21,7 +21,7 @@ OBSERVER = """
 import json, pathlib
 from rlcore.api import hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_groups_scored(groups, version):

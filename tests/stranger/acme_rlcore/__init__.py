@@ -16,7 +16,7 @@ from rlcore.api import (
     hookimpl,
 )
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl

@@ -14,7 +14,7 @@ from rlcore.testing import RunTester
 
 HOOKS = """
 from rlcore.api import CommandSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_commands():

@@ -147,7 +147,7 @@ def test_output_that_goes_to_a_file_keeps_the_terminal_free(tmp_path: Path) -> N
 LOUD = """
 import os, sys
 from rlcore.api import hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_step_finished(step, metrics):

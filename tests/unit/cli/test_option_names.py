@@ -15,7 +15,7 @@ SOURCE = """
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 from rlcore.api import AdvantageSpec, AlgorithmSpec, LossSpec, RewardSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -177,7 +177,7 @@ def test_show_algo_has_both_options_of_one_name(tester: RunTester) -> None:
 COMMAND = """
 from rlcore.api import CommandSpec, hookimpl
 from rlcore.api.commands import Command, add_train_flags, train_flags
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 class Cut(Command):
     def add_arguments(self, parser):

@@ -13,7 +13,7 @@ from rlcore.testing.plugin_folder import PluginFolder
 
 ACME = """
 from rlcore.api import AlgorithmSpec, LossSpec, RewardSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_rewards():
@@ -45,7 +45,7 @@ def test_plugins_lists_offers_failures_and_switches(
     monkeypatch.setenv("RLCORE_PLUGINS", "acme,broken,acmee")
     assert run_command("plugins", []) == 0
     lines = {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert lines["rlcore-plugin-acme"] == "1.0 1.0 reward: acme; loss: acme; algo: acme"
+    assert lines["rlcore-plugin-acme"] == "1.0 2.0 reward: acme; loss: acme; algo: acme"
     assert lines["rlcore-plugin-broken"].startswith("1.0 failed: importing rlcore_plugin_broken raised SyntaxError: ")
     assert lines["rlcore-plugin-asleep"] == "1.0 switched off by RLCORE_PLUGINS"
     assert "names 'acmee', which no installed plugin is called, did you mean 'acme'" in lines["RLCORE_PLUGINS"]
@@ -55,6 +55,6 @@ def test_plugins_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str
     assert run_command("plugins", ["--json"]) == 0
     rows = {row["distribution"]: row for row in json.loads(capsys.readouterr().out)["plugins"]}
     acme = rows["rlcore-plugin-acme"]
-    assert (acme["status"], acme["version"], acme["api"]) == ("ok", "1.0", "1.0")
+    assert (acme["status"], acme["version"], acme["api"]) == ("ok", "1.0", "2.0")
     assert {"kind": "algo", "name": "acme"} in acme["offers"]
     assert rows["rlcore"]["offers"]

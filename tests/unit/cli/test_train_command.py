@@ -139,7 +139,7 @@ def test_the_run_toml_of_a_run_names_what_reads_its_data(tester: RunTester) -> N
 
 TWIN = """
 from rlcore.api import DataSourceSpec, RuntimeSpec, TrainingBackendSpec, WeightTransferSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_{hook}():
@@ -153,7 +153,7 @@ TWINS = {
 }
 RIVAL = """
 from rlcore.api import RuntimeSpec, WeightTransferSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_runtimes():
@@ -190,7 +190,7 @@ def test_a_flag_without_its_value_does_not_take_the_next_flag_for_it(tester: Run
 RUNTIME = """
 from pydantic import BaseModel, ConfigDict
 from rlcore.api import RuntimeSpec, TrackerSpec, WeightTransferSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -16,7 +16,7 @@ from tests.commands import command_lines
 ENTRY = """
 from rlcore.api import CommandSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl

@@ -22,7 +22,7 @@ from rlcore.api import (
     AlgorithmSpec, InferenceBackendSpec, InferenceCapabilities, InFlight, LossSpec, RewardSpec, TrainingBackendSpec, TrainingCapabilities,
     hookimpl,
 )
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 dtypes = frozenset({"float32", "bfloat16"})
 target = "rlcore.learning.losses:ClippedSurrogate"
 
@@ -62,7 +62,7 @@ def rlcore_register_algorithms():
 """
 SECOND = """
 from rlcore.api import CorrectionSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_corrections():

@@ -20,7 +20,7 @@ from rlcore.testing import PluginFolder
 
 SOURCE = """
 from rlcore.api import AlgorithmSpec, InferenceBackendSpec, LossSpec, RewardSpec, RuntimeSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_algorithms():

@@ -19,7 +19,7 @@ SOURCE = """
 from rlcore.api import (
     AdvantageSpec, AlgorithmSpec, LossSpec, RewardSpec, RuntimeSpec, TrainingBackendSpec, TrainingCapabilities, hookimpl
 )
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_rewards():

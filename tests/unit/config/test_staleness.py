@@ -27,7 +27,7 @@ from rlcore.api import (
     AlgorithmSpec, ConversationSpec, InferenceBackendSpec, InferenceCapabilities, InFlight, LossSpec, RewardSpec, RuntimeSpec,
     TrainingBackendSpec, TrainingCapabilities, WeightTransferSpec, hookimpl,
 )
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_rewards():

@@ -19,7 +19,7 @@ from rlcore.testing.plugin_folder import PluginFolder
 
 ONE_REWARD = """
 from rlcore.api import RewardSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_rewards():

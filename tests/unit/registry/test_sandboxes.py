@@ -47,7 +47,7 @@ class Remote(Sandbox):
 '''
 PLUGIN = """
 from rlcore.api import SandboxSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 PATH = "rlcore_plugin_elsewhere.box:"
 
 @hookimpl

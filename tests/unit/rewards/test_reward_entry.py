@@ -19,7 +19,7 @@ WALLED = """
 from pydantic import BaseModel, ConfigDict
 from rlcore.api import Reward, RewardSpec, hookimpl
 from rlcore.api.sandbox import SandboxOptions
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)

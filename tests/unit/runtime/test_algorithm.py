@@ -72,7 +72,7 @@ def test_a_recipes_splits_are_no_more_than_there_are_prompts() -> None:
 DISAGREES = """
 from rlcore.api import AdvantageSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_advantage_estimators():

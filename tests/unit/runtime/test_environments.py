@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import rlcore_plugin_grpo
 from rlcore_plugin_processes.launcher import ProcessLauncher
+from rlcore_plugin_workers.producer_host import ProducerHost
+from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.workers import Seat
 
 import rlcore
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.host.environments import fitting_python, interpreter, link_own_packages
 from rlcore.host.registry import Registry
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
-from rlcore.runtime.producer_host import ProducerHost
-from rlcore.runtime.shipment import Shipment
-from rlcore.runtime.workers import Seat
 from rlcore.testing import RunTester, make_plan
 from tests.integration.ray.small_cluster import short_folder
 from tests.other_environment import SITE, other_environment
@@ -190,11 +190,12 @@ def test_the_folder_of_an_editable_install_is_on_the_path_wherever_the_run_start
 def test_packages_are_linked_with_their_versions_and_entry_points(tmp_path: Path) -> None:
     link_own_packages(tmp_path)
     found = {distribution.name: distribution for distribution in distributions(path=[str(tmp_path)])}
-    assert {"rlcore", "rlcore-plugin-grpo", "rlcore-plugin-code"} <= set(found)
+    assert {"rlcore", "rlcore-plugin-grpo", "rlcore-plugin-code", "rlcore-plugin-workers"} <= set(found), "the last one has no entry point"
     for name, there in found.items():
         here = distribution(name)
         assert (there.version, list(there.entry_points), there.requires) == (here.version, list(here.entry_points), here.requires)
     assert (tmp_path / "rlcore_plugin_code" / "corpus").is_dir()
+    assert (tmp_path / "rlcore_plugin_workers" / "worker_crew.py").is_file()
 
 
 def test_the_packages_of_a_checkout_that_stands_on_the_path_are_linked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers.gathering import Gathered
+
 from rlcore.contracts.types import Outcome
 from rlcore.rewards.tally import RewardCounts, VerdictCounts
-from rlcore.runtime.driver_inbox import DriverInbox
-from rlcore.runtime.gathering import Gathered
 from tests.worker_answers import ToldWorker
 
 

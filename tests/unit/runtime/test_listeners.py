@@ -15,7 +15,7 @@ from rlcore.testing.plugin_folder import PluginFolder
 
 GOOD = """
 from rlcore.api import hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 seen = []
 
 @hookimpl
@@ -24,7 +24,7 @@ def rlcore_step_finished(step, metrics):
 """
 BAD = """
 from rlcore.api import hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 calls = []
 
 @hookimpl

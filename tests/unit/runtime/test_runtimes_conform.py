@@ -14,7 +14,7 @@ import pytest
 from rlcore.config import Plan
 from rlcore.contracts.crew import Update
 from rlcore.roles.evaluator import TaskReport
-from rlcore.runtime.driver_crew import DriverCrew
+from rlcore.runtime.one_process import OneProcess
 from rlcore.testing import RuntimeSuite
 
 
@@ -23,7 +23,7 @@ class TestInProcessRuntime(RuntimeSuite):
     staleness = 0
 
 
-class TwiceCounted(DriverCrew):
+class TwiceCounted(OneProcess):
     """Its versions count by two."""
 
     def train(self, *, log_rollouts: bool) -> Update:
@@ -31,7 +31,7 @@ class TwiceCounted(DriverCrew):
         return replace(update, version=update.version * 2)
 
 
-class Deaf(DriverCrew):
+class Deaf(OneProcess):
     """It loses evaluations, failures and what rewards raised."""
 
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
@@ -41,14 +41,14 @@ class Deaf(DriverCrew):
         return []
 
 
-class Impatient(DriverCrew):
+class Impatient(OneProcess):
     """It ends one update early."""
 
     def next_batch(self) -> bool:
         return super().next_batch() and self.status().version + 1 < self.horizon
 
 
-class OtherSeed(DriverCrew):
+class OtherSeed(OneProcess):
     """It generates with another seed than it was told."""
 
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
@@ -56,7 +56,7 @@ class OtherSeed(DriverCrew):
         super().__init__(replace(plan, config=config), closing, say)
 
 
-class Stale(DriverCrew):
+class Stale(OneProcess):
     """It says of its groups that they are older than is allowed."""
 
     def train(self, *, log_rollouts: bool) -> Update:
@@ -64,14 +64,14 @@ class Stale(DriverCrew):
         return replace(update, figures={**update.figures, "staleness/max": 3.0}, rollouts=())
 
 
-class Forgetful(DriverCrew):
+class Forgetful(OneProcess):
     """It begins at the beginning, whatever the plan says."""
 
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
         super().__init__(replace(plan, resume=None), closing, say)
 
 
-class Lingering(DriverCrew):
+class Lingering(OneProcess):
     """It leaves a thread behind."""
 
     ends: ClassVar[list[threading.Event]] = []
@@ -82,7 +82,7 @@ class Lingering(DriverCrew):
         threading.Thread(target=self.ends[-1].wait, name="left behind").start()
 
 
-FAULTS: Mapping[type[DriverCrew], Mapping[str, str]] = {
+FAULTS: Mapping[type[OneProcess], Mapping[str, str]] = {
     TwiceCounted: {"it_makes_the_updates_that_it_planned": "updates made the versions"},
     Deaf: {"evaluations_are_delivered": "steps:", "a_prompt_that_fails_is_told_with_its_reason": "take_failures told 0"},
     Impatient: {
@@ -104,15 +104,15 @@ FAULTS: Mapping[type[DriverCrew], Mapping[str, str]] = {
     [(crew, test, said) for crew, tests in FAULTS.items() for test, said in tests.items()],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_a_crew_with_a_fault_fails(crew: type[DriverCrew], test: str, said: str, tmp_path: Path) -> None:
+def test_a_crew_with_a_fault_fails(crew: type[OneProcess], test: str, said: str, tmp_path: Path) -> None:
     class Broken(RuntimeSuite):
         runtime = "in_process"
         staleness = 0
         patience = 0.2
         faulty = True
 
-        def make(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> DriverCrew:
-            return crew(plan, closing, say) if self.faulty else DriverCrew(plan, closing, say)
+        def make(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> OneProcess:
+            return crew(plan, closing, say) if self.faulty else OneProcess(plan, closing, say)
 
         def play(self, folder: Path, *, runtime: str = "", **sections: Mapping[str, Any]) -> Any:
             self.faulty = not runtime  # the run to compare with is a good one

@@ -10,15 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rlcore_plugin_workers.schedule_service import Order
+from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.trainer_host import TrainerHost
 
 from rlcore.contracts.errors import ConfigError, WeightsError
 from rlcore.contracts.outlines import outline_of
 from rlcore.contracts.types import Group, Score
 from rlcore.learning.shares import StepShares
 from rlcore.roles.consumer import SharePlan
-from rlcore.runtime.schedule_service import Order
-from rlcore.runtime.shipment import Shipment
-from rlcore.runtime.trainer_host import TrainerHost
 from rlcore.schedule import TrainOrder
 from rlcore.testing import RunTester, make_plan, make_rollout
 
@@ -29,7 +29,7 @@ import threading
 from rlcore.api import WeightsError, WeightTransferSpec, hookimpl
 from rlcore.api.weights import BackgroundPublisher, WeightTransfer
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 class BrokenPublisher(BackgroundPublisher):

@@ -12,7 +12,7 @@ from rlcore.testing import RunTester, check_command
 ENTRY = """
 from rlcore.api import CommandSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl

@@ -90,7 +90,7 @@ def test_a_run_of_fakes_learns(tmp_path: Path, backend: str, algorithm: dict[str
 
 READER = """
 from rlcore.api import CommandSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_commands():

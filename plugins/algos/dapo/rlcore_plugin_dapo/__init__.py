@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlcore.api import AlgorithmSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 _PAPER = "DAPO (arXiv 2503.14476)"
 _TRAINER = "the ColossalAI trainer's default"

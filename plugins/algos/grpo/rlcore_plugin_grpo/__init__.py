@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rlcore.api import AdvantageSpec, AlgorithmSpec, LossSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlcore.api import AdvantageSpec, AlgorithmSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 _PAPER = "Back to Basics (arXiv 2402.14740)"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 CAPABILITIES = TrainingCapabilities(
     layouts=frozenset({"single", "data", "tensor", "pipeline", "zero"}),

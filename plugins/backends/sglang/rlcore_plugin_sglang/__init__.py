@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcore.api import InferenceBackendSpec, InferenceCapabilities, InFlight, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 CAPABILITIES = InferenceCapabilities(
     in_flight=InFlight.RESUME,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcore.api import InferenceBackendSpec, InferenceCapabilities, InFlight, WeightTransferSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 CAPABILITIES = InferenceCapabilities(
     in_flight=InFlight.RESUME,

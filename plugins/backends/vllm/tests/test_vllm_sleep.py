@@ -18,7 +18,7 @@ PLUGIN = """
 from dataclasses import replace
 from rlcore.api import InferenceBackendSpec, hookimpl
 from rlcore_plugin_vllm import CAPABILITIES
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():

@@ -126,7 +126,7 @@ class TestWords(EngineTransferSuite):
 RECORDED = """
 import recorded_transfer as r
 from rlcore.api import InferenceBackendSpec, WeightTransferSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rlcore.api import DataSourceSpec, RowFormatSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 _FORMATS = (
     ("verl", "training_files:VerlRows", "Files for verl: prompt (messages), data_source, reward_model.ground_truth"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlcore.api import RewardSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 _DEADLINE = 180.0
 _NAMES = ("llm_judge", "llm_pairwise")

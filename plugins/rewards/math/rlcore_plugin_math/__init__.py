@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlcore.api import RewardSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 _BOXED_PROMPT = "Work through the problem step by step, then give your final answer within \\boxed{}."
 _TAGS_PROMPT = (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rlcore.api import RuntimeSpec, WeightTransferSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl
@@ -17,7 +17,7 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
     return [
         RuntimeSpec(
             name="local",
-            target="rlcore_plugin_processes.local:LocalCrew",
+            target="rlcore_plugin_processes.local:make_crew",
             summary="On this machine: one producer and one trainer in turns in one process, else processes that work at the same time",
             reach="host",
             in_turns=True,

@@ -18,8 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_workers.workers import Launcher, Seat, Worker, WorkerDiedError
+
 from rlcore.api import RunError
-from rlcore.api.runtime import Interpreters, Launcher, Seat, Worker, WorkerDiedError, thread_variables
+from rlcore.api.runtime import Interpreters, thread_variables
 from rlcore_plugin_processes.worker_link import CallRequest, Link
 
 __all__ = ["ProcessLauncher", "ProcessWorker"]

@@ -1,21 +1,26 @@
-"""The crew of the runtime ``local``: one producer and one trainer take turns in the driver's process; several of them, stale data or an
-environment make them processes of their own, which work at the same time. Schedule, store and judge are in the driver's process.
+"""The runtime ``local``: one producer and one trainer alternate in the driver's process. If the run asks for several of them, for stale
+data or for an environment, each is a process of its own, and they work at the same time; schedule, store and judge are in the driver's
+process.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from rlcore.api.runtime import DriverCrew, DriverSite, Judge, Plan, Seat, cuda_devices, threads_of
+from rlcore_plugin_workers.driver_crew import DriverCrew, DriverSite
+from rlcore_plugin_workers.workers import Seat
+
+from rlcore.api.runtime import Crew, Judge, OneProcess, Plan, cuda_devices, fits_one_process, threads_of
 from rlcore_plugin_processes.launcher import ProcessLauncher
 
-__all__ = ["LocalCrew", "LocalSite"]
+__all__ = ["LocalCrew", "LocalSite", "make_crew"]
 
 
 class LocalSite(DriverSite):
-    """Processes of this machine, if the run needs them."""
+    """Processes of this machine."""
 
     make_launcher = ProcessLauncher
 
@@ -45,6 +50,11 @@ class LocalSite(DriverSite):
         if not self._devices or typed == "cpu" or ":" in typed:
             return None
         return ",".join(self._devices[place % len(self._devices)] for place in range(first, first + count))
+
+
+def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Crew:
+    """One process, if the run needs no more; else a process for each producer and rank."""
+    return (OneProcess if fits_one_process(plan) else LocalCrew)(plan, closing, say)
 
 
 class LocalCrew(DriverCrew):

@@ -22,9 +22,10 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import cloudpickle
+from rlcore_plugin_workers.workers import Worker
 
 from rlcore.api import RunError
-from rlcore.api.runtime import Worker, missing_package, reason
+from rlcore.api.runtime import missing_package, reason
 
 __all__ = ["CallRequest", "Link", "serve"]
 

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from rlcore_plugin_processes import worker_link
 from rlcore_plugin_processes.launcher import _BOOT, ProcessLauncher, ProcessWorker
+from rlcore_plugin_workers.workers import Seat, Worker, WorkerDiedError
 
 from rlcore.api import ConfigError, RunError
-from rlcore.api.runtime import Seat, Worker, WorkerDiedError
 from tests.worker_hosts import AwkwardError, Echo, Thrower
 
 ROOT = Path(__file__).parents[4]
@@ -348,7 +348,7 @@ def test_a_descendant_that_holds_its_socket_and_cannot_be_found_delays_nothing_f
 
 DRIVER = """
 import sys, threading, time
-from rlcore.api.runtime import Seat
+from rlcore_plugin_workers.workers import Seat
 from rlcore_plugin_processes.launcher import ProcessLauncher
 from tests.worker_hosts import Echo
 

@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 import ray
+from rlcore_plugin_workers.workers import Worker
 
-from rlcore.api.runtime import RuntimeLostError, Worker, WorkerLostError
+from rlcore.api.runtime import RuntimeLostError, WorkerLostError
 
 __all__ = ["ClusterHead"]
 

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlcore_plugin_workers.node_services import AsyncJudge
+from rlcore_plugin_workers.shipment import Shipment
+
 from rlcore.api import Prompt, Rollout, Score
-from rlcore.api.runtime import AsyncJudge, Judge, Shipment, VerdictCounts, load_data, make_judge
+from rlcore.api.runtime import Judge, VerdictCounts, load_data, make_judge
 
 __all__ = ["JudgeHost"]
 

@@ -8,8 +8,12 @@ from functools import partial
 from typing import Any
 
 import ray
+from rlcore_plugin_workers.delivering import GatheredDeliveries
+from rlcore_plugin_workers.node_services import GroupStore
+from rlcore_plugin_workers.schedule_service import Outcome, Parcel
+from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.workers import Worker
 
-from rlcore.api.runtime import GatheredDeliveries, GroupStore, Outcome, Parcel, Shipment, Worker
 from rlcore_plugin_ray.judge_host import JudgeHost
 from rlcore_plugin_ray.ray_worker import RayService, RayStore
 from rlcore_plugin_ray.session import Session

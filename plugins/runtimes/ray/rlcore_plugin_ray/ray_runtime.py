@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from rlcore.api.runtime import Crew, Plan, Shipment, WorkerCrew, fingerprints, load_data, read_texts
+from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.worker_crew import WorkerCrew
+
+from rlcore.api.runtime import Crew, Plan, fingerprints, load_data, read_texts
 from rlcore_plugin_ray.joining import ray_head, signals_held
 
 __all__ = ["make_crew"]

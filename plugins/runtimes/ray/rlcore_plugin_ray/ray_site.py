@@ -9,8 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
+from rlcore_plugin_workers.schedule_service import ScheduleService
+from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.site import Links, Site
+from rlcore_plugin_workers.workers import Seat, Worker
+
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Links, Plan, ScheduleService, Seat, Shipment, Site, Worker, check_reach, make_coordinator, make_watch
+from rlcore.api.runtime import Plan, check_reach, make_coordinator, make_watch
 from rlcore_plugin_ray.node_placement import place, roles
 from rlcore_plugin_ray.node_services import NodeServices
 from rlcore_plugin_ray.ray_worker import RayService

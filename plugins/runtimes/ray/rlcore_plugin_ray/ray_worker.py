@@ -17,8 +17,9 @@ from ray.exceptions import (
     RayActorError,
     RayTaskError,
 )
+from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
-from rlcore.api.runtime import Worker, WorkerDiedError, WorkerLostError
+from rlcore.api.runtime import WorkerLostError
 
 __all__ = ["BESIDE", "RayService", "RayStore", "RayWorker", "gist", "is_out_of_memory", "raised"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from rlcore_plugin_ray.judge_host import JudgeHost
+from rlcore_plugin_workers.shipment import Shipment
 
 from rlcore.api import PluginError
-from rlcore.api.runtime import Shipment
 from rlcore.testing import RunTester, make_plan
 
 

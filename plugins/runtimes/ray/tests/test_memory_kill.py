@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
 from rlcore_plugin_ray.ray_worker import is_out_of_memory, raised
-
-from rlcore.api.runtime import WorkerDiedError
+from rlcore_plugin_workers.workers import WorkerDiedError
 
 KILLED = OutOfMemoryError(
     "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2, ID: 5a3f) was 15.20GB used / 16.00GB "

@@ -7,9 +7,9 @@ from typing import Any
 from rlcore_plugin_ray.node_placement import Node
 from rlcore_plugin_ray.ray_site import RaySite
 from rlcore_plugin_ray.session import RaySeat
+from rlcore_plugin_workers.workers import Seat
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Seat
 
 
 class Nodes:

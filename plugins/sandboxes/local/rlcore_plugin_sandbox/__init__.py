@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlcore.api import SandboxSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlcore.api import CommandSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 
 @hookimpl

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlcore.api import CommandSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 _COMMANDS = (
     (32, "runs", "runs.runs_command:RunsCommand", "list runs: state, step, best evaluation, what differs in their settings"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlcore.api import TrackerSpec, hookimpl
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 _TRACKERS = (
     ("tensorboard", "TensorBoard", "TensorBoard's event files, in the run folder"),

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore_plugin_processes.launcher import ProcessLauncher
+from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.workers import Seat, Worker
 
 from rlcore.api import DataError, Prompt, Rollout, RunError, Score
 from rlcore.api.commands import Plan
@@ -21,11 +23,8 @@ from rlcore.api.runtime import (
     GroupJob,
     Produced,
     Producer,
-    Seat,
-    Shipment,
     Texts,
     TimeAccount,
-    Worker,
     cuda_devices,
     fingerprints,
     make_conversation,

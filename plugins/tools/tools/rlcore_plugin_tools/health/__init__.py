@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rlcore.api import RunInfo
     from rlcore_plugin_tools.health.watch import Watch
 
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 _watches: list[Watch] = []
 """Of the run that this process makes now: the last one that was started."""

@@ -22,7 +22,7 @@ update_seconds = 0.5
 """
 WIDE = """
 from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_training_backends():

@@ -17,7 +17,7 @@ from rlcore.testing import RunTester
 
 ACME = """
 from rlcore.api import AlgorithmSpec, LossSpec, RewardSpec, hookimpl
-rlcore_api = "1.0"
+rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_rewards():

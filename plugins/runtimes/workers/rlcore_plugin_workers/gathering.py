@@ -1,0 +1,122 @@
+"""What the driver gathers from everybody while the ranks train: figures of rewards, failures, faults, and where the seconds went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import reduce
+from operator import add
+from typing import Any
+
+from rlcore.api.runtime import Timing, Tokens, VerdictCounts
+from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers.producer_team import ProducerTeam
+from rlcore_plugin_workers.site import Site
+from rlcore_plugin_workers.trainer_host import Trained
+from rlcore_plugin_workers.trainer_ranks import Ranks
+
+__all__ = ["Gathered"]
+
+_LAST_SECONDS = 10.0
+"""How long the last answers are waited for at the end: somebody may have died."""
+
+
+class Gathered:
+    """Asked for without waiting; what has arrived is taken. ``timings``: the training backend's own, since the start; ``times``:
+    worker -> category -> seconds of the step that ``figures`` was asked for last."""
+
+    def __init__(self, inbox: DriverInbox, site: Site, team: ProducerTeam, ranks: Ranks) -> None:
+        self._inbox = inbox
+        self._site = site
+        self._team = team
+        self._ranks = ranks
+        self.timings: Mapping[str, float] = {}
+        self.times: Mapping[str, Mapping[str, float]] = {}
+        self._timing: Timing | None = None
+        self._judged: list[VerdictCounts] = []
+        self.failures: list[dict[str, Any]] = []
+        self._faults: list[dict[str, Any]] = []
+        self._tokens = Tokens()
+        self._counted = Tokens()
+        self._open = 0
+
+    def ask(self, until: float | None = None) -> None:
+        """Ask everybody; ``until``: the moment up to which producers report their time, None for that of their answer."""
+        for judge in self._site.judges():
+            self._want(judge.call("take_judged"), self._judged.extend)
+            self._want(judge.call("take_faults"), lambda faults: self._faults.extend(faults))
+        # Not `self.failures.extend`: that list may have been handed out before the answer arrives.
+        self._want(self._site.schedule.call("take_failures"), lambda failures: self.failures.extend(failures))
+        self._want(self._site.schedule.call("tokens"), lambda tokens: setattr(self, "_tokens", tokens))
+        for producer in self._team.serving:
+            self._want(producer.call("report", until), self._saw)
+
+    def trained(self, ranks: Sequence[Trained]) -> None:
+        """What the ranks said of the update that ends now, rank 0 first."""
+        self.timings = ranks[0].timings
+        for rank in ranks:
+            self._saw(rank.time)
+
+    def figures(self) -> dict[str, float]:
+        """Of this step: what rewards say, and seconds by role and category."""
+        figures = reduce(add, self._judged).figures() if self._judged else {}
+        self._judged.clear()
+        if self._timing is not None:
+            figures |= self._step(self._timing)
+            self.times = self._timing.step_workers
+        return figures
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        """Prompts that failed, as far as they are known here."""
+        failures, self.failures = self.failures, []
+        return failures
+
+    def take_reward_faults(self) -> list[dict[str, Any]]:
+        """What rewards raised, as far as it is known here."""
+        faults, self._faults = self._faults, []
+        return faults
+
+    def start(self) -> None:
+        """Seconds count from here on: what is reported now is thrown away."""
+        now = time.monotonic()
+        self._inbox.survivors([worker.call("report", self._up_to(now)) for worker in (*self._ranks.workers, *self._team.serving)])
+        self._timing = Timing.start(now)
+
+    def stop(self) -> Timing:
+        """The last answers, and where the seconds went."""
+        assert self._timing is not None
+        now = time.monotonic()
+        for rank in self._ranks.workers:
+            self._want(rank.call("report", self._up_to(now)), self._saw)
+        self.finish(self._up_to(now))
+        self._step(self._timing)
+        self._timing.stop(now, self.timings)
+        return self._timing
+
+    def _up_to(self, moment: float) -> float | None:
+        """The moment that workers report up to: only those on the driver's host know it by their clock."""
+        return moment if self._site.one_host else None
+
+    def _step(self, timing: Timing) -> dict[str, float]:
+        new, self._counted = self._tokens.since(self._counted), self._tokens
+        return timing.step(tokens_generated=new.generated, tokens_wasted=new.wasted)
+
+    def finish(self, until: float | None = None) -> None:
+        """The last answers, as far as they come soon."""
+        self.ask(until)
+        self._inbox.until(lambda: self._open == 0, _LAST_SECONDS)
+
+    def _saw(self, report: Any) -> None:
+        if self._timing is not None:
+            self._timing.saw([report])
+
+    def _want(self, call: Future[Any], then: Callable[[Any], None]) -> None:
+        self._open += 1
+
+        def arrived(value: Any, error: BaseException | None) -> None:
+            self._open -= 1
+            if error is None:  # who died is told elsewhere, and what it knew is gone
+                then(value)
+
+        self._inbox.watch(call, arrived)

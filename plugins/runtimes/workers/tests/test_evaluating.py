@@ -1,0 +1,159 @@
+"""Evaluations over several producers: every prompt once, by one version, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from rlcore_plugin_workers import evaluating
+from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers.evaluating import Evaluations
+from rlcore_plugin_workers.workers import WorkerDiedError
+
+from rlcore.api import Finish, Message, Prompt, Rollout, RunError, Sampling, Score, Segment
+from rlcore.api.runtime import Evaluator, GroupJob, Produced
+from tests.worker_answers import Answer
+
+PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content="?"),)) for index in range(5))
+
+
+class Team:
+    """Producers by name; ``asked`` are their shares and the answers to them, ``versions`` the oldest that may make each."""
+
+    def __init__(self, *names: str) -> None:
+        self.serving = list(names)
+        self.asked: list[tuple[str, tuple[GroupJob, ...], Answer]] = []
+        self.versions: list[int] = []
+
+    def evaluate(self, actor: str, jobs: Sequence[GroupJob], version: int) -> Answer:
+        self.versions.append(version)
+        self.asked.append((actor, tuple(jobs), Answer()))
+        return self.asked[-1][2]
+
+
+def produced(job: GroupJob) -> Produced:
+    segment = Segment(context_ids=[1], token_ids=[2], logprobs=[-0.1], versions=[0], policy_mask=[True])
+    rollout = Rollout(prompt_id=job.prompt.prompt_id, index=0, segments=(segment,), text="x", finish=Finish.STOP)
+    assert isinstance(segment.token_ids, np.ndarray)
+    return Produced(job=job, rollouts=(rollout,), scores=(Score(value=1.0, accuracy=1.0),))
+
+
+def answer(asked: tuple[str, tuple[GroupJob, ...], Answer], version: int) -> None:
+    asked[2].give((version, [produced(job) for job in asked[1]]))
+
+
+def started(team: Team) -> Evaluations:
+    made = Evaluations(Evaluator({"task": PROMPTS}, Sampling(), 0), team, DriverInbox())  # type: ignore[arg-type]
+    made.start(4)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluating, "_AGAIN_SECONDS", 0.01)
+
+
+def rows(reports: list[tuple[int, Any]]) -> list[str]:
+    ((_, (report,)),) = reports
+    return [row["prompt_id"] for row in report.rows]
+
+
+def test_the_prompts_are_dealt_and_come_back_in_their_order() -> None:
+    team = Team("a", "b")
+    made = started(team)
+    assert [len(jobs) for _, jobs, _ in team.asked] == [3, 2]
+    for asked in reversed(team.asked):
+        answer(asked, 4)
+    reports = made.take(wait=True)
+    assert reports[0][0] == 4
+    assert rows(reports) == [prompt.prompt_id for prompt in PROMPTS]
+
+
+def test_versions_that_differ_are_made_again_by_one_producer() -> None:
+    team = Team("a", "b")
+    made = started(team)
+    answer(team.asked[0], 4)
+    answer(team.asked[1], 5)
+    assert made.take(wait=False) == []
+    ((actor, jobs, _),) = team.asked[2:]
+    assert (actor, len(jobs)) == ("a", 5)
+    answer(team.asked[2], 6)
+    assert made.take(wait=True)[0][0] == 6
+
+
+def test_a_death_has_all_of_it_made_again_by_those_who_live() -> None:
+    team = Team("a", "b")
+    made = started(team)
+    answer(team.asked[0], 4)
+    team.asked[1][2].fail(WorkerDiedError("a", "the process of a died"))
+    team.serving = ["a"]
+    made._inbox.until(lambda: len(team.asked) == 3, 20)
+    answer(team.asked[2], 4)
+    assert len(rows(made.take(wait=True))) == 5
+
+
+def test_while_nobody_serves_it_waits_for_somebody() -> None:
+    team = Team("a")
+    made = started(team)
+    team.serving = []
+    team.asked[0][2].fail(WorkerDiedError("a", "the process of a died"))
+    made._inbox.until(lambda: False, 0.05)
+    assert len(team.asked) == 1
+    team.serving = ["a.1"]
+    made._inbox.until(lambda: len(team.asked) == 2, 20)
+    answer(team.asked[1], 4)
+    assert made.take(wait=True)
+
+
+def test_any_other_error_ends_the_run() -> None:
+    team = Team("a")
+    made = started(team)
+    team.asked[0][2].fail(RunError("the judge is gone"))
+    with pytest.raises(RunError, match="judge is gone"):
+        made.take(wait=True)
+
+
+def test_evaluations_come_one_after_the_other() -> None:
+    team = Team("a")
+    made = started(team)
+    made.start(6)
+    assert len(team.asked) == 1
+    answer(team.asked[0], 4)
+    made.take(wait=False)
+    answer(team.asked[1], 6)
+    assert [step for step, _ in made.take(wait=True)] == [6]
+
+
+def test_a_version_is_evaluated_once_however_many_requests_it_answers() -> None:
+    """Training is ahead: what is asked for at step 4 is made by version 12, which step 12 asks for before the answer and after it."""
+    team = Team("a")
+    made = started(team)
+    made.start(12)
+    answer(team.asked[0], 12)
+    assert [step for step, _ in made.take(wait=False)] == [12]
+    made.start(12)
+    assert made.take(wait=False) == []
+    assert len(team.asked) == 1
+
+
+@pytest.mark.parametrize(("made_by", "next_asked"), [(5, 6), (7, 9), (9, None)])
+def test_an_evaluation_answers_every_request_up_to_its_version_and_no_later_one(made_by: int, next_asked: int | None) -> None:
+    team = Team("a")
+    made = started(team)
+    for version in (6, 9):
+        made.start(version)
+    answer(team.asked[0], made_by)
+    assert [step for step, _ in made.take(wait=False)] == [made_by]
+    assert team.versions == ([4] if next_asked is None else [4, next_asked])
+
+
+def test_a_request_is_answered_by_an_evaluation_of_newer_weights_that_came_first() -> None:
+    team = Team("a")
+    made = started(team)
+    answer(team.asked[0], 12)
+    made.take(wait=False)
+    made.start(12)
+    made.start(13)
+    assert team.versions == [4, 13]

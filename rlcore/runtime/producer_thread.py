@@ -1,0 +1,159 @@
+"""A producer in a thread of the driver's process: the driver waits for it, and can give it up if its engine hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any, TypeVar
+
+from rlcore.config import Plan
+from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
+from rlcore.contracts.interfaces import Tokenizer
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.host.blame import blaming
+from rlcore.rewards.judge import Judge
+from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.backends import inference_notes, make_conversation, make_engine
+from rlcore.runtime.parts import make_receiver, newer_weights
+from rlcore.runtime.pulse import Pulse
+from rlcore.runtime.timing import profiled
+from rlcore.schedule import Role, TimeAccount, WorkerTime
+
+__all__ = ["ProducerThread"]
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.05
+"""How long one step of the producer may last, after which the thread looks whether it must end."""
+
+
+class ProducerThread:
+    """``make``, ``load`` and ``sleep`` wait for the thread, which does one thing at a time. ``pulse`` beats while the engine works."""
+
+    name = "producer-0"
+
+    def __init__(self, plan: Plan, tokenizer: Tokenizer, judge: Judge, address: Any, pulse: Pulse, say: Callable[[str], None]) -> None:
+        """Load the engine. ``address``: of the publisher of the weights. ``close`` frees what was made, also if this raises."""
+        config = plan.config
+        self._pulse, self._seconds, self._account = pulse, config.weights.deadline, TimeAccount()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], str, Future[Any]] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._waits_for, self._stopping = "waiting for weights", False
+        self._news, self._failed = Event(), list[WeightsError]()
+        with ExitStack() as parts:
+            engine = make_engine(plan, tokenizer, parts)
+            for note in inference_notes(engine, config.inference.name, probe=config.weights.probe):
+                say(note)
+            self._receiver = make_receiver(plan, parts, name=self.name, address=address, on_news=self._news.set, engine=engine)
+            bucket_bytes = config.weights.bucket_mb << 20
+            self._producer = Producer(self.name, engine, tokenizer, judge, self._account, make_conversation(plan), bucket_bytes)
+            self._parts = parts.pop_all()
+
+    def start(self, profile: Path | None) -> None:
+        """From here on it works. ``profile``: the file for the profile of the thread, None for none."""
+        self._thread = Thread(target=self._run, args=(profile,), name=self.name, daemon=True)
+        self._thread.start()
+
+    @property
+    def version(self) -> int:
+        """Of the weights that its engine serves."""
+        return self._producer.version
+
+    def make(self, jobs: Sequence[GroupJob], booking: str | None = None) -> list[Produced]:
+        """Generate and have judged; one result a job, in the order of their keys. ``booking``: see ``Producer``."""
+
+        def work() -> list[Produced]:
+            self._producer.booking = booking
+            self._producer.accept(jobs)
+            made: list[Produced] = []
+            while not self._producer.idle and not self._stopping:
+                self._pulse.beat()
+                made += self._producer.step(_POLL_SECONDS)
+            if self._stopping:
+                raise RunError(f"{self.name} was stopped while it generated")
+            self._producer.booking = None
+            return sorted(made, key=lambda produced: produced.job.key)
+
+        return self._call(work)
+
+    def sleep(self) -> None:
+        """Give the device back until the next ``load``."""
+        self._call(self._producer.sleep, then="waiting for weights")
+
+    def load(self, version: int) -> None:
+        """Wait until the transfer has this version, and serve it; WeightsError if that takes longer than ``weights.deadline``."""
+        self._call(lambda: self._load(version, time.monotonic() + self._seconds), then="back-pressure")
+
+    def transfer_failed(self, error: WeightsError) -> None:
+        """Have ``load`` raise this. Any thread may call it."""
+        self._failed.append(error)
+        self._news.set()
+
+    def report(self, until: float | None = None) -> WorkerTime:
+        """Where its seconds went since the last report; ``TimeAccount.report``."""
+        return self._account.report(self.name, Role.PRODUCER, until)
+
+    def close(self) -> None:
+        """End the thread, unless its engine hangs, and free everything."""
+        self._stopping = True
+        self._news.set()
+        self._calls.put(None)
+        if self._thread is not None and not self._pulse.given_up:
+            self._thread.join()
+        self._parts.close()
+
+    # --- in the thread -----------------------------------------------------------------------------------------------
+
+    def _load(self, version: int, deadline: float) -> None:
+        while self._producer.version < version and not self._stopping:
+            self._news.clear()
+            if self._failed:
+                raise self._failed[0]
+            if (snapshot := newer_weights(self._receiver, self._producer.version)) is not None:
+                self._take(snapshot)
+                continue
+            with self._pulse.resting():
+                arrived = self._news.wait(max(0.0, deadline - time.monotonic()))
+            if not arrived:
+                raise WeightsError(
+                    f"{self._receiver.who} brought {self.name} no whole version {version} within {self._seconds:g} s; its own log may say "
+                    "why, or raise --weights-deadline"
+                )
+
+    def _take(self, snapshot: Snapshot) -> None:
+        try:
+            self._producer.load(snapshot)
+        except GroupBrokenError:  # the version comes again, under a higher epoch
+            with blaming(self._receiver.who, f"hearing that the group of version {snapshot.version} broke"):
+                self._receiver.group_broke(getattr(snapshot, "epoch", -1))
+            return
+        with blaming(self._receiver.who, f"releasing version {snapshot.version}"):
+            self._receiver.release(snapshot.version)
+
+    def _call(self, work: Callable[[], T], then: str = "") -> T:
+        """What ``work()`` returns or raises in the thread. ``then``: the activity of the thread between later calls, "" for no other."""
+        call: Future[T] = Future()
+        self._calls.put((work, then, call))
+        return call.result()
+
+    def _run(self, profile: Path | None) -> None:
+        with self._parts, profiled(profile):
+            while (asked := self._next()) is not None:
+                work, then, call = asked
+                with self._pulse.working():
+                    try:
+                        result = work()
+                    except BaseException as error:  # whatever it is, the caller must hear of it
+                        call.set_exception(error)
+                        continue
+                self._waits_for = then or self._waits_for
+                call.set_result(result)
+
+    def _next(self) -> tuple[Callable[[], Any], str, Future[Any]] | None:
+        with self._account.span(self._waits_for):
+            return self._calls.get()

@@ -1,0 +1,54 @@
+"""Workers in the process of a test, where it can reach into them."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from rlcore_plugin_workers.workers import Launcher, Seat, Worker
+
+__all__ = ["InProcessLauncher", "InProcessWorker"]
+
+
+class InProcessWorker(Worker):
+    """An object. With one call at a time it runs in the thread that calls it, else each call in a thread of its own."""
+
+    def __init__(self, host: Any, name: str, seat: Seat) -> None:
+        self.host = host
+        self.name = name
+        self._apart = seat.calls > 1
+
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        answer: Future[Any] = Future()
+
+        def work(caught: type[BaseException] = BaseException) -> None:
+            try:
+                answer.set_result(getattr(self.host, method)(*arguments))
+            except caught as error:
+                answer.set_exception(error)
+
+        if self._apart or beside:
+            threading.Thread(target=work, name=f"{self.name} {method}", daemon=True).start()
+        else:
+            work(Exception)  # Ctrl-C is for whoever called
+        return answer
+
+    def kill(self) -> None:
+        """A thread cannot be killed; a host that can be closed is."""
+        getattr(self.host, "close", lambda: None)()
+
+
+class InProcessLauncher(Launcher):
+    """The last that was started is closed first."""
+
+    def __init__(self) -> None:
+        self.workers: list[InProcessWorker] = []
+
+    def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> InProcessWorker:
+        self.workers.append(InProcessWorker(host(*arguments), name, seat))
+        return self.workers[-1]
+
+    def close(self) -> None:
+        while self.workers:
+            self.workers.pop().kill()
