@@ -32,22 +32,33 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 from unittest import mock
 
-from rlcore_plugin_processes import launcher
-
-from rlcore.host.threads import thread_variables
-from rlcore.rewards import process
-from rlcore.testing import rank_processes, run_tester
-
 __all__ = ["SERVERS", "fork_programs", "warm_programs"]
 
-LIGHT = ("numpy", "rlcore.rewards.worker", "rlcore.rewards.hosting", "rlcore.host.registry", "rlcore.testing", "rlcore.testing.faulty")
+LIGHT: tuple[str, ...] = (
+    "numpy",
+    "rlcore.rewards.worker",
+    "rlcore.rewards.hosting",
+    "rlcore.host.registry",
+    "rlcore.testing",
+    "rlcore.testing.faulty",
+)
 WORKERS = ("rlcore_plugin_processes.worker_link", "rlcore_plugin_torch.backend", "rlcore_plugin_transformers.engine")
 MODELS = ("transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen3.modeling_qwen3", "peft")
 HEAVY = (*LIGHT, "rlcore.cli.train", *WORKERS, "rlcore.testing.suites.layout_lives", *MODELS)
 COLOSSALAI = ("rlcore_plugin_colossalai.colossal_backend", "transformers.models.llama.modeling_llama")
 RANKS = COLOSSALAI if find_spec("colossalai") else HEAVY
-PROGRAMS = {process._BOOT: LIGHT, launcher._BOOT: HEAVY, run_tester.PROGRAM: HEAVY, rank_processes.PROGRAM: RANKS}
-"""Program -> what it imports."""
+TESTER = ("rlcore.testing.run_tester", "PROGRAM")
+OWNERS = {
+    ("rlcore.rewards.process", "_BOOT"): LIGHT,
+    ("rlcore_plugin_processes.launcher", "_BOOT"): HEAVY,
+    TESTER: HEAVY,
+    ("rlcore.testing.rank_processes", "PROGRAM"): RANKS,
+}
+"""The module that starts a program, and its name there -> what the program imports. Nothing of rlcore is imported here: each test would
+read it, and no group of tests could be left out after a change in it."""
+PROGRAMS: dict[str, tuple[str, ...]] = {}
+"""Programs of tests -> what they import."""
+THREADS = {**dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"), "TOKENIZERS_PARALLELISM": "false"}
 PR_SET_PDEATHSIG = 1
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine(), 0) if sys.platform == "linux" else 0
 """Number of the system call; 0 where programs are started as ever."""
@@ -102,20 +113,30 @@ class ForkServer:
     def _begun(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         words = [sys.executable, "-P", "-c", BOOT, str(ROOT), str(theirs.fileno()), *self._modules, ROOM]
-        variables = {**os.environ, **thread_variables(1), "ROOM": ROOM}
+        variables = {**os.environ, **THREADS, "ROOM": ROOM}
         with theirs:
             self._ended = subprocess.Popen(words, env=variables, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL).wait
         return ours
 
 
-SERVERS = {modules: ForkServer(modules) for modules in set(PROGRAMS.values())}
+SERVERS = {modules: ForkServer(modules) for modules in set(OWNERS.values())}
+
+
+def _program_of(owner: tuple[str, str]) -> str | None:
+    """None if the module is not loaded: then nobody starts its program."""
+    module, name = owner
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _modules_of(program: str) -> tuple[str, ...] | None:
+    return PROGRAMS.get(program) or next((modules for owner, modules in OWNERS.items() if program == _program_of(owner)), None)
 
 
 def _execute_child(self: Any, *given: Any, **named: Any) -> None:
     """What ``subprocess.Popen`` calls to start a program."""
     asked = SimpleNamespace(**inspect.signature(_ordinary).bind(self, *given, **named).arguments)
     words = [word for word in asked.args if word != "-P"] if isinstance(asked.args, list) else []
-    modules = PROGRAMS.get(words[2]) if len(words) > 2 and words[:2] == [sys.executable, "-c"] else None
+    modules = _modules_of(words[2]) if len(words) > 2 and words[:2] == [sys.executable, "-c"] else None
     if modules is None or not SYS_CLONE or asked.preexec_fn:
         return _ordinary(self, *given, **named)
     streams = [number if one == -1 else one for number, one in enumerate((asked.p2cread, asked.c2pwrite, asked.errwrite))]
@@ -200,7 +221,7 @@ def _become(program: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     os.environ.update(program["environment"])
     _show(program["command"], [f"{name}={value}" for name, value in program["environment"].items()])
     _prepare(program)
-    nested = fork_programs() if program["words"][0] == run_tester.PROGRAM else None
+    nested = fork_programs() if program["words"][0] == _program_of(TESTER) else None
     main = sys.modules["__main__"] = ModuleType("__main__")
     code = 1
     try:
