@@ -1,4 +1,4 @@
-"""Imports only go down the floors of the architecture (section 2); plugins see the public packages only.
+"""Imports only go down the floors of the architecture; plugins see the public packages only.
 
 Imports inside functions count too: they would only hide a broken layer. So do modules that are named in a string, to ``import_module`` or
 anywhere in the core. Imports for type checkers alone do not.
@@ -87,10 +87,7 @@ PLACE = {name: (floor, place) for floor, names in enumerate(FLOORS) for place, n
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def test_the_architecture_page_names_every_module_of_the_lower_floors_and_only_files_that_are_there() -> None:
-    for row, names in (("| 0 | `contracts/`", CONTRACTS), ("| 2 | `host/`", HOST)):
-        line = next(line for line in PAGE.splitlines() if line.startswith(row))
-        assert not [name for name in names if f"`{name}`" not in line]
+def test_the_architecture_page_names_only_files_that_are_there_and_is_short() -> None:
     files = set(re.findall(r"`([\w/]+/[\w.]+\.\w+|\w+\.py)`", PAGE))
     there = {
         path.relative_to(ROOT).as_posix()
@@ -98,6 +95,7 @@ def test_the_architecture_page_names_every_module_of_the_lower_floors_and_only_f
         for path in (ROOT / folder).rglob("*")
     }
     assert not [file for file in files if not any(path == file or path.endswith(f"/{file}") for path in there)]
+    assert len(PAGE.splitlines()) <= 150
 
 
 @lru_cache(maxsize=1)
