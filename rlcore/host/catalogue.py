@@ -63,6 +63,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.COMMAND: ("launch",),
     },
     "rlcore-plugin-trackers": {PluginKind.TRACKER: ("tensorboard", "trackio", "wandb")},
+    "rlcore-plugin-extraction": {},
     "rlcore-plugin-workers": {},
 }
 

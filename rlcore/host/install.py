@@ -20,6 +20,7 @@ _NAMES = (
     "colossalai",
     "dapo",
     "datasets",
+    "extraction",
     "grpo",
     "judge",
     "math",
@@ -42,7 +43,10 @@ RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository, and the libraries that they share."""
 
 REQUIRED = {
+    "adapters": ("extraction",),
     "code": ("sandbox",),
+    "judge": ("extraction",),
+    "math": ("extraction",),
     "processes": ("workers",),
     "ray": ("workers",),
     "sglang": ("serving",),
@@ -56,7 +60,7 @@ _FOLDERS = {"sandbox": "local"}
 
 EXTRAS = {
     "datasets": ("datasets",),
-    "quickstart": ("datasets", "grpo", "math", "processes", "quickstart", "tools", "torch", "transformers", "workers"),
+    "quickstart": ("datasets", "extraction", "grpo", "math", "processes", "quickstart", "tools", "torch", "transformers", "workers"),
     "ray": ("processes", "ray", "workers"),
 }
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""

@@ -13,7 +13,6 @@ PAGES = {
     "conversations": "Conversation ConversationSpec Dialogue Message Talk Transcript Turn",
     "data": "BadRow DataError DataSourceSpec LONGEST_ROW Routes RowFormat RowFormatSpec RowSource "
     "install_line opened parse_row read_jsonl read_rows",
-    "extraction": "Extraction ExtractionWay Found after_thinking last_answer last_boxed",
     "judging": "OpenCase Result RewardBooks RewardEntry RewardPool Task WorkerLimits reward_entries",
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan Registry RunConfig

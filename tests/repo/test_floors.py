@@ -29,8 +29,6 @@ CONTRACTS = (
     "snapshots",
     "transport",
     "sandboxing",
-    "choice_letters",
-    "extraction",
     "specs",
     "resume_point",
     "training_settings",
@@ -66,7 +64,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("api",),
     (*(f"host.{name}" for name in HOST), "api.sandbox", "config", "api.settings"),
     ("data", "rewards", "schedule", "learning", "weights", "runlog"),
-    ("api.conversations", "api.data", "api.extraction", "api.judging", "api.runs", "api.schedule", "api.weights"),
+    ("api.conversations", "api.data", "api.judging", "api.runs", "api.schedule", "api.weights"),
     ("roles",),
     ("runtime",),
     ("api.runtime",),
@@ -159,7 +157,7 @@ def test_imports_only_go_down() -> None:
     assert wrong == []
 
 
-SHARED = {"rlcore_plugin_processes", "rlcore_plugin_serving", "rlcore_plugin_workers"}
+SHARED = {"rlcore_plugin_extraction", "rlcore_plugin_processes", "rlcore_plugin_serving", "rlcore_plugin_workers"}
 """What a distribution of plugins offers to others: they declare that they need it, which tools/dependencies.py sees to."""
 
 

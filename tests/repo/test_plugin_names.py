@@ -36,7 +36,6 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     },
     "rlcore/config/remarks.py": dict.fromkeys(("decoupled", "sequence_truncated"), "advice in a sentence: what the core offers"),
     "rlcore/config/rules.py": dict.fromkeys(("masked", "truncated"), "advice in a sentence: what the core offers"),
-    "rlcore/contracts/extraction.py": dict.fromkeys(("boxed", "json"), "ways in which an answer is marked"),
     "rlcore/contracts/metric_names.py": {"truncated": "a metric"},
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
     "rlcore/cli/plan_view.py": {"resume": "a key of the plan"},

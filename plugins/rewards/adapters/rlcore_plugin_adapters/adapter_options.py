@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-
-from rlcore.api.extraction import Extraction
+from rlcore_plugin_extraction import Extraction
 
 __all__ = ["CallOptions", "GymOptions", "SchemaOptions", "TrlOptions", "VerlOptions"]
 

@@ -13,9 +13,9 @@ from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
+from rlcore_plugin_extraction import Extraction
 
 from rlcore.api import Outcome, PluginError, Reward, RewardInput, Score
-from rlcore.api.extraction import Extraction
 from rlcore_plugin_adapters.adapter_options import SchemaOptions
 
 __all__ = ["SchemaReward"]

@@ -49,7 +49,7 @@ def test_every_option_is_described():
 
 def test_what_the_plugin_declares():
     (spec,) = rlcore_register_rewards()
-    assert rlcore_api == "1.0"
+    assert rlcore_api == "2.0"
     assert (spec.name, spec.requires, spec.full_value_option, spec.deadline) == ("code", ("test_cases",), "correct_score", 60.0)
     assert "```python" in spec.system_prompt
     assert CodeOptions().total_seconds + CodeOptions().wall_seconds <= spec.deadline

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-from rlcore.api.extraction import Extraction
+from rlcore_plugin_extraction import Extraction
 
 __all__ = ["AskOptions", "JudgeOptions", "PairwiseOptions"]
 

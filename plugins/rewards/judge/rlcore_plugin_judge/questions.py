@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlcore_plugin_extraction import after_thinking
+
 from rlcore.api import Message
-from rlcore.api.extraction import after_thinking
 
 __all__ = ["JudgeReplyError", "absolute_question", "mark_of", "pairwise_question", "read_object"]
 

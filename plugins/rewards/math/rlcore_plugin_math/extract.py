@@ -1,4 +1,4 @@
-"""The format of ``think_answer_tags``. How answers are found in a text is ``rlcore.api.extraction``'s business."""
+"""The format of ``think_answer_tags``. How answers are found in a text is ``rlcore_plugin_extraction``'s business."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from rlcore_plugin_extraction import Found, last_answer
+
 from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
-from rlcore.api.extraction import Found, last_answer
 from rlcore_plugin_math.compare import Equality, LimitExceeded, compare, gold_problem
 from rlcore_plugin_math.extract import tags_in_order
 from rlcore_plugin_math.options import BoxedOptions, MathOptions, ThinkAnswerOptions

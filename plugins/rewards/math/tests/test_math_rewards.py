@@ -121,7 +121,7 @@ def test_strict_gives_nothing_for_text():
 
 def test_what_the_plugin_declares():
     specs = {spec.name: spec for spec in rlcore_register_rewards()}
-    assert rlcore_api == "1.0"
+    assert rlcore_api == "2.0"
     assert set(specs) == {"boxed", "think_answer_tags"}
     assert specs["think_answer_tags"].stop == ("</answer>",)
     assert "\\boxed{}" in specs["boxed"].system_prompt

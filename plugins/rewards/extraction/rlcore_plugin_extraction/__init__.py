@@ -12,6 +12,6 @@ A reward puts ``Extraction`` into its options and judges what ``find`` returns; 
 
 from __future__ import annotations
 
-from rlcore.contracts.extraction import Extraction, ExtractionWay, Found, after_thinking, last_answer, last_boxed
+from rlcore_plugin_extraction.extraction import Extraction, ExtractionWay, Found, after_thinking, last_answer, last_boxed
 
 __all__ = ["Extraction", "ExtractionWay", "Found", "after_thinking", "last_answer", "last_boxed"]

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rlcore.contracts.choice_letters import answered, bracketed, last_line, stated, taken_back
+from rlcore_plugin_extraction.choice_letters import answered, bracketed, last_line, stated, taken_back
 
 __all__ = ["Extraction", "ExtractionWay", "Found", "after_thinking", "last_answer", "last_boxed"]
 

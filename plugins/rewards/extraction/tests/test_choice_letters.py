@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from rlcore.api.extraction import Extraction
+from rlcore_plugin_extraction import Extraction
 
 HONEST = [  # a text, its letter
     ("I think it is C", "C"),

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-
-from rlcore.api.extraction import Extraction, after_thinking, last_answer, last_boxed
+from rlcore_plugin_extraction import Extraction, after_thinking, last_answer, last_boxed
 
 
 def by(way: str, text: str, **more: object) -> str | None:
