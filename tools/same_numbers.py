@@ -3,6 +3,7 @@
 Without COMMIT it compares with the base, which ``same_numbers_base.toml`` names, beside this file. Both codes train the quickstart's model
 on the quickstart's data at staleness 0. Every figure of metrics.jsonl that both have and that is no time, every evaluation and every tensor
 of the last checkpoint must be equal, to the bit. Figures that only this checkout has are listed; one that it lacks is a difference.
+``--runtime`` compares runs on other runtimes as well: ``in_process``, ``local``, and two producers with two ranks on ``local`` or Ray.
 
 Each side reads its plugins from the pyproject.toml files of its own checkout, so distributions may be merged, moved or renamed in between.
 Both run in the environment of this interpreter, on assets that this checkout makes, unless the flags name others. The last line is one
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,14 @@ ROOT = Path(__file__).resolve().parents[1]
 BASE = Path(__file__).with_name("same_numbers_base.toml")
 ASSETS = ("base", "heldout.jsonl", "run.toml", "train.jsonl")
 """What the quickstart makes, and a run reads."""
+WORDS = {
+    "auto": (),
+    "in_process": ("--runtime", "in_process"),
+    "local": ("--runtime", "local"),
+    "local-2x2": ("--runtime", "local", "-i", "2", "-t", "2"),
+    "ray-2x2": ("--runtime", "ray", "-i", "2", "-t", "2"),
+}
+"""What is typed for a run by each name of ``--runtime``."""
 TIMES = ("time/", "reward/latency", "seconds", "tokens_per_second")
 """Beginnings of the names of figures that are seconds, or are counted by the second."""
 RUN = """
@@ -96,11 +105,14 @@ def main() -> int:
             assets = [args.before_assets, args.after_assets]
             if None in assets:
                 after.run("quickstart", str(folder / "demo"), "--max-steps", "1", "--max-staleness", "0")
-            runs = [
-                trained(side, given or folder / "demo", folder / label, args.steps)
-                for side, given, label in zip((before, after), assets, ("before", "after"), strict=True)
-            ]
-            return report(runs[0], runs[1], {"commit": commit, "reason": reason, "steps": args.steps})
+            told, codes = {"commit": commit, "reason": reason, "steps": args.steps}, []
+            for runtime in args.runtime or ["auto"]:
+                runs = [
+                    trained(side, given or folder / "demo", folder / f"{label}-{runtime}", args.steps, WORDS[runtime])
+                    for side, given, label in zip((before, after), assets, ("before", "after"), strict=True)
+                ]
+                codes.append(report(runs[0], runs[1], {**told, "runtime": runtime}))
+            return max(codes)
     except NotComparedError as error:
         print(error, file=sys.stderr)
         return 2
@@ -110,6 +122,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", nargs="?", help="the commit to compare with [that of same_numbers_base.toml]")
     parser.add_argument("--steps", type=int, default=20, help="updates of each run [20]")
+    parser.add_argument("--runtime", action="append", choices=list(WORDS), help="may be given several times; a JSON object each [auto]")
     for side, code in (("before", "of the commit"), ("after", "of this checkout")):
         interpreter = f"interpreter whose libraries the code {code} imports [this one]"
         parser.add_argument(f"--{side}-python", type=Path, default=Path(sys.executable), metavar="FILE", help=interpreter)
@@ -176,12 +189,12 @@ def normal(name: str) -> str:
 # --- what a run leaves
 
 
-def trained(side: Side, assets: Path, runs: Path, steps: int) -> Path:
+def trained(side: Side, assets: Path, runs: Path, steps: int, words: Sequence[str] = ()) -> Path:
     """The run folder of a run with the code of ``side``. Paths are typed, because older codes look for those of a file in the working
     folder."""
     held_out = json.dumps({"sort": str(assets / "heldout.jsonl")})
     paths = ("-m", str(assets / "base"), "-d", str(assets / "train.jsonl"), "-ed", held_out, "--run-dir", str(runs))
-    side.run("train", str(assets / "run.toml"), "--max-steps", str(steps), "--eval-interval", "5", "--max-staleness", "0", *paths)
+    side.run("train", str(assets / "run.toml"), "--max-steps", str(steps), "--eval-interval", "5", "--max-staleness", "0", *paths, *words)
     return next(runs.glob("*/*"))
 
 
