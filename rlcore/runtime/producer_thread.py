@@ -137,6 +137,8 @@ class ProducerThread:
 
     def _call(self, work: Callable[[], T], then: str = "") -> T:
         """What ``work()`` returns or raises in the thread. ``then``: the activity of the thread between later calls, "" for no other."""
+        if self._stopping:
+            raise RunError(f"{self.name} was stopped, and does nothing more")
         call: Future[T] = Future()
         self._calls.put((work, then, call))
         return call.result()

@@ -94,6 +94,13 @@ def test_a_batch_that_is_awaited_after_the_end_is_refused(tmp_path: Path) -> Non
             crew.next_batch()
 
 
+def test_an_evaluation_after_the_end_is_refused(tmp_path: Path) -> None:
+    with crew_of(tmp_path) as (crew, _):
+        crew.stop()
+        with pytest.raises(RunError, match="producer-0 was stopped, and does nothing more"):
+            crew.evaluate(0)
+
+
 def test_an_engine_whose_producer_has_ended_is_not_missed(tmp_path: Path) -> None:
     with crew_of(tmp_path) as (crew, _):
         crew.stop()
