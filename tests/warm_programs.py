@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -311,6 +312,7 @@ def fork_programs() -> ForkServer:
             os._exit(0)
         for number in (0, 1, 2):
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # a program that ends must not remove this process's folders
         serve(theirs)
     theirs.close()
     nested = ForkServer(HEAVY, ours, lambda: os.waitpid(pid, 0))

@@ -91,3 +91,17 @@ def test_two_draw_different_numbers() -> None:
 def test_a_test_can_ask_for_an_interpreter() -> None:
     facts = ast.literal_eval(run(LOOK, input="").stdout.splitlines()[0])
     assert facts[-1] is False
+
+
+def test_a_program_that_ends_removes_no_folder_of_the_process_that_was_forked() -> None:
+    """Else the crash matrix loses its data when a reward's worker outlives the run that was killed."""
+    code = (
+        "import os, subprocess, sys, tempfile\n"
+        "from tests import warm_programs\n"
+        "folder = tempfile.TemporaryDirectory()\n"
+        "warm_programs.PROGRAMS['pass'] = warm_programs.LIGHT\n"
+        "warm_programs.fork_programs()\n"
+        "print(subprocess.run([sys.executable, '-c', 'pass']).returncode, os.path.isdir(folder.name))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=warm_programs.ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["0", "True"], done.stderr
