@@ -88,7 +88,8 @@ class SmallCluster:
         from ray.cluster_utils import Cluster
 
         self.folder = folder
-        self._args = {"include_dashboard": False, "object_store_memory": 100 << 20}
+        # `Cluster` asks for port 8265 unless it is told None, which is "any free one" (as in `ray.init`): tests beside us may hold it.
+        self._args = {"include_dashboard": False, "dashboard_port": None, "object_store_memory": 100 << 20}
         self._cluster = Cluster()
 
     def __enter__(self) -> SmallCluster:
