@@ -23,6 +23,7 @@ from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 __all__ = ["LocalSandbox", "open_local"]
 
 _NOT_READABLE = ("tmp", "proc", "sys", "dev")
+_STARTS = 5  # how often a zygote may be killed while it starts, but for one
 _ROOM = 32 << 20  # bytes of address space that a program needs at least beyond what it finds imported
 
 
@@ -136,11 +137,7 @@ class LocalSandbox(Sandbox):
         self._warm: KeptZygote | None = None
         self._cold = False
         self._imports = imports_of(walls.packages)
-        try:
-            self._plain.start()
-        except (ZygoteDied, OSError) as error:
-            self._plain.drop()
-            raise SandboxError(f"{self.level}: {error}") from error
+        self._start()
 
     @property
     def pid(self) -> int | None:
@@ -184,6 +181,17 @@ class LocalSandbox(Sandbox):
             self._closed = True
             for zygote in filter(None, (self._plain, self._warm)):
                 zygote.close()
+
+    def _start(self) -> None:
+        """Start the zygote of most programs; again if somebody killed it, which says nothing about the walls that can be made here."""
+        for left in reversed(range(_STARTS)):
+            try:
+                self._plain.start()
+                return
+            except (ZygoteDied, OSError) as error:
+                self._plain.drop()
+                if not (left and isinstance(error, ZygoteDied) and error.killed):
+                    raise SandboxError(f"{self.level}: {error}") from error
 
     def _once(self, job: Job) -> Ran:
         return self._zygote_for(job).run(job)

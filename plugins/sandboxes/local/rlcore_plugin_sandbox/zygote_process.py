@@ -49,7 +49,14 @@ os.register_at_fork(after_in_child=_close_channels)
 
 
 class ZygoteDied(Exception):
-    """The zygote ended or did not answer; nothing is known about the program of that run."""
+    """The zygote ended or did not answer; nothing is known about the program of that run.
+
+    :param killed: somebody else killed it, for example the kernel because memory was short: another one may live.
+    """
+
+    def __init__(self, words: str, *, killed: bool = False) -> None:
+        super().__init__(words)
+        self.killed = killed
 
 
 def boot_arguments(folder: str, control: int, setup: Mapping[str, Any]) -> list[str]:
@@ -136,19 +143,30 @@ class ZygoteProcess:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _await_ready(self) -> dict[str, Any]:
-        self._channel.settimeout(_START_SECONDS)
+        ended = os.pidfd_open(self._popen.pid)
         try:
-            said = self._channel.recv(1 << 16)
-        except OSError:  # the time is over, or the socket closed
-            said = b""
-        self._channel.settimeout(None)
-        if said:
-            ready: dict[str, Any] = json.loads(said)
-            return ready
+            said, words = self._first_words(ended)
+            if said:
+                ready: dict[str, Any] = json.loads(said)
+                return ready
+            if not words:
+                _wait(_GRACE_SECONDS, ended)
+            killed = self._code() in (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second is bubblewrap's word for what it runs
+        finally:
+            os.close(ended)
         self.kill()
-        words = self._last_words()
+        words = words or self._last_words()
         self.close()
-        raise ZygoteDied(words)
+        raise ZygoteDied(words, killed=killed)
+
+    def _first_words(self, ended: int) -> tuple[bytes, str]:
+        """Return (what it says once it is ready, why it will say nothing). Both are empty if it closed its socket or ended."""
+        if not _wait(_START_SECONDS, self._channel.fileno(), ended):
+            return b"", f"it was not ready after {_START_SECONDS:g} s"
+        # A bubblewrap that is killed early leaves one that waits for ever and holds the socket: then only ``ended`` tells.
+        with suppress(OSError):
+            return self._channel.recv(1 << 16, socket.MSG_DONTWAIT), ""
+        return b"", ""
 
     def _collect(self, stdout: int, stderr: int, job: Job) -> Ran:
         output, errors, too_much, answer = bytearray(), b"", False, None
@@ -220,6 +238,14 @@ class ZygoteProcess:
         if ended is None:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _wait(seconds: float, *descriptors: int) -> bool:
+    """Wait until one of them can be read, or closed; False if the time is over."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _ran(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool) -> Ran:

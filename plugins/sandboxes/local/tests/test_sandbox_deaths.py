@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 from kit_sandbox import FUSE, HELD, alive, children, gone, opened, run, while_it_runs
 from rlcore_plugin_sandbox import zygote_process
-from rlcore_plugin_sandbox.zygote_process import ZygoteProcess
+from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 
 from rlcore.api import SandboxError
 from rlcore.api.sandbox import Job, Level, Limit, Limits, Ran, Sandbox
@@ -86,6 +86,34 @@ def test_twice_is_the_sandbox_s_own_error(own, monkeypatch) -> None:
     with pytest.raises(SandboxError, match="died twice"):
         run(own, HELD, b"word")
     assert run(own, "print(1)").stdout == b"1\n"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_that_is_killed_while_it_starts_says_nothing_about_the_walls(level: str, monkeypatch) -> None:
+    need(level)
+    killed: list[int] = []
+    real = ZygoteProcess._await_ready
+
+    def await_ready(self: ZygoteProcess):
+        if len(killed) < 2:
+            killed.append(self.pid)
+            kill_all_of(self.pid)
+        return real(self)
+
+    monkeypatch.setattr(ZygoteProcess, "_await_ready", await_ready)
+    with opened(level) as sandbox:
+        assert (sandbox.level, run(sandbox, "print(1)").stdout) == (level, b"1\n")
+    assert not any(alive(pid) for pid in killed)
+
+
+def test_what_a_killed_bubblewrap_leaves_is_ended_at_once(tmp_path, monkeypatch) -> None:
+    """Killed before it has told its child who it is inside, it leaves that child waiting for ever, with the socket open."""
+    left = tmp_path / "left"
+    monkeypatch.setattr(zygote_process, "_START_SECONDS", 600.0)
+    with pytest.raises(ZygoteDied, match="code -9") as caught:
+        ZygoteProcess(lambda control: ["sh", "-c", f"sleep 600 & echo $! > {left}; kill -9 $$"], {"PATH": os.environ["PATH"]})
+    assert caught.value.killed
+    assert gone(int(left.read_text()))
 
 
 @pytest.mark.full
