@@ -23,7 +23,7 @@ from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 __all__ = ["LocalSandbox", "open_local"]
 
 _NOT_READABLE = ("tmp", "proc", "sys", "dev")
-_STARTS = 5  # how often a zygote may be killed while it starts, but for one
+_TRIES = 10  # how often a zygote may be killed while a sandbox is tried out, plus one
 _ROOM = 32 << 20  # bytes of address space that a program needs at least beyond what it finds imported
 
 
@@ -102,19 +102,24 @@ def _packages(options: LocalSandboxOptions) -> tuple[dict[str, list[str]], dict[
 
 
 def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
-    sandbox = None
-    try:
-        sandbox = make()
-        if (gap := probe(sandbox)) is None:
-            sandbox.try_packages()
-            return sandbox
-    except SandboxError as error:
-        gap = str(error)
-    except OSError as error:  # what the probe itself needs
-        gap = f"{sandbox.level if sandbox else 'sandbox'}: {error}"
-    if sandbox is not None:
-        sandbox.close()
-    reasons.append(gap)
+    """Return the sandbox if it runs programs and its walls hold; else None, and add the reason to ``reasons``. If something killed its
+    zygote, which says nothing about this machine, it is tried again."""
+    for left in reversed(range(_TRIES)):
+        sandbox, killed = None, False
+        try:
+            sandbox = make()
+            if (gap := probe(sandbox)) is None:
+                sandbox.try_packages()
+                return sandbox
+        except SandboxError as error:
+            gap, killed = str(error), isinstance(error.__cause__, ZygoteDied) and error.__cause__.killed
+        except OSError as error:  # what the probe itself needs
+            gap = f"{sandbox.level if sandbox else 'sandbox'}: {error}"
+        if sandbox is not None:
+            sandbox.close()
+        if not (killed and left):
+            reasons.append(gap)
+            break
     return None
 
 
@@ -137,7 +142,11 @@ class LocalSandbox(Sandbox):
         self._warm: KeptZygote | None = None
         self._cold = False
         self._imports = imports_of(walls.packages)
-        self._start()
+        try:
+            self._plain.start()
+        except (ZygoteDied, OSError) as error:
+            self._plain.drop()
+            raise SandboxError(f"{self.level}: {error}") from error
 
     @property
     def pid(self) -> int | None:
@@ -172,7 +181,7 @@ class LocalSandbox(Sandbox):
             try:
                 return self._once(job)
             except ZygoteDied as error:
-                raise SandboxError(f"the sandbox died twice over one program ({error})") from error
+                raise SandboxError(f"{self.level}: the sandbox died twice over one program ({error})") from error
 
     def close(self) -> None:
         if os.getpid() != self._owner:
@@ -181,17 +190,6 @@ class LocalSandbox(Sandbox):
             self._closed = True
             for zygote in filter(None, (self._plain, self._warm)):
                 zygote.close()
-
-    def _start(self) -> None:
-        """Start the zygote of most programs; again if somebody killed it, which says nothing about the walls that can be made here."""
-        for left in reversed(range(_STARTS)):
-            try:
-                self._plain.start()
-                return
-            except (ZygoteDied, OSError) as error:
-                self._plain.drop()
-                if not (left and isinstance(error, ZygoteDied) and error.killed):
-                    raise SandboxError(f"{self.level}: {error}") from error
 
     def _once(self, job: Job) -> Ran:
         return self._zygote_for(job).run(job)

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlcore.api import SandboxError
 from rlcore.api.sandbox import Job, Level, Limits, Sandbox
 
 __all__ = ["import_gap", "probe"]
@@ -53,15 +52,11 @@ def import_gap(sandbox: Sandbox, name: str) -> str | None:
 
 
 def probe(sandbox: Sandbox) -> str | None:
-    """Return None if the sandbox runs programs and its walls hold; else one sentence on what fails."""
+    """Return None if the sandbox runs programs and its walls hold; else one sentence on what fails. :raises SandboxError: it died."""
     with _secret() as path, socket.create_server(("127.0.0.1", 0)) as server:
         given = f"{path} {server.getsockname()[1]}\n".encode()
-        try:
-            ran = sandbox.run(
-                Job(source=_OPEN if sandbox.level is Level.NONE else _PROGRAM, stdin=given, limits=Limits(cpu_seconds=10, wall_seconds=20))
-            )
-        except SandboxError as error:
-            return f"{sandbox.level}: {error}"
+        source = _OPEN if sandbox.level is Level.NONE else _PROGRAM
+        ran = sandbox.run(Job(source=source, stdin=given, limits=Limits(cpu_seconds=10, wall_seconds=20)))
     if not ran.ok:
         words = ran.stderr.decode(errors="replace").strip().splitlines()
         return f"{sandbox.level}: a program does not run ({words[-1] if words else ran})"

@@ -31,6 +31,7 @@ main(int(sys.argv[2]), sys.argv[3])
 """
 _START_SECONDS = 20.0
 _GRACE_SECONDS = 5.0
+_ENDING_SECONDS = 0.5  # from a closed socket to the end of the process
 _STDERR = 4096
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _CHUNK = 1 << 16
@@ -119,7 +120,7 @@ class ZygoteProcess:
             try:
                 self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
             except OSError as error:
-                raise ZygoteDied(self._last_words()) from error
+                raise self._died() from error
             once_sent.close()
             return self._collect(stdout, stderr, job)
 
@@ -145,28 +146,19 @@ class ZygoteProcess:
     def _await_ready(self) -> dict[str, Any]:
         ended = os.pidfd_open(self._popen.pid)
         try:
-            said, words = self._first_words(ended)
-            if said:
-                ready: dict[str, Any] = json.loads(said)
-                return ready
-            if not words:
-                _wait(_GRACE_SECONDS, ended)
-            killed = self._code() in (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second is bubblewrap's word for what it runs
+            in_time = _wait(_START_SECONDS, self._channel.fileno(), ended)
         finally:
             os.close(ended)
+        said = b""
+        with suppress(OSError):  # a bubblewrap that is killed early leaves one that waits for ever and says nothing, with the socket open
+            said = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
+        if said:
+            ready: dict[str, Any] = json.loads(said)
+            return ready
+        died = self._died() if in_time else ZygoteDied(f"it was not ready after {_START_SECONDS:g} s")
         self.kill()
-        words = words or self._last_words()
         self.close()
-        raise ZygoteDied(words, killed=killed)
-
-    def _first_words(self, ended: int) -> tuple[bytes, str]:
-        """Return (what it says once it is ready, why it will say nothing). Both are empty if it closed its socket or ended."""
-        if not _wait(_START_SECONDS, self._channel.fileno(), ended):
-            return b"", f"it was not ready after {_START_SECONDS:g} s"
-        # A bubblewrap that is killed early leaves one that waits for ever and holds the socket: then only ``ended`` tells.
-        with suppress(OSError):
-            return self._channel.recv(1 << 16, socket.MSG_DONTWAIT), ""
-        return b"", ""
+        raise died
 
     def _collect(self, stdout: int, stderr: int, job: Job) -> Ran:
         output, errors, too_much, answer = bytearray(), b"", False, None
@@ -210,33 +202,40 @@ class ZygoteProcess:
         try:
             self._channel.send(b"stop")
         except OSError as error:
-            raise ZygoteDied(self._last_words()) from error
+            raise self._died() from error
 
     def _answer(self) -> dict[str, Any]:
         try:
             said = self._channel.recv(1 << 16)
         except OSError as error:
-            raise ZygoteDied(self._last_words()) from error
+            raise self._died() from error
         if not said:
-            raise ZygoteDied(self._last_words())
+            raise self._died()
         answer: dict[str, Any] = json.loads(said)
         return answer
 
-    def _last_words(self) -> str:
-        """Return the last line that the zygote wrote on standard error, or how it ended."""
+    def _died(self) -> ZygoteDied:
+        """Say what happened to it, now that it has closed its socket: the last line that it wrote on standard error, or how it ended."""
         assert self._popen.stderr is not None
+        code = self._code()
         os.set_blocking(self._popen.stderr.fileno(), False)
         words = (self._popen.stderr.read() or b"").decode(errors="replace").strip().splitlines()
-        code = self._code()
-        return words[-1][:300] if words else f"it ended with code {code}" if code is not None else "it closed its socket"
+        how = f"it ended with code {code}" if code is not None else "it closed its socket"
+        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second is bubblewrap's word for what it runs
+        return ZygoteDied(words[-1][:300] if words else how, killed=killed)
 
     def _code(self) -> int | None:
-        """Return its exit code or -signal, None while it runs. Does not reap it: ``kill`` ends its group by an id that must stay taken."""
+        """Return its exit code or -signal, None if it runs on. Does not reap it: ``kill`` ends its group by an id that must stay taken."""
         if self._popen.returncode is not None:
             return self._popen.returncode
-        ended = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            return None
+        handle = os.pidfd_open(self._popen.pid)
+        try:
+            if not _wait(_ENDING_SECONDS, handle):
+                return None
+        finally:
+            os.close(handle)
+        ended = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
