@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from rlcore_plugin_workers.workers import Launcher, Seat, Worker
@@ -12,30 +12,32 @@ __all__ = ["InProcessLauncher", "InProcessWorker"]
 
 
 class InProcessWorker(Worker):
-    """An object. With one call at a time it runs in the thread that calls it, else each call in a thread of its own."""
+    """An object. With one call at a time it runs them in one thread, else each call in a thread of its own."""
 
     def __init__(self, host: Any, name: str, seat: Seat) -> None:
         self.host = host
         self.name = name
-        self._apart = seat.calls > 1
+        self._one = ThreadPoolExecutor(1, thread_name_prefix=name) if seat.calls == 1 else None
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
         answer: Future[Any] = Future()
 
-        def work(caught: type[BaseException] = BaseException) -> None:
+        def work() -> None:
             try:
                 answer.set_result(getattr(self.host, method)(*arguments))
-            except caught as error:
+            except BaseException as error:
                 answer.set_exception(error)
 
-        if self._apart or beside:
+        if beside or self._one is None:
             threading.Thread(target=work, name=f"{self.name} {method}", daemon=True).start()
         else:
-            work(Exception)  # Ctrl-C is for whoever called
+            self._one.submit(work)
         return answer
 
     def kill(self) -> None:
         """A thread cannot be killed; a host that can be closed is."""
+        if self._one is not None:
+            self._one.shutdown(wait=False)
         getattr(self.host, "close", lambda: None)()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers.driver import Driver
 
 from rlcore.testing import RunOutcome, RunTester
 from tests.ray_in_one_process import ray_in_one_process
@@ -161,7 +161,11 @@ def test_a_faulty_engine_ends_the_run_with_its_name(
 ) -> None:
     """Where it runs ahead, one fault of each kind of error comes out of a process of its own; the others are played on Ray's crew. Nobody
     waits for the news of a death behind it, except where an engine reports another version."""
-    monkeypatch.setattr(DriverInbox, "cause", (lambda self, error: error) if staleness and fault == "behind" else None)
+
+    async def itself(driver: Driver, error: BaseException) -> BaseException:
+        return error
+
+    monkeypatch.setattr(Driver, "cause", itself if staleness and fault == "behind" else None)
     played = staleness and fault in ("partial", "behind", "repeats")
     tester, config = project(
         tmp_path,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from rlcore_plugin_workers.driver_inbox import DriverInbox
+import pytest
 from rlcore_plugin_workers.gathering import Gathered
 
 from rlcore.contracts.types import Outcome
 from rlcore.rewards.tally import RewardCounts, VerdictCounts
+from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import ToldWorker
 
 
@@ -23,22 +25,31 @@ def judged(timeouts: int, fine: int, seconds: float) -> VerdictCounts:
 class Stage:
     """A driver and the judges of so many nodes, whose answers a test gives."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, driver: DriverStage, nodes: int) -> None:
+        self.driver = driver
         self.judges = [ToldWorker() for _ in range(nodes)]
-        self.inbox = DriverInbox()
         site: Any = SimpleNamespace(judges=lambda: self.judges, schedule=ToldWorker())
         nobody: Any = SimpleNamespace(serving=[], workers=[])
-        self.gathered = Gathered(self.inbox, site, nobody, nobody)
+        self.gathered = driver.make(Gathered, driver.driver, site, nobody, nobody)
+
+    def ask(self) -> None:
+        self.driver.make(self.gathered.ask)
 
     def answer(self, node: int, *said: VerdictCounts) -> None:
         """To the last question."""
         self.judges[node].calls["take_judged"][-1].give(list(said))
-        self.inbox.drain()
+        self.driver.drain()
 
 
-def test_timeouts_of_nodes_are_added_and_shares_weighted_by_verdicts() -> None:
-    stage = Stage(2)
-    stage.gathered.ask()
+@pytest.fixture
+def driver() -> Iterator[DriverStage]:
+    with driver_stage() as made:
+        yield made
+
+
+def test_timeouts_of_nodes_are_added_and_shares_weighted_by_verdicts(driver: DriverStage) -> None:
+    stage = Stage(driver, 2)
+    stage.ask()
     stage.answer(0, judged(2, 6, 1.0))
     stage.answer(1, judged(1, 1, 5.0))
     figures = stage.gathered.figures()
@@ -48,23 +59,23 @@ def test_timeouts_of_nodes_are_added_and_shares_weighted_by_verdicts() -> None:
     assert stage.gathered.figures() == {}, "each verdict is in the figures of one step"
 
 
-def test_an_answer_that_comes_late_counts_in_the_next_step() -> None:
-    stage = Stage(2)
-    stage.gathered.ask()
+def test_an_answer_that_comes_late_counts_in_the_next_step(driver: DriverStage) -> None:
+    stage = Stage(driver, 2)
+    stage.ask()
     stage.answer(0, judged(2, 0, 1.0))
     assert stage.gathered.figures()["reward/timeouts"] == 2.0
     stage.answer(1, judged(4, 0, 1.0))
-    stage.gathered.ask()
+    stage.ask()
     stage.answer(0, judged(1, 0, 1.0))
     stage.answer(1, judged(1, 0, 1.0))
     assert stage.gathered.figures()["reward/timeouts"] == 6.0
 
 
-def test_nodes_whose_judge_died_or_never_judged_change_nothing() -> None:
-    stage = Stage(3)
-    stage.gathered.ask()
+def test_nodes_whose_judge_died_or_never_judged_change_nothing(driver: DriverStage) -> None:
+    stage = Stage(driver, 3)
+    stage.ask()
     stage.answer(0, judged(2, 0, 1.0))
     stage.answer(1)
     stage.judges[2].calls["take_judged"][-1].fail(stage.judges[2].death)
-    stage.inbox.drain()
+    driver.drain()
     assert stage.gathered.figures()["reward/timeouts"] == 2.0

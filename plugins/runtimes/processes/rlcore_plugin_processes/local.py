@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from rlcore_plugin_workers.driver import Driver
 from rlcore_plugin_workers.driver_crew import DriverCrew, DriverSite
 from rlcore_plugin_workers.workers import Seat
 
@@ -24,8 +25,8 @@ class LocalSite(DriverSite):
 
     make_launcher = ProcessLauncher
 
-    def __init__(self, plan: Plan, judge: Judge, prompts: int, closing: ExitStack) -> None:
-        super().__init__(plan, judge, prompts, closing)
+    def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: Driver, closing: ExitStack) -> None:
+        super().__init__(plan, judge, prompts, driver, closing)
         self._config = plan.config
         self._threads = threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer)
         self._devices = _devices()

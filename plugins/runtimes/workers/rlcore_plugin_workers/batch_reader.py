@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from rlcore.api.schedule import TrainOrder
-from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers.driver import Driver, answered
 from rlcore_plugin_workers.schedule_service import Order
 from rlcore_plugin_workers.site import Site
 from rlcore_plugin_workers.trainer_ranks import Ranks
@@ -20,6 +20,8 @@ __all__ = ["BatchReader"]
 _WORTH_SHARING = 8192
 """Tokens a group, on average, from which on a batch is shared out before it is sent: outlines cost time by the rollout, tokens by the
 token. With 8 rollouts of 1,000 tokens the two are about equal on one host."""
+_LOOK_SECONDS = 1.0
+"""Between two looks whether a store that is asked is still there: one may be given up meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,14 @@ class _StoreRead:
 
 
 class BatchReader:
-    """For the driver's thread. What a store answers is only passed on: on Ray a reference.
+    """For the driver's loop. What a store answers is only passed on: on Ray a reference.
 
     If ranks share batches, and this one has many tokens, all of them get outlines of it first and share it out, each alone and to the same
     result; then each gets whole what it computes on. While they train, both is done ahead with what the next batch is likely to be.
     """
 
-    def __init__(self, site: Site, inbox: DriverInbox, ranks: Ranks) -> None:
-        self._site, self._inbox, self._ranks = site, inbox, ranks
+    def __init__(self, site: Site, driver: Driver, ranks: Ranks) -> None:
+        self._site, self._driver, self._ranks = site, driver, ranks
         self._count = len(ranks.workers)
         self._groups: list[list[Any]] = []
         self._planned: tuple[TrainOrder, list[Collection[int]]] | None = None
@@ -56,16 +58,16 @@ class BatchReader:
         groups, self._groups = self._groups, []
         return groups
 
-    def fetch(self, order: Order) -> list[int]:
+    async def fetch(self, order: Order) -> list[int]:
         """Have the stores put the groups where the ranks can read them; the leases of those that no store has: all of a store that died."""
         shared = self._shares(order)
         if shared and (self._planned is None or self._planned[0] != order.order):
-            outlines, absent = self._read(self._outlines(order))
+            outlines, absent = await self._read(self._outlines(order))
             if absent:
                 return absent
-            self._planned = order.order, [*self._ranks.plan(order, self._by_rank(outlines, self._ranks.outlined))]
+            self._planned = order.order, [*await self._ranks.plan(order, self._by_rank(outlines, self._ranks.outlined))]
         needed = self._planned[1] if shared and self._planned is not None else None
-        found, absent = self._read(self._whole(order, needed, self._preloaded))
+        found, absent = await self._read(self._whole(order, needed, self._preloaded))
         self._groups = self._by_rank(found, self._places(needed))
         return absent
 
@@ -75,7 +77,7 @@ class BatchReader:
     def preload(self, upcoming: Future[Any]) -> None:
         """Begin to bring the groups of the next batch to the ranks, beside what they do. ``upcoming``: ``ScheduleService.upcoming``."""
         self._preloaded, self._planned = [set()] * self._count, None
-        self._inbox.watch(upcoming, self._ahead)
+        self._driver.watch(self._ahead(upcoming))
 
     # --- what is read ------------------------------------------------------------------------------------------------
 
@@ -102,67 +104,57 @@ class BatchReader:
     def _by_rank(self, found: Sequence[tuple[_StoreRead, Any]], whose: Sequence[Any]) -> list[list[Any]]:
         return [[groups for asked, groups in found if asked.whose == one] for one in whose]
 
-    def _read(self, requests: Sequence[_StoreRead]) -> tuple[list[tuple[_StoreRead, Any]], list[int]]:
+    async def _read(self, requests: Sequence[_StoreRead]) -> tuple[list[tuple[_StoreRead, Any]], list[int]]:
         """(request, groups) of each that was answered; the leases whose groups no store has."""
         stores = self._site.stores()
-        found: dict[int, Any] = {}
-        absent: dict[int, Sequence[int]] = {}
+        answers = [answered(asked.call(stores)) if asked.store in stores else None for asked in requests]
+        found: list[tuple[_StoreRead, Any]] = []
+        absent: dict[int, None] = {}
+        for asked, answer in zip(requests, answers, strict=True):
+            missing, groups = (asked.leases, None) if answer is None else await self._of_store(asked, answer)
+            absent |= dict.fromkeys(missing)
+            found += [(asked, groups)] * (groups is not None)
+        return found, list(absent)
 
-        def arrived(number: int, value: Any, error: BaseException | None) -> None:
-            if error is not None and not isinstance(error, WorkerDiedError):
-                raise error
-            absent[number], found[number] = (requests[number].leases, None) if error is not None else value
-
-        def gone() -> list[int]:  # a store may be given up while it is asked
-            here = self._site.stores()
-            return [number for number, asked in enumerate(requests) if number not in found and asked.store not in here]
-
-        for number, asked in enumerate(requests):
-            if asked.store in stores:
-                self._inbox.watch(asked.call(stores), partial(arrived, number))
-        self._inbox.until(lambda: len(found) + len(gone()) == len(requests))
-        absent |= {number: requests[number].leases for number in gone()}
-        lost = dict.fromkeys(lease_id for leases in absent.values() for lease_id in leases)
-        return [(requests[number], groups) for number, groups in sorted(found.items())], list(lost)
+    async def _of_store(self, asked: _StoreRead, answer: asyncio.Future[Any]) -> tuple[Sequence[int], Any]:
+        """(leases that it lacks, the groups of the others): all of them and None if the store is gone."""
+        while asked.store in self._site.stores():
+            await asyncio.wait([answer], timeout=_LOOK_SECONDS)
+            if answer.done():
+                break
+        if not answer.done() or isinstance(answer.exception(), WorkerDiedError):
+            return asked.leases, None
+        lacking, groups = answer.result()
+        return lacking, groups
 
     # --- ahead -------------------------------------------------------------------------------------------------------
 
-    def _ahead(self, upcoming: Any, error: BaseException | None) -> None:
-        if error is not None or not upcoming.order.lease_ids:
+    async def _ahead(self, upcoming: Future[Any]) -> None:
+        """Read, share out, and bring to the ranks. If a call fails on the way, what is not there comes with its batch."""
+        order, needed = next(iter(await self._values([upcoming])), None), None
+        if order is None or not order.order.lease_ids:
             return
-        if self._shares(upcoming):
-            self._when_read(self._outlines(upcoming), partial(self._share_ahead, upcoming))
-        else:
-            self._bring_shares(upcoming, None)
+        if self._shares(order):
+            outlines = await self._read_ahead(self._outlines(order))
+            answers = await self._values(self._ranks.plan_ahead(order, self._by_rank(outlines, self._ranks.outlined)) if outlines else [])
+            if not answers:
+                return
+            needed = self._ranks.agreed(answers)
+        if found := await self._read_ahead(self._whole(order, needed, [()] * self._count)):
+            leases = await self._values(self._ranks.preload(self._by_rank(found, self._places(needed))))
+            if leases:
+                self._preloaded = [set(of_rank) for of_rank in leases]
+                self._planned = None if needed is None else (order.order, [*needed])
 
-    def _share_ahead(self, order: Order, outlines: Sequence[tuple[_StoreRead, Any]]) -> None:
-        calls = self._ranks.plan_ahead(order, self._by_rank(outlines, self._ranks.outlined))
-        self._when_all(calls, lambda answers: self._bring_shares(order, self._ranks.agreed(answers)))
-
-    def _bring_shares(self, order: Order, needed: list[Any] | None) -> None:
-        def arrived(leases: list[set[int]]) -> None:
-            self._preloaded, self._planned = leases, None if needed is None else (order.order, needed)
-
-        def read(found: Sequence[tuple[_StoreRead, Any]]) -> None:
-            self._ranks.preload(self._by_rank(found, self._places(needed)), arrived)
-
-        self._when_read(self._whole(order, needed, [()] * self._count), read)
-
-    def _when_read(self, requests: Sequence[_StoreRead], then: Callable[[list[tuple[_StoreRead, Any]]], None]) -> None:
-        """``then`` once all of them are answered; never if one is not: what is not here comes with its batch."""
+    async def _read_ahead(self, requests: Sequence[_StoreRead]) -> list[tuple[_StoreRead, Any]]:
+        """(request, groups) of all of them, or nothing."""
         stores = self._site.stores()
-        if requests and all(asked.store in stores for asked in requests):
-            calls = [asked.call(stores) for asked in requests]
-            self._when_all(calls, lambda values: then([(asked, value[1]) for asked, value in zip(requests, values, strict=True)]))
+        calls = [asked.call(stores) for asked in requests] if all(asked.store in stores for asked in requests) else []
+        return [(asked, groups) for asked, (_, groups) in zip(requests, await self._values(calls), strict=False)]
 
-    def _when_all(self, calls: Sequence[Future[Any]], then: Callable[[list[Any]], None]) -> None:
-        values: dict[int, Any] = {}
-
-        def arrived(number: int, value: Any, error: BaseException | None) -> None:
-            if error is None:
-                values[number] = value
-                if len(values) == len(calls):
-                    then([values[place] for place in range(len(calls))])
-
-        for number, call in enumerate(calls):
-            self._inbox.watch(call, partial(arrived, number))
+    async def _values(self, calls: Sequence[Future[Any]]) -> list[Any]:
+        """All of them, or none if a call fails."""
+        try:
+            return await self._driver.values(calls)
+        except Exception:  # whoever needs the answer hears of it when the batch is fetched
+            return []

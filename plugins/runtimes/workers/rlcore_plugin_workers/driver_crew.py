@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from rlcore.api.runtime import Judge, Plan, fingerprints, load_data, make_coordinator, make_watch, open_judge, read_texts
+from rlcore_plugin_workers.driver import Driver, ServiceWorker
 from rlcore_plugin_workers.node_services import AsyncJudge, GroupStore
 from rlcore_plugin_workers.schedule_service import ScheduleService
-from rlcore_plugin_workers.service_thread import ServiceThread, ServiceWorker
 from rlcore_plugin_workers.shipment import Shipment
 from rlcore_plugin_workers.site import Links, Site
 from rlcore_plugin_workers.worker_crew import WorkerCrew
@@ -19,22 +19,20 @@ __all__ = ["DriverCrew", "DriverSite"]
 
 
 class DriverSite(Site):
-    """Services in a thread of this process; ``prompts``: how many there are to train on."""
+    """Services in the driver's loop; ``prompts``: how many there are to train on."""
 
     one_host = True
     address = "127.0.0.1"
     producer_calls = 8
     """Of a producer: one runs its loop, one guards it, the others wait for evaluations, reports and sleep."""
 
-    def __init__(self, plan: Plan, judge: Judge, prompts: int, closing: ExitStack) -> None:
-        services = ServiceThread()
-        closing.callback(services.close)
+    def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: Driver, closing: ExitStack) -> None:
         scoring = AsyncJudge(judge)
         closing.callback(scoring.end)
         schedule = ScheduleService(make_coordinator(plan, prompts), make_watch(plan))
         store = GroupStore("store", schedule.deliver, keep_scored=True)
-        self.schedule = ServiceWorker(services, schedule, "the coordinator")
-        self._store, self._judge = ServiceWorker(services, store, "the store"), ServiceWorker(services, scoring, "the judge")
+        self.schedule = ServiceWorker(driver, schedule, "the coordinator")
+        self._store, self._judge = ServiceWorker(driver, store, "the store"), ServiceWorker(driver, scoring, "the judge")
         self.launcher = self.make_launcher()
         closing.callback(self.launcher.close)
 
@@ -61,7 +59,7 @@ class DriverSite(Site):
 
 class DriverCrew(WorkerCrew):
     """What can be refused cheaply comes first, and the reward workers start before torch and threads. ``make_site`` makes its site from
-    the plan, the judge, the number of prompts and ``closing``."""
+    the plan, the judge, the number of prompts, the driver and ``closing``."""
 
     make_site: type[DriverSite]
 
@@ -70,5 +68,7 @@ class DriverCrew(WorkerCrew):
         data = load_data(plan, say)
         judge = open_judge(plan, data, closing, say)
         texts = read_texts(plan, data)
-        site = self.make_site(plan, judge, len(texts.training), closing)
-        super().__init__(plan, texts, Shipment.of(plan, fingerprints(data, texts.tokenizer)), site, closing, say)
+        driver = Driver(say)
+        closing.callback(driver.close)
+        site = self.make_site(plan, judge, len(texts.training), driver, closing)
+        super().__init__(plan, texts, Shipment.of(plan, fingerprints(data, texts.tokenizer)), site, driver, closing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from operator import add
 from typing import Any
 
 from rlcore.api.runtime import Timing, Tokens, VerdictCounts
-from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers.driver import Driver, answered, survivors
 from rlcore_plugin_workers.producer_team import ProducerTeam
 from rlcore_plugin_workers.site import Site
 from rlcore_plugin_workers.trainer_host import Trained
@@ -23,11 +24,14 @@ _LAST_SECONDS = 10.0
 
 
 class Gathered:
-    """Asked for without waiting; what has arrived is taken. ``timings``: the training backend's own, since the start; ``times``:
-    worker -> category -> seconds of the step that ``figures`` was asked for last."""
+    """Asked for without waiting; what has arrived is taken. For the driver's loop.
 
-    def __init__(self, inbox: DriverInbox, site: Site, team: ProducerTeam, ranks: Ranks) -> None:
-        self._inbox = inbox
+    ``timings``: the training backend's own, since the start; ``times``: worker -> category -> seconds of the step that ``figures`` was
+    asked for last.
+    """
+
+    def __init__(self, driver: Driver, site: Site, team: ProducerTeam, ranks: Ranks) -> None:
+        self._driver = driver
         self._site = site
         self._team = team
         self._ranks = ranks
@@ -39,7 +43,7 @@ class Gathered:
         self._faults: list[dict[str, Any]] = []
         self._tokens = Tokens()
         self._counted = Tokens()
-        self._open = 0
+        self._open: set[asyncio.Task[None]] = set()
 
     def ask(self, until: float | None = None) -> None:
         """Ask everybody; ``until``: the moment up to which producers report their time, None for that of their answer."""
@@ -67,29 +71,29 @@ class Gathered:
             self.times = self._timing.step_workers
         return figures
 
-    def take_failures(self) -> list[dict[str, Any]]:
+    async def take_failures(self) -> list[dict[str, Any]]:
         """Prompts that failed, as far as they are known here."""
         failures, self.failures = self.failures, []
         return failures
 
-    def take_reward_faults(self) -> list[dict[str, Any]]:
+    async def take_reward_faults(self) -> list[dict[str, Any]]:
         """What rewards raised, as far as it is known here."""
         faults, self._faults = self._faults, []
         return faults
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Seconds count from here on: what is reported now is thrown away."""
         now = time.monotonic()
-        self._inbox.survivors([worker.call("report", self._up_to(now)) for worker in (*self._ranks.workers, *self._team.serving)])
+        await survivors([worker.call("report", self._up_to(now)) for worker in (*self._ranks.workers, *self._team.serving)])
         self._timing = Timing.start(now)
 
-    def stop(self) -> Timing:
+    async def stop(self) -> Timing:
         """The last answers, and where the seconds went."""
         assert self._timing is not None
         now = time.monotonic()
         for rank in self._ranks.workers:
             self._want(rank.call("report", self._up_to(now)), self._saw)
-        self.finish(self._up_to(now))
+        await self.finish(self._up_to(now))
         self._step(self._timing)
         self._timing.stop(now, self.timings)
         return self._timing
@@ -102,21 +106,23 @@ class Gathered:
         new, self._counted = self._tokens.since(self._counted), self._tokens
         return timing.step(tokens_generated=new.generated, tokens_wasted=new.wasted)
 
-    def finish(self, until: float | None = None) -> None:
+    async def finish(self, until: float | None = None) -> None:
         """The last answers, as far as they come soon."""
         self.ask(until)
-        self._inbox.until(lambda: self._open == 0, _LAST_SECONDS)
+        await asyncio.wait(self._open, timeout=_LAST_SECONDS)
 
     def _saw(self, report: Any) -> None:
         if self._timing is not None:
             self._timing.saw([report])
 
     def _want(self, call: Future[Any], then: Callable[[Any], None]) -> None:
-        self._open += 1
+        task = self._driver.watch(self._taken(call, then))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
 
-        def arrived(value: Any, error: BaseException | None) -> None:
-            self._open -= 1
-            if error is None:  # who died is told elsewhere, and what it knew is gone
-                then(value)
-
-        self._inbox.watch(call, arrived)
+    async def _taken(self, call: Future[Any], then: Callable[[Any], None]) -> None:
+        try:
+            value = await answered(call)
+        except Exception:  # a death, which is reported elsewhere; what it knew is gone
+            return
+        then(value)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api import RunError
 from rlcore.api.runtime import ScheduleSection, WorkerLostError
-from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers.driver import answered
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
-__all__ = ["Heartbeats", "Patience"]
+__all__ = ["Patience", "falls_silent"]
 
 _ASKED_EVERY = 0.2
 """Between two questions, as a share of the deadline; the answer has the rest of it, so that silence is noticed within the deadline."""
@@ -46,56 +46,29 @@ class Patience:
             trainer_seconds=schedule.trainer_deadline,
         )
 
-    def while_loading(self, inbox: DriverInbox, names: Sequence[str], calls: Sequence[Future[Any]]) -> None:
-        """Raise WorkerLostError, in the inbox, for those who have not loaded at the deadline: they are stopped, or hang."""
-
-        def late() -> None:
-            if open_ones := [name for name, call in zip(names, calls, strict=True) if not call.done()]:
-                raise WorkerLostError(
-                    f"{', '.join(open_ones)} was not loaded after {self.load_seconds:g} s: look whether its process is stopped or "
-                    "overloaded, or raise --producer-load-deadline"
-                )
-
-        inbox.after(self.load_seconds, late)
+    async def while_loading(self, names: Sequence[str], calls: Sequence[Future[Any]]) -> None:
+        """Return once all are answered. Raise WorkerLostError for those that have not loaded at the deadline: they are stopped, or hang."""
+        await asyncio.wait([answered(call) for call in calls], timeout=self.load_seconds)
+        if open_ones := [name for name, call in zip(names, calls, strict=True) if not call.done()]:
+            raise WorkerLostError(
+                f"{', '.join(open_ones)} was not loaded after {self.load_seconds:g} s: look whether its process is stopped or "
+                "overloaded, or raise --producer-load-deadline"
+            )
 
 
-class Heartbeats:
-    """Asks workers from time to time to answer ``lives``. For the driver's thread."""
-
-    def __init__(self, inbox: DriverInbox, seconds: float) -> None:
-        """``seconds``: the deadline, from the moment a process stops answering until it counts as dead."""
-        self._inbox = inbox
-        self._seconds = seconds
-        self._pause = _ASKED_EVERY * seconds
-
-    def watch(self, worker: Worker, wanted: Callable[[], bool], silent: Callable[[RunError], object]) -> None:
-        """Ask ``worker`` for as long as ``wanted()`` is true; call ``silent(error)`` once if it does not answer in time. A death is an
-        answer: whoever waits for the worker hears of it."""
-        heard: list[bool] = []
-
-        def again() -> None:
-            if heard:
-                self.watch(worker, wanted, silent)
-            else:
-                self._after(self._seconds - 2 * self._pause, judge, again)
-
-        def judge() -> None:
-            if heard or not wanted():
-                again()
-            else:
-                silent(RunError(f"its process has not answered for {self._seconds:g} s"))
-
-        def answered(value: object, error: BaseException | None) -> None:
-            if error is not None and not isinstance(error, WorkerDiedError):
-                raise error
-            heard.append(True)
-
-        if wanted():
-            self._inbox.watch(worker.call("lives", beside=True), answered)
-            self._after(self._pause, again, again)
-
-    def _after(self, seconds: float, act: Callable[[], object], late: Callable[[], object]) -> None:
-        """``act`` after so many seconds, or ``late`` if the driver comes to it much later: it was stopped itself, and answers that were
-        sent meanwhile may not have been read yet."""
-        due = time.monotonic() + seconds
-        self._inbox.after(seconds, lambda: (act if time.monotonic() - due <= self._pause else late)())
+async def falls_silent(worker: Worker, seconds: float) -> None:
+    """Ask ``worker`` from time to time to answer ``lives``; raise RunError once it has not done so for ``seconds``. A death is an answer:
+    whoever waits for the worker hears of it."""
+    pause = _ASKED_EVERY * seconds
+    while True:
+        answer = answered(worker.call("lives", beside=True))
+        await asyncio.sleep(pause)
+        while not answer.done():
+            due = asyncio.get_running_loop().time() + seconds - 2 * pause
+            await asyncio.wait([answer], timeout=seconds - 2 * pause)
+            late = asyncio.get_running_loop().time() - due
+            # Much later the driver was stopped itself: answers that were sent meanwhile may not have been read yet.
+            if not answer.done() and late <= pause:
+                raise RunError(f"its process has not answered for {seconds:g} s")
+        if (error := answer.exception()) is not None and not isinstance(error, WorkerDiedError):
+            raise error

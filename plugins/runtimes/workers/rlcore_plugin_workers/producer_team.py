@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -12,8 +13,8 @@ from typing import Any
 
 from rlcore.api import DataError, RunError, WeightsError
 from rlcore.api.runtime import GroupJob, ProbeFailedError, RewardBudgetError, WorkerLostError
-from rlcore_plugin_workers.driver_inbox import DriverInbox
-from rlcore_plugin_workers.heartbeat import Heartbeats, Patience
+from rlcore_plugin_workers.driver import Driver, answered, first_error, in_thread
+from rlcore_plugin_workers.heartbeat import Patience, falls_silent
 from rlcore_plugin_workers.producer_host import ProducerHost
 from rlcore_plugin_workers.shipment import Shipment
 from rlcore_plugin_workers.site import Site
@@ -25,7 +26,7 @@ _REASON = 300
 """Characters of an error that a warning repeats, at most."""
 _FATAL = (RewardBudgetError, DataError, ProbeFailedError)
 """Errors that end the run rather than the producer that raised them, for any other producer would raise them too. Any other WeightsError
-also ends the run: see ``_ended``."""
+also ends the run: see ``_is_lost``."""
 _START_SECONDS = 120.0
 """How long a process that replaces another may take until it is there (its engine may take longer)."""
 _LOOK_SECONDS = 5.0
@@ -36,14 +37,15 @@ _WHY_SECONDS = 2.0
 
 @dataclass(slots=True)
 class _Member:
-    """One producer's place, and who works there: ``life`` counts those who did before."""
+    """One producer's place, and who works there: ``life`` counts those who did before. ``ending``: fails with the reason if the run decides
+    that its process must end."""
 
     number: int
     seat: Seat
+    ending: asyncio.Future[Any]
     worker: Worker | None = None
     life: int = 0
     failures: int = 0
-    joined: bool = False
     serves: bool = False
     given_up: bool = False
     homeless_since: float | None = None
@@ -61,24 +63,27 @@ class _Member:
 
 
 class ProducerTeam:
-    """All methods are for the driver's thread; what happens between them arrives through its inbox."""
+    """All methods are for the driver's loop, in which a task keeps each place (``_keep``)."""
 
     def __init__(
-        self, site: Site, inbox: DriverInbox, shipment: Shipment, count: int, *, patience: Patience, say: Callable[[str], None]
+        self, site: Site, driver: Driver, shipment: Shipment, count: int, *, patience: Patience, say: Callable[[str], None]
     ) -> None:
         self._site = site
-        self._inbox = inbox
+        self._driver = driver
         self._shipment = shipment
-        self._patience, self._heartbeats = patience, Heartbeats(inbox, patience.silence_seconds)
+        self._patience = patience
         self._say = say
-        self._members = [_Member(number, site.producer_seat(number)) for number in range(count)]
+        loop = asyncio.get_running_loop()
+        self._members = [_Member(number, site.producer_seat(number), loop.create_future()) for number in range(count)]
         self._restarts = 0
         self._given_up: list[str] = []
         self._address: Any = None
         self._profiles: Path | None = None
         self._stopping = False
+        self._changed = asyncio.Event()
+        """Set when a producer begins to serve, or leaves its place empty."""
         self.on_loss: Callable[[str], Future[str]]
-        """Told that a producer, and what it was doing, is lost; why the weights' publisher ended it, "" if it did not."""
+        """Called when a producer, and what it was doing, is lost. Answers why the weights' publisher ended it, "" if it did not."""
         for member in self._members:
             self._start(member)
 
@@ -103,13 +108,13 @@ class ProducerTeam:
 
     def _in_time(self, calls: list[Future[Any]]) -> list[Future[Any]]:
         """Whoever has not answered at the deadline of loading is stopped or hangs: that ends a run that has not begun."""
-        self._patience.while_loading(self._inbox, [member.name for member in self._members], calls)
+        self._driver.watch(self._patience.while_loading([member.name for member in self._members], calls))
         return calls
 
     def _connected(self, member: _Member, worker: Worker) -> Future[Any]:
         return worker.call("connect", self._site.links(member.seat), self._address)
 
-    def failed(self, number: int, error: BaseException) -> BaseException:
+    async def failed(self, number: int, error: BaseException) -> BaseException:
         """What became of one of them while it was prepared; its death in one sentence."""
         if not isinstance(error, WorkerDiedError):
             return error
@@ -119,21 +124,41 @@ class ProducerTeam:
         """Let them work. ``profiles``: the folder for their profiles, None for none."""
         self._profiles = profiles
         for member, worker in zip(self._members, self.workers, strict=True):
-            self._join(member, worker)
+            self._driver.watch(self._keep(member, worker))
 
-    def wait_until_serving(self, version: int, deadline: float) -> None:
+    async def wait_until_serving(self, version: int, deadline: float) -> None:
         """Until every producer serves weights; WeightsError, naming those who do not, after ``deadline`` seconds."""
         wanted = [member for member in self._members if not member.away]
-        if not self._inbox.until(lambda: all(member.serves or member.away for member in wanted), deadline):
+        try:
+            async with asyncio.timeout(deadline):
+                while not all(member.serves or member.away for member in wanted):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
             late = ", ".join(member.name for member in wanted if not member.serves and not member.away)
             raise WeightsError(
                 f"{late} did not serve version {version} within {deadline:g} s of its publication by trainer rank 0; raise "
                 "--weights-deadline, or choose another --transport"
-            )
+            ) from None
 
     def evaluate(self, worker: Worker, jobs: Sequence[GroupJob], version: int) -> Future[Any]:
         """(version, results)."""
         return worker.call("evaluate", tuple(jobs), version)
+
+    def overdue(self, names: Sequence[str]) -> None:
+        """These have prompts, and have delivered no group of them until the deadline, whatever else they answer."""
+        why = f"it had prompts and delivered no group for {self._patience.lease_seconds:g} s"
+        for name in names:
+            self._end(name, f"{why}; if one may take as long as that, raise --lease-deadline")
+
+    def end(self, name: str) -> None:
+        """The weights wait for this one no more: end its process, and start another. A name of one that has ended already is none."""
+        self._end(name, "the transfer of weights waits for it no more")
+
+    def _end(self, name: str, why: str) -> None:
+        for member in self._members:
+            if member.name == name and member.worker is not None and not member.ending.done():
+                member.ending.set_exception(RunError(why))
 
     def stop(self) -> list[Future[Any]]:
         """Nobody is replaced any more, and all end what they do."""
@@ -150,115 +175,134 @@ class ProducerTeam:
 
     # --- one of them -------------------------------------------------------------------------------------------------
 
+    async def _keep(self, member: _Member, worker: Worker) -> None:
+        """Keep a place: a producer that is lost is replaced, until the run ends or the place is given up."""
+        error = await first_error(self._works(member, worker), member.ending)
+        while await self._is_lost(error) and (what := await self._lost(member, worker, error)) is not None:
+            if member.failures > self._patience.restarts:
+                self._give_up(member, what)
+                return
+            seat = await self._seat(member, what)
+            if seat is None:
+                return
+            worker = self._replace(member, seat, what)
+            error = await first_error(self._loads_and_works(member, worker), member.ending)
+
     def _start(self, member: _Member) -> Worker:
-        member.serves = member.joined = False
+        member.serves, member.ending = False, asyncio.get_running_loop().create_future()
         member.worker = self._site.launcher.start(
             ProducerHost, self._shipment, member.name, member.number, name=member.name, seat=member.seat
         )
         return member.worker
 
-    def _join(self, member: _Member, worker: Worker) -> None:
-        """The schedule must know it before it leases."""
-        member.joined = True
+    async def _loads_and_works(self, member: _Member, worker: Worker) -> None:
+        """Raise what ends it: while its process, its engine and its links come, each after the other, or at work."""
+        seconds = self._patience.load_seconds
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                await self._is_there(member, answered(worker.call("lives")))
+                await answered(worker.call("prepare"))
+                await answered(self._connected(member, worker))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RunError(f"its model was not loaded after {seconds:g} s; raise --producer-load-deadline") from None
+        await self._works(member, worker)
+
+    async def _is_there(self, member: _Member, lives: asyncio.Future[Any]) -> None:
+        """Wait for its process. A launcher may wait for ever for a node that has gone away."""
+        started = time.monotonic()
+        while not (await asyncio.wait([lives], timeout=_LOOK_SECONDS))[0]:
+            if not await in_thread(self._site.stands, member.seat):
+                raise RunError("its node has gone away")
+            if time.monotonic() - started > _START_SECONDS:
+                raise RunError(f"its process was not there after {_START_SECONDS:g} s")
+        await lives
+
+    async def _works(self, member: _Member, worker: Worker) -> None:
+        """Raise what ends its work. The schedule must know it before it leases."""
+        await answered(self._site.schedule.call("join", member.name))
         profile = self._profiles / f"profile-{member.name}.prof" if self._profiles else None
+        raise await first_error(
+            self._serves(member, answered(worker.call("serves"))),
+            answered(worker.call("run", profile)),
+            answered(worker.call("guard", self._patience.engine_seconds)),
+            falls_silent(worker, self._patience.silence_seconds),
+        )
 
-        def joined(value: Any, error: BaseException | None) -> None:
-            if error is not None or member.worker is not worker:
-                return  # the coordinator's death is said elsewhere
-            self._inbox.watch(worker.call("serves"), lambda value, error: self._served(member, worker, error))
-            self._inbox.watch(worker.call("run", profile), lambda value, error: self._ended(member, worker, error))
-            guarded = worker.call("guard", self._patience.engine_seconds)
-            self._inbox.watch(guarded, lambda value, error: self._ended(member, worker, error))
-            self._heartbeats.watch(worker, lambda: member.worker is worker, lambda error: self._ended(member, worker, error))
-            if member.life:  # of the first ones, the run itself waits for
-                self._inbox.after(self._patience.weights_seconds, lambda: self._late_to_serve(member, worker))
-
-        self._inbox.watch(self._site.schedule.call("join", member.name), joined)
-
-    def overdue(self, names: Sequence[str]) -> None:
-        """These have prompts, and have delivered no group of them until the deadline, whatever else they answer."""
-        for member in self._members:
-            if member.name in names and member.worker is not None:
-                why = f"it had prompts and delivered no group for {self._patience.lease_seconds:g} s"
-                self._ended(member, member.worker, RunError(f"{why}; if one may take as long as that, raise --lease-deadline"))
-
-    def end(self, name: str) -> None:
-        """The weights wait for this one no more: end its process, and start another. A name of one that has ended already is none."""
-        for member in self._members:
-            if member.name == name and member.worker is not None:
-                self._ended(member, member.worker, RunError("the transfer of weights waits for it no more"))
-
-    def _late_to_serve(self, member: _Member, worker: Worker) -> None:
-        if member.worker is worker and not member.serves:
-            self._ended(member, worker, RunError(f"it served no weights within {self._patience.weights_seconds:g} s"))
-
-    def _served(self, member: _Member, worker: Worker, error: BaseException | None) -> None:
-        if error is None and member.worker is worker:
+    async def _serves(self, member: _Member, served: asyncio.Future[Any]) -> None:
+        """Note that it serves; RunError if one that replaces another does not in time. For the first ones the run itself waits."""
+        seconds = self._patience.weights_seconds if member.life else None
+        done, _ = await asyncio.wait([served], timeout=seconds)
+        if not done:
+            raise RunError(f"it served no weights within {seconds:g} s")
+        if served.exception() is None:  # else its run says why
             member.serves = True
+            self._changed.set()
 
-    def _ended(self, member: _Member, worker: Worker, error: BaseException | None) -> None:
-        """React to the end of a producer's work, by an error or by ``stop``."""
-        if self._stopping or error is None or member.worker is not worker:
-            return
+    async def _is_lost(self, error: BaseException) -> bool:
+        """Whether the producer is to be replaced; raise what ends the run in its place."""
+        if self._stopping:
+            return False
         if isinstance(error, _FATAL):
             raise error
         if isinstance(error, WeightsError):
-            raise self._inbox.cause(error)  # what a producer sees first if the trainer dies
-        if isinstance(error, WorkerDiedError) and error.name == self._site.schedule.name:
-            return  # the driver itself is told of that
+            raise await self._driver.cause(error)  # what a producer sees first if the trainer dies
+        return not self._is_of_the_schedule(error)
+
+    def _is_of_the_schedule(self, error: BaseException) -> bool:
+        """Whether it is the coordinator's death, which the driver hears of by itself."""
+        return isinstance(error, WorkerDiedError) and error.name == self._site.schedule.name
+
+    async def _lost(self, member: _Member, worker: Worker, error: BaseException) -> str | None:
+        """End it and return its leases: somebody else makes them. What happened, in a sentence; None if the run ends meanwhile. Who
+        delivered something since its start had a new beginning."""
         name, member.worker = member.name, None
-        worker.kill()
-        reasons: list[str] = []
-
-        def told(why: str | None, failure: BaseException | None) -> None:
-            if not reasons:
-                reasons.append(why or str(error))
-                member.last_reason = shorten(reasons[0], _REASON, placeholder=" …")
-                self._inbox.watch(self._site.schedule.call("worker_lost", name), lambda lost, failure: self._lost(member, name, lost))
-
-        self._inbox.watch(self.on_loss(name), told)
-        self._inbox.after(_WHY_SECONDS, lambda: told(None, None))
-
-    def _lost(self, member: _Member, name: str, lost: tuple[int, int] | None) -> None:
-        """Its leases are returned: somebody else makes them. Who delivered something since its start had a new beginning."""
-        if lost is None or self._stopping:
-            return
-        leases, delivered = lost
+        await in_thread(worker.kill)
+        member.last_reason = shorten(await self._reason(name) or str(error), _REASON, placeholder=" …")
+        try:
+            leases, delivered = await answered(self._site.schedule.call("worker_lost", name))
+        except WorkerDiedError:  # the driver hears of it by itself
+            return None
+        if self._stopping:
+            return None
         member.failures = 1 if delivered else member.failures + 1
         for store in self._site.forget_lost():
             self._site.schedule.call("store_lost", store)
         again = f"; the {leases} groups that it had under way are generated again" if leases else ""
-        what = f"{name} was lost ({member.last_reason}){again}"
-        if member.failures > self._patience.restarts:
-            self._give_up(member, what)
-        else:
-            self._replace(member, what)
+        return f"{name} was lost ({member.last_reason}){again}"
 
-    def _replace(self, member: _Member, what: str) -> None:
-        """Start another one in its place, once a seat is found; ``what`` happened."""
+    async def _reason(self, name: str) -> str:
+        """Why rank 0 ended it, "" if it did not, or does not say so soon."""
+        answer = answered(self.on_loss(name))
+        await asyncio.wait([answer], timeout=_WHY_SECONDS)
+        return str(answer.result()) if answer.done() and answer.exception() is None else ""
 
-        def found(seat: Seat | None, error: BaseException | None) -> None:
-            if error is not None:
-                raise error
-            if self._stopping or member.worker is not None:
-                return
-            if seat is None:
-                self._without_room(member, what)
-                return
-            why = "a node has room again" if member.homeless_since is not None else f"warning: {what}"
-            member.homeless_since = None
-            member.life, member.seat = member.life + 1, seat
-            self._restarts += 1
-            self._load(member, self._start(member))
-            self._say(f"{why}; {member.name} takes its place")
+    async def _seat(self, member: _Member, what: str) -> Seat | None:
+        """A seat for what replaces it, once there is one; None if the run ends before. ``what`` happened."""
+        while not self._stopping:
+            seat = await answered(self._site.new_seat(member.seat))
+            if seat is not None:
+                return None if self._stopping else seat
+            self._without_room(member, what)
+            await asyncio.sleep(_LOOK_SECONDS)
+        return None
 
-        self._inbox.watch(self._site.new_seat(member.seat), found)
+    def _replace(self, member: _Member, seat: Seat, what: str) -> Worker:
+        why = "a node has room again" if member.homeless_since is not None else f"warning: {what}"
+        member.homeless_since = None
+        member.life, member.seat = member.life + 1, seat
+        self._restarts += 1
+        worker = self._start(member)
+        self._say(f"{why}; {member.name} takes its place")
+        return worker
 
     def _without_room(self, member: _Member, what: str) -> None:
         """No node has room: the others go on, and from time to time a place is looked for."""
         now = time.monotonic()
         if member.homeless_since is None:
             member.homeless_since = now
+            self._changed.set()
             self._given_up.append(f"producer-{member.number} lost its place ({member.last_reason}), and for a time no node had room for it")
             left = sum(not other.away for other in self._members)
             others = f"the run goes on with {left} producer{'s' * (left > 1)}" if left else "the run waits for one"
@@ -266,49 +310,10 @@ class ProducerTeam:
         waited = min((now - other.homeless_since for other in self._members if other.homeless_since is not None), default=0.0)
         if all(other.away for other in self._members) and waited > self._patience.load_seconds:
             raise WorkerLostError(f"{what}: for {self._patience.load_seconds:g} s no node has had room for a producer, and none is left")
-        self._inbox.after(_LOOK_SECONDS, lambda: None if self._stopping else self._replace(member, what))
-
-    def _load(self, member: _Member, worker: Worker) -> None:
-        """Until it works again: its process, its engine, its links, each after the other."""
-        here: list[int] = []
-
-        def connected(value: Any, error: BaseException | None) -> None:
-            if error is not None:
-                self._ended(member, worker, error)
-            elif member.worker is worker:
-                self._join(member, worker)
-
-        def prepared(value: Any, error: BaseException | None) -> None:
-            if error is not None:
-                self._ended(member, worker, error)
-            elif member.worker is worker:
-                self._inbox.watch(self._connected(member, worker), connected)
-
-        started = time.monotonic()
-
-        def look() -> None:
-            """A launcher may wait for ever for a node that has gone away."""
-            if here or member.worker is not worker:
-                return
-            if not self._site.stands(member.seat):
-                self._ended(member, worker, RunError("its node has gone away"))
-            elif time.monotonic() - started > _START_SECONDS:
-                self._ended(member, worker, RunError(f"its process was not there after {_START_SECONDS:g} s"))
-            else:
-                self._inbox.after(_LOOK_SECONDS, look)
-
-        def stuck() -> None:
-            if not member.joined:
-                why = f"its model was not loaded after {self._patience.load_seconds:g} s; raise --producer-load-deadline"
-                self._ended(member, worker, RunError(why))
-
-        self._inbox.watch(worker.call("lives"), lambda pid, error: here.append(pid) if error is None else None)
-        self._inbox.after(_LOOK_SECONDS, look)
-        self._inbox.after(self._patience.load_seconds, stuck)
-        self._inbox.watch(worker.call("prepare"), prepared)
 
     def _give_up(self, member: _Member, what: str) -> None:
         member.given_up = True
+        self._changed.set()
         left = sum(not other.given_up for other in self._members)
         why = f"it failed {member.failures} times in a row"
         if not left:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,22 @@ import numpy as np
 
 from rlcore.api import RunError, Saving, UsageError
 from rlcore.api.runtime import WorkerLostError
-from rlcore_plugin_workers.driver_inbox import DriverInbox
-from rlcore_plugin_workers.heartbeat import Heartbeats, Patience
+from rlcore_plugin_workers.driver import Driver, answered, first_error
+from rlcore_plugin_workers.heartbeat import Patience, falls_silent
 from rlcore_plugin_workers.schedule_service import Order
 from rlcore_plugin_workers.shipment import Shipment
 from rlcore_plugin_workers.site import Site
 from rlcore_plugin_workers.trainer_host import RankSharing, SharedOut, Trained, TrainerHost
-from rlcore_plugin_workers.workers import WorkerDiedError
+from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
 __all__ = ["Ranks"]
 
 
 class Ranks:
-    """All methods are for the driver's thread. Rank 0 publishes the weights."""
+    """All methods are for the driver's loop. Rank 0 publishes the weights."""
 
-    def __init__(self, site: Site, inbox: DriverInbox, shipment: Shipment, count: int, patience: Patience) -> None:
-        self._inbox, self._patience = inbox, patience
+    def __init__(self, site: Site, driver: Driver, shipment: Shipment, count: int, patience: Patience) -> None:
+        self._driver, self._patience = driver, patience
         self._sharing: list[RankSharing] = []
         self.workers = [
             site.launcher.start(
@@ -37,32 +36,39 @@ class Ranks:
             for rank in range(count)
         ]
         for rank, worker in enumerate(self.workers):
-            inbox.watch(worker.call("lifetime", beside=True), partial(self._ended, rank))
+            driver.watch(self._lifetime(rank, worker))
 
-    def prepare(self, prompts: int, port: int | None) -> list[Future[Any]]:
-        """Have them load and meet; the first one gives the address of the weights."""
+    async def _lifetime(self, rank: int, worker: Worker) -> None:
+        try:
+            await answered(worker.call("lifetime", beside=True))
+        except Exception as error:
+            raise await self.failed(rank, error) from None
+
+    async def prepare(self, prompts: int, port: int | None) -> list[Future[Any]]:
+        """Have them load and meet; does not wait until they have. The first one answers with the address of the weights."""
         rendezvous = ""
         if len(self.workers) > 1:
-            (rendezvous,) = self._inbox.wait(self._loading([self.workers[0].call("rendezvous", port)]), self.failed)
+            (rendezvous,) = await self._driver.values(self._loading([self.workers[0].call("rendezvous", port)]), self.failed)
         return self._loading([worker.call("prepare", prompts, rendezvous) for worker in self.workers])
 
     def _loading(self, calls: list[Future[Any]]) -> list[Future[Any]]:
-        self._patience.while_loading(self._inbox, [worker.name for worker in self.workers[: len(calls)]], calls)
+        self._driver.watch(self._patience.while_loading([worker.name for worker in self.workers[: len(calls)]], calls))
         return calls
 
-    def watch(self, heartbeats: Heartbeats) -> None:
+    def watch(self) -> None:
         """From here on each must answer the driver in time."""
         for rank, worker in enumerate(self.workers):
-            heartbeats.watch(worker, lambda: True, partial(self._silent, rank))
+            self._driver.watch(self._must_answer(rank, worker))
 
-    def _silent(self, rank: int, error: BaseException) -> None:
+    async def _must_answer(self, rank: int, worker: Worker) -> None:
+        error = await first_error(falls_silent(worker, self._patience.silence_seconds))
         raise WorkerLostError(f"trainer rank {rank} of {len(self.workers)} was lost ({error})")
 
-    def _together(self, calls: Sequence[Future[Any]]) -> list[Any]:
+    async def _together(self, calls: Sequence[Future[Any]]) -> list[Any]:
         """Their answers. One that waits for ever, in a collective or on a file system, ends all of them at the deadline."""
         seconds = self._patience.trainer_seconds
         try:
-            return self._inbox.wait(calls, self.failed, seconds)
+            return await self._driver.values(calls, self.failed, seconds)
         except TimeoutError as late:
             names = ", ".join(self.workers[number].name for number in late.args)
             raise WorkerLostError(
@@ -70,20 +76,20 @@ class Ranks:
                 "--trainer-deadline"
             ) from None
 
-    def start(self, probe_ids: np.ndarray | None, profiles: Path | None) -> None:
+    async def start(self, probe_ids: np.ndarray | None, profiles: Path | None) -> None:
         """Hand out the weights that the run begins with. ``profiles``: the folder for the ranks' profiles, None for none."""
         files = [profiles / f"profile-trainer-{rank}.prof" if profiles else None for rank in range(len(self.workers))]
         calls = zip(self.workers, files, strict=True)
-        self._together([worker.call("start", probe_ids, file) for worker, file in calls])
+        await self._together([worker.call("start", probe_ids, file) for worker, file in calls])
 
     def close(self) -> list[Future[Any]]:
         """Have them leave each other."""
         return [worker.call("close") for worker in self.workers]
 
-    def learn_sharing(self) -> None:
+    async def learn_sharing(self) -> None:
         """Ask them, once they have loaded, how they share batches."""
         if len(self.workers) > 1:
-            self._sharing = self._inbox.wait([worker.call("sharing") for worker in self.workers], self.failed)
+            self._sharing = await self._driver.values([worker.call("sharing") for worker in self.workers], self.failed)
 
     @property
     def shared(self) -> bool:
@@ -100,9 +106,9 @@ class Ranks:
         """``logprobs`` and ``told`` of the outlines that each rank needs. Rank 0 reports of the whole batch."""
         return [(number == 0 or rank.logprobs, number == 0) for number, rank in enumerate(self._sharing)]
 
-    def plan(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
+    async def plan(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
         """Have each share the batch out, and wait for it; the leases of the groups that it needs, by rank. ``outlines``: by rank."""
-        return self.agreed(self._together(self._asked_to_plan(order, outlines, beside=False)))
+        return self.agreed(await self._together(self._asked_to_plan(order, outlines, beside=False)))
 
     def plan_ahead(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[Future[Any]]:
         """``plan``, beside what they do; does not wait. What they answer is for ``agreed``."""
@@ -123,23 +129,15 @@ class Ranks:
         calls = zip(self.workers, outlines, strict=True)
         return [worker.call("share_out", order, *of_stores, beside=beside) for worker, of_stores in calls]
 
-    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Sequence[Any]]) -> list[Trained]:
+    async def train(self, order: Order, log_rollouts: bool, groups: Sequence[Sequence[Any]]) -> list[Trained]:
         """Have them make one update, and wait for it; what every rank reports, rank 0 first. ``groups``: by rank, what stores send."""
         calls = zip(self.workers, groups, strict=True)
-        return self._together([worker.call("train", order, log_rollouts, *of_stores) for worker, of_stores in calls])
+        return await self._together([worker.call("train", order, log_rollouts, *of_stores) for worker, of_stores in calls])
 
-    def preload(self, groups: Sequence[Sequence[Any]], then: Callable[[list[set[int]]], None]) -> None:
-        """Bring groups of a batch to come to the ranks, beside what they do; ``then(leases by rank)`` once all of them have theirs."""
-        answers: dict[int, set[int]] = {}
-
-        def arrived(rank: int, leases: Any, error: BaseException | None) -> None:
-            if error is None:  # else they come with their batch
-                answers[rank] = set(leases)
-                if len(answers) == len(self.workers):
-                    then([answers[number] for number in range(len(self.workers))])
-
-        for rank, (worker, of_stores) in enumerate(zip(self.workers, groups, strict=True)):
-            self._inbox.watch(worker.call("preload", *of_stores, beside=True), partial(arrived, rank))
+    def preload(self, groups: Sequence[Sequence[Any]]) -> list[Future[Any]]:
+        """Bring groups of a batch to come to the ranks, beside what they do; does not wait. Each answers with its leases."""
+        calls = zip(self.workers, groups, strict=True)
+        return [worker.call("preload", *of_stores, beside=True) for worker, of_stores in calls]
 
     def producer_left(self, name: str) -> Future[str]:
         """A producer died: no transfer of weights waits for it. Why the publisher ended it, if it did."""
@@ -149,28 +147,24 @@ class Ranks:
         """The next producer that the weights wait for no more, and whose process must be ended; None if rank 0 closes."""
         return self.workers[0].call("producer_to_end", beside=True)
 
-    def save(self, folder: Path) -> Saving:
+    async def save(self, folder: Path) -> Saving:
         """Begin ``model/`` and ``trainer/`` below the folder; the next update may be asked for when this returns."""
-        self._together([worker.call("save", folder.resolve()) for worker in self.workers])
+        await self._together([worker.call("save", folder.resolve()) for worker in self.workers])
         calls = [worker.call("saved", beside=True) for worker in self.workers]
-        return _RanksSaving(calls, lambda: self._together(calls))
+        return _RanksSaving(calls, lambda: self._driver.run(self._together(calls)))
 
-    def _ended(self, rank: int, value: Any, error: BaseException | None) -> None:
-        if error is not None:
-            raise self.failed(rank, error)
-
-    def failed(self, rank: int, error: BaseException) -> BaseException:
+    async def failed(self, rank: int, error: BaseException) -> BaseException:
         """The error of one rank; its death, or that of another rank that it had to do with, in one sentence."""
         if isinstance(error, WorkerDiedError):
             why = error.details or error
             return WorkerLostError(f"trainer rank {rank} of {len(self.workers)} died ({why})")
         alone = len(self.workers) == 1 or isinstance(error, UsageError | WorkerLostError)
-        return error if alone else self._inbox.cause(error)
+        return error if alone else await self._driver.cause(error)
 
 
 @dataclass(frozen=True, slots=True)
 class _RanksSaving:
-    """What every rank writes."""
+    """What every rank writes. ``result`` is for the thread that calls the crew."""
 
     calls: Sequence[Future[Any]]
     result: Callable[[], object]

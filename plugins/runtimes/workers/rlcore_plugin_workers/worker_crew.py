@@ -1,17 +1,33 @@
 """The crew of every runtime of this repository: producers and trainer ranks are workers that a launcher starts, schedule, stores and judges
 are services that its site offers.
 
-The driver's thread owns nothing of the work: it sends orders, and sleeps in its inbox until somebody answers, dies, or presses Ctrl-C.
-While the ranks train, everything else that it wants to know is asked for, so that nothing waits for it between two updates.
+The driver is one asyncio program, in a thread of its own (``driver.py``). The thread of the run's loop hands it one coroutine at a time and
+sleeps: ``next_batch``, ``train``, ``save`` and so on. Beside that run, from ``begin`` on:
+
+    task                    consumes                      waits for, and is unblocked by
+    ----------------------  ----------------------------  ------------------------------------------------------------------------
+    ProducerTeam._keep      the life of one producer      its `run` and `guard` (an error, its death), silence, `ending`
+    Ranks._lifetime         the life of one rank          its `lifetime` (an error of a transfer, its death)
+    Ranks._must_answer      heartbeats of one rank        `lives`, or the deadline
+    _watch_services         services of the site          the clock: which are there now; each has a task that asks `lives`
+    _listen_for_notes       notes of the schedule         `next_notes`: something that a person should hear of
+    _end_unwanted           names of producers            `producer_to_end` of rank 0: the transfer of weights waits for one no more
+    _look_for_overdue       names of producers            the clock, then `overdue` of the schedule
+    Evaluations._evaluate   versions to evaluate          `evaluate` of producers
+    BatchReader._ahead      the next batch, if ready      `read`, `share_out`, `preload`: nobody waits for it
+    Gathered._taken         figures, failures, seconds    an answer of a service or producer: nobody waits for it
+
+Nobody polls. An error of one of these ends what the run waits for; so does Ctrl-C, which reaches ``_interrupt``. While the ranks train,
+everything that the driver wants to know is asked for, so that nothing waits for it between two updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from contextlib import ExitStack
-from functools import partial
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +50,10 @@ from rlcore.api.runtime import (
     with_prompts,
 )
 from rlcore_plugin_workers.batch_reader import BatchReader
-from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers.driver import Driver, answered, first_error, in_thread, survivors
 from rlcore_plugin_workers.evaluating import Evaluations
 from rlcore_plugin_workers.gathering import Gathered
-from rlcore_plugin_workers.heartbeat import Heartbeats, Patience
+from rlcore_plugin_workers.heartbeat import Patience, falls_silent
 from rlcore_plugin_workers.producer_team import ProducerTeam
 from rlcore_plugin_workers.schedule_service import Order
 from rlcore_plugin_workers.shipment import Shipment
@@ -60,72 +76,66 @@ class WorkerCrew(Crew):
 
     loop_role = "driver"
 
-    def __init__(
-        self,
-        plan: Plan,
-        texts: Texts,
-        shipment: Shipment,
-        site: Site,
-        closing: ExitStack,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
+    def __init__(self, plan: Plan, texts: Texts, shipment: Shipment, site: Site, driver: Driver, closing: ExitStack) -> None:
         """Start the workers, and wait until they are ready. ``closing``: whoever made the site has it end what is left."""
         self._plan = plan
-        self._say = say
         self._texts = texts
         self.tokenizer, self.dropped = texts.tokenizer, texts.dropped
         self.fingerprints = shipment.fingerprints
         schedule = schedule_settings(plan, len(texts.training))
         self.horizon, self.prompts = schedule.horizon, schedule.prompts
-        self._inbox = DriverInbox()
+        self._driver, self._say = driver, driver.say
         self._version = first_version(plan)
         self._order: Order | None = None
         self._trained: Order | None = None
         self._pending: Future[Order | None] | None = None
         self._closed = self._stopped = False
         self._site, self._schedule = site, site.schedule
-        self._inbox.watch(self._schedule.call("lifetime"), self._schedule_ended)
-        self._patience = patience = Patience.of(plan.config.schedule, plan.config.weights.deadline)
-        self._heartbeats = Heartbeats(self._inbox, patience.silence_seconds)
-        self._watched: list[Worker] = []
-        self._watch_services()
-        for notice in self._inbox.wait([site.prepare()])[0]:
-            say(notice)
-        config = plan.config
-        self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers, patience)
-        self._team = ProducerTeam(site, self._inbox, shipment, config.inference.num_inferencer, patience=patience, say=say)
-        self._reader = BatchReader(site, self._inbox, self._ranks)
-        self._team.on_loss = self._ranks.producer_left
-        closing.callback(self._close)
-        self._evaluations = Evaluations(make_evaluator(plan, texts), self._team, self._inbox)
-        self._gathered = Gathered(self._inbox, site, self._team, self._ranks)
-        self._prepare()
+        self._patience = Patience.of(plan.config.schedule, plan.config.weights.deadline)
+        driver.run(self._start(shipment, closing))
 
-    def _prepare(self) -> None:
+    async def _start(self, shipment: Shipment, closing: ExitStack) -> None:
+        site, driver, config = self._site, self._driver, self._plan.config
+        driver.watch(self._lifetime())
+        driver.watch(self._watch_services())
+        for notice in await answered(site.prepare()):
+            self._say(notice)
+        self._ranks = Ranks(site, driver, shipment, config.training.num_trainers, self._patience)
+        self._team = ProducerTeam(site, driver, shipment, config.inference.num_inferencer, patience=self._patience, say=self._say)
+        closing.callback(self._close)
+        self._reader = BatchReader(site, driver, self._ranks)
+        self._team.on_loss = self._ranks.producer_left
+        self._evaluations = Evaluations(make_evaluator(self._plan, self._texts), self._team, driver)
+        self._gathered = Gathered(driver, site, self._team, self._ranks)
+        await self._prepare()
+
+    async def _prepare(self) -> None:
         """Have everybody load, and give the producers the address of the weights."""
-        loading = self._ranks.prepare(self.prompts, self._plan.config.run.master_port)
-        self._inbox.wait([call for call in loading if call.done()], self._ranks.failed)  # no engine is loaded for nothing
+        driver = self._driver
+        loading = await self._ranks.prepare(self.prompts, self._plan.config.run.master_port)
+        await driver.values([call for call in loading if call.done()], self._ranks.failed)  # no engine is loaded for nothing
         engines = self._team.prepare()
-        address = self._inbox.wait(loading, self._ranks.failed)[0]
-        self._ranks.learn_sharing()
-        for note in self._inbox.wait(engines, self._team.failed)[0]:  # all have the same engine
+        address = (await driver.values(loading, self._ranks.failed))[0]
+        await self._ranks.learn_sharing()
+        for note in (await driver.values(engines, self._team.failed))[0]:  # all have the same engine
             self._say(note)
-        self._inbox.wait(self._team.connect(address), self._team.failed)
+        await driver.values(self._team.connect(address), self._team.failed)
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
-        interrupt.wakes.append(lambda: self._inbox.post(self._interrupt))
-        self._listen_for_notes()
-        self._ranks.watch(self._heartbeats)
-        self._end_what_the_weights_gave_up()
-        self._inbox.suspects = self._ranks.workers
-        self._look_for_overdue()
-        profiles = folder.resolve() if self._plan.config.run.enable_profiling else None
+        interrupt.wakes.append(lambda: self._driver.soon(self._interrupt))
+        self._driver.run(self._begin(folder.resolve() if self._plan.config.run.enable_profiling else None))
+
+    async def _begin(self, profiles: Path | None) -> None:
+        for loop in (self._listen_for_notes(), self._end_unwanted(), self._look_for_overdue()):
+            self._driver.watch(loop)
+        self._ranks.watch()
+        self._driver.suspects = self._ranks.workers
         self._team.run(profiles)
         try:
-            self._ranks.start(self._texts.probe_ids(), profiles)
-            self._team.wait_until_serving(self._version, self._plan.config.weights.deadline)
+            await self._ranks.start(self._texts.probe_ids(), profiles)
+            await self._team.wait_until_serving(self._version, self._plan.config.weights.deadline)
         except ProbeFailedError as error:
             raise self._other_model(error) from error
 
@@ -144,40 +154,45 @@ class WorkerCrew(Crew):
     def next_batch(self) -> bool:
         if self._stopped:
             raise RunError("the producer was stopped while a batch was awaited")
+        return self._driver.run(self._next_batch())
+
+    async def _next_batch(self) -> bool:
         while True:
             pending, self._pending = self._pending or self._schedule.call("next_batch"), None
-            self._order = self._answer(pending)
+            self._order = await self._answer(pending)
             if self._order is None:
                 return False
-            if self._fetch(self._order):
+            if await self._fetch(self._order):
                 return True
 
     def _interrupt(self) -> None:
         """On one host the groups that are under way are waited for, as long as they come soon: they may complete a step."""
         self._schedule.call("interrupt", self._site.one_host)
         if self._site.one_host:
-            self._inbox.after(_INTERRUPTED_SECONDS, lambda: self._schedule.call("interrupt"))
+            asyncio.get_running_loop().call_later(_INTERRUPTED_SECONDS, self._schedule.call, "interrupt")
 
-    def _answer(self, call: Future[Any]) -> Any:
+    async def _answer(self, call: Future[Any]) -> Any:
         """Of the coordinator."""
-        return self._inbox.wait([call], lambda _, error: self._schedule_failed(error))[0]
+        return (await self._driver.values([call], self._schedule_failed))[0]
 
-    def _fetch(self, order: Order) -> bool:
+    async def _fetch(self, order: Order) -> bool:
         """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
-        absent = self._reader.fetch(order)
+        absent = await self._reader.fetch(order)
         if not absent:
             return True
         self._say(f"warning: {len(absent)} groups were lost with the store of their node; their prompts are generated again")
-        self._answer(self._schedule.call("groups_lost", absent))
+        await self._answer(self._schedule.call("groups_lost", absent))
         return False
 
     def train(self, *, log_rollouts: bool) -> Update:
-        order = self._order
-        assert order is not None, "next_batch comes first"
+        assert self._order is not None, "next_batch comes first"
+        return self._driver.run(self._train(self._order, log_rollouts))
+
+    async def _train(self, order: Order, log_rollouts: bool) -> Update:
         if self._plan.config.run.placement == "colocated":
-            self._inbox.survivors([producer.call("sleep") for producer in self._team.workers])
+            await survivors([producer.call("sleep") for producer in self._team.workers])
         self._while_they_train()
-        trained, *others = self._ranks.train(order, log_rollouts, self._reader.take())
+        trained, *others = await self._ranks.train(order, log_rollouts, self._reader.take())
         self._version = order.order.version + 1
         self._order, self._trained = None, order
         self._pending = self._schedule.call("next_batch", self._version)
@@ -205,126 +220,140 @@ class WorkerCrew(Crew):
                 store.call("forget", self._trained.stores.get(name, ()))
 
     def evaluate(self, step: int) -> None:
-        self._evaluations.start(step)
+        self._driver.run(self._evaluations.start(step))
 
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
-        return self._evaluations.take(wait=wait)
+        return self._driver.run(self._evaluations.take(wait=wait))
 
     # --- what the run wants to know ----------------------------------------------------------------------------------
 
     def take_scored(self) -> Sequence[Group]:
         if not self._site.keep_scored:
             return ()
-        scored = self._inbox.survivors([store.call("take_scored") for store in self._site.stores().values()])
+        scored = self._driver.run(survivors([store.call("take_scored") for store in self._site.stores().values()]))
         return [group for of_store in scored for group in of_store]
 
     def take_failures(self) -> list[dict[str, Any]]:
-        return self._gathered.take_failures()
+        return self._driver.run(self._gathered.take_failures())
 
     def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
-        known = self._gathered.take_reward_faults()
+        known = self._driver.call(self._gathered.take_reward_faults()).result()  # also after an error, which it must not raise again
         if last:
             answers = _last([judge.call("take_faults") for judge in self._site.judges()], _LAST_SECONDS)
             known += [fault for of_judge in answers for fault in of_judge]
         return known
 
     def remarks(self) -> list[str]:
-        restarts: Mapping[str, int] = self._answer(self._schedule.call("restarts"))
+        restarts: Mapping[str, int] = self._ask("restarts")
         services = [f"the {what} of a node was started anew {times} time{'s' * (times > 1)}" for what, times in restarts.items()]
         return [*self._team.remarks(), *services]
 
     def save(self, folder: Path) -> Saving:
-        return self._ranks.save(folder)
+        return self._driver.run(self._ranks.save(folder))
 
     def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self._answer(self._schedule.call("state", self._version))
-        self._gathered.failures += self._answer(self._schedule.call("take_failures"))
+        return self._driver.run(self._state())
+
+    async def _state(self) -> dict[str, Any]:
+        state: dict[str, Any] = await self._answer(self._schedule.call("state", self._version))
+        self._gathered.failures += await self._answer(self._schedule.call("take_failures"))
         return state
 
     def status(self) -> Status:
-        status: Status = self._answer(self._schedule.call("status"))
+        status: Status = self._ask("status")
         return status
 
     def watch(self) -> FilterWatch:
-        watch: FilterWatch = self._answer(self._schedule.call("watch"))
+        watch: FilterWatch = self._ask("watch")
         return watch
 
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """The coordinator."""
+        return self._driver.run(self._answer(self._schedule.call(method, *arguments)))
+
     def start_clock(self) -> None:
-        self._gathered.start()
+        self._driver.run(self._gathered.start())
 
     def timing(self) -> Timing:
-        return self._gathered.stop()
+        return self._driver.run(self._gathered.stop())
 
     def stop(self) -> None:
         self._stopped = True
+        self._driver.run(self._stop())
+
+    async def _stop(self) -> None:
         self._schedule.call("stop")
         self._team.stop()
-        self._gathered.finish()
+        await self._gathered.finish()
 
-    # --- who answers no more -----------------------------------------------------------------------------------------
+    # --- beside that -------------------------------------------------------------------------------------------------
 
-    def _watch_services(self) -> None:
+    async def _watch_services(self) -> None:
         """Those that are there now; others are made later, and a look for them costs nothing."""
-        before, self._watched = self._watched, list(self._site.services())
-        for service in self._watched:
-            if service not in before:
-                self._watch_service(service)
-        self._inbox.after(_LOOK_SECONDS, self._watch_services)
+        watched: dict[Worker, asyncio.Task[None]] = {}
+        while True:
+            here = list(self._site.services())
+            for service in [*watched]:
+                if service not in here or watched[service].done():
+                    watched.pop(service).cancel()
+            for service in here:
+                if service not in watched:
+                    watched[service] = self._driver.watch(self._watch_service(service))
+            await asyncio.sleep(_LOOK_SECONDS)
 
-    def _watch_service(self, service: Worker) -> None:
-        """From its first answer on: until then its process starts."""
-        first = service.call("lives")
-        self._patience.while_loading(self._inbox, [service.name], [first])
-        wanted, silent = partial(self._is_watched, service), partial(self._silent_service, service)
-        self._inbox.watch(first, lambda value, error: self._heartbeats.watch(service, wanted, silent))
-
-    def _is_watched(self, service: Worker) -> bool:
-        return service in self._watched
-
-    def _silent_service(self, service: Worker, error: RunError) -> None:
+    async def _watch_service(self, service: Worker) -> None:
+        """From its first answer on: until then its process starts. One that falls silent is ended; its successor is watched from the next
+        look on."""
+        await self._patience.while_loading([service.name], [service.call("lives")])
+        error = await first_error(falls_silent(service, self._patience.silence_seconds))
+        if not isinstance(error, RunError):
+            raise error
         if service is self._schedule:
             raise WorkerLostError(f"the coordinator was lost ({error})")
-        service.kill()
+        await in_thread(service.kill)
         self._say(f"warning: {service.name} was lost ({error}); it is ended and started anew")
-        self._watched.remove(service)  # its successor is watched from the next look on
 
-    def _look_for_overdue(self) -> None:
+    async def _look_for_overdue(self) -> None:
         """Ask the schedule who has prompts and delivers nothing: an engine may answer, and lose what it was asked for."""
-        call = self._schedule.call("overdue", self._patience.lease_seconds)
-        self._inbox.watch(call, lambda names, error: None if error is not None else self._team.overdue(names))
-        self._inbox.after(min(_LOOK_SECONDS, self._patience.lease_seconds / 4), self._look_for_overdue)
+        while True:
+            with suppress(WorkerDiedError):  # the coordinator, which is said elsewhere
+                self._team.overdue(await answered(self._schedule.call("overdue", self._patience.lease_seconds)))
+            await asyncio.sleep(min(_LOOK_SECONDS, self._patience.lease_seconds / 4))
+
+    async def _listen_for_notes(self) -> None:
+        while True:
+            try:
+                notes = await answered(self._schedule.call("next_notes"))
+            except WorkerDiedError:  # which is said elsewhere
+                return
+            for note in notes:
+                self._say(note)
+
+    async def _end_unwanted(self) -> None:
+        """The publisher names producers; the driver ends each of them by the handle that it was started with."""
+        while True:
+            try:
+                name = await answered(self._ranks.producer_to_end())
+            except Exception:  # rank 0 died, which is said elsewhere
+                return
+            if name is None:  # it closes
+                return
+            self._team.end(name)
 
     # --- ends --------------------------------------------------------------------------------------------------------
 
-    def _schedule_ended(self, value: Any, error: BaseException | None) -> None:
-        if error is not None and not self._closed:
-            raise self._schedule_failed(error)
+    async def _lifetime(self) -> None:
+        """Of the coordinator."""
+        try:
+            await answered(self._schedule.call("lifetime"))
+        except Exception as error:
+            if not self._closed:
+                raise await self._schedule_failed(0, error) from None
 
-    def _schedule_failed(self, error: BaseException) -> BaseException:
+    async def _schedule_failed(self, number: int, error: BaseException) -> BaseException:
         if not isinstance(error, WorkerDiedError):
             return error
         return WorkerLostError(f"the coordinator died ({error.details or error})")
-
-    def _listen_for_notes(self) -> None:
-        def told(notes: Any, error: BaseException | None) -> None:
-            if isinstance(error, RunError) and not isinstance(error, WorkerDiedError):
-                raise error
-            if error is None:  # else the coordinator died, which is said elsewhere
-                for note in notes:
-                    self._say(note)
-                self._listen_for_notes()
-
-        self._inbox.watch(self._schedule.call("next_notes"), told)
-
-    def _end_what_the_weights_gave_up(self) -> None:
-        """The publisher names producers; the driver ends each of them by the handle that it was started with."""
-
-        def told(name: str | None, error: BaseException | None) -> None:
-            if error is None and name is not None:  # else rank 0 died, which is said elsewhere, or closes
-                self._team.end(name)
-                self._end_what_the_weights_gave_up()
-
-        self._inbox.watch(self._ranks.producer_to_end(), told)
 
     def _close(self) -> None:
         """Producers and ranks end their engines; whatever does not within a few seconds is killed by the launcher."""

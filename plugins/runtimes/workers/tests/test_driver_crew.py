@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_workers.driver import ServiceWorker
 from rlcore_plugin_workers.driver_crew import DriverCrew, DriverSite
 from rlcore_plugin_workers.producer_host import ProducerHost
-from rlcore_plugin_workers.service_thread import ServiceWorker
 from rlcore_plugin_workers.trainer_host import TrainerHost
 
 from rlcore.api import Probe, RunError, Snapshot
@@ -115,8 +115,9 @@ def test_a_producer_that_failed_while_nobody_waited_is_named_to_the_next_who_wai
 
     with crew_of(tmp_path, staleness=1) as (crew, _):
         monkeypatch.setattr(FakeInference, "poll", broken)
+        host = producer(crew)
         crew.evaluate(0)
-        producer(crew)._over.result()
+        host._over.result()
         with pytest.raises(RunError, match=r"FakeInference of producer producer-0\S* failed while generating.*gone"):
             crew.take_evaluations(wait=True)
 
@@ -126,8 +127,8 @@ def test_its_threads_end_with_it_even_where_it_is_closed_in_the_middle(tmp_path:
     with crew_of(tmp_path, staleness=1) as (crew, _):
         assert crew.next_batch()
         names = {thread.name for thread in set(threading.enumerate()) - before}
-        assert {"services", "producer-0 run"} <= names
-    until(lambda: not {thread.name for thread in set(threading.enumerate()) - before} & {"services", "producer-0 run"})
+        assert {"driver", "producer-0 run"} <= names
+    until(lambda: not {thread.name for thread in set(threading.enumerate()) - before} & {"driver", "producer-0 run"})
 
 
 def test_above_staleness_zero_it_generates_while_the_trainer_has_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +136,9 @@ def test_above_staleness_zero_it_generates_while_the_trainer_has_a_batch(tmp_pat
     with crew_of(tmp_path, staleness=1, inference={"inference_batch_size": 1}) as (crew, _):
 
         def updated(self: Consumer, *batch: Any) -> Any:
-            until(lambda: crew.status().buffered >= 3)  # a whole batch, one prompt at a time: most of it is leased from now on
+            until(
+                lambda: crew._schedule.call("status").result().buffered >= 3
+            )  # a whole batch, one prompt at a time: most of it is leased from now on
             return update(self, *batch)
 
         monkeypatch.setattr(Consumer, "update", updated)

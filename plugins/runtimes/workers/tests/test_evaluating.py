@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from rlcore_plugin_workers import evaluating
-from rlcore_plugin_workers.driver_inbox import DriverInbox
 from rlcore_plugin_workers.evaluating import Evaluations
 from rlcore_plugin_workers.workers import WorkerDiedError
 
 from rlcore.api import Finish, Message, Prompt, Rollout, RunError, Sampling, Score, Segment
 from rlcore.api.runtime import Evaluator, GroupJob, Produced
+from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import Answer
 
 PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content="?"),)) for index in range(5))
@@ -44,10 +44,27 @@ def answer(asked: tuple[str, tuple[GroupJob, ...], Answer], version: int) -> Non
     asked[2].give((version, [produced(job) for job in asked[1]]))
 
 
-def started(team: Team) -> Evaluations:
-    made = Evaluations(Evaluator({"task": PROMPTS}, Sampling(), 0), team, DriverInbox())  # type: ignore[arg-type]
-    made.start(4)
-    return made
+class Made:
+    """Evaluations of a team, of which one is asked for at step 4; what was answered is heard when a call returns."""
+
+    def __init__(self, stage: DriverStage, team: Team) -> None:
+        self.stage = stage
+        self._made = stage.make(Evaluations, Evaluator({"task": PROMPTS}, Sampling(), 0), team, stage.driver)
+        self.start(4)
+
+    def start(self, step: int) -> None:
+        self.stage.run(self._made.start(step))
+        self.stage.drain()
+
+    def take(self, *, wait: bool) -> list[tuple[int, Any]]:
+        self.stage.drain()
+        return self.stage.run(self._made.take(wait=wait))
+
+
+@pytest.fixture
+def stage() -> Iterator[DriverStage]:
+    with driver_stage() as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +77,9 @@ def rows(reports: list[tuple[int, Any]]) -> list[str]:
     return [row["prompt_id"] for row in report.rows]
 
 
-def test_the_prompts_are_dealt_and_come_back_in_their_order() -> None:
+def test_the_prompts_are_dealt_and_come_back_in_their_order(stage: DriverStage) -> None:
     team = Team("a", "b")
-    made = started(team)
+    made = Made(stage, team)
     assert [len(jobs) for _, jobs, _ in team.asked] == [3, 2]
     for asked in reversed(team.asked):
         answer(asked, 4)
@@ -71,9 +88,9 @@ def test_the_prompts_are_dealt_and_come_back_in_their_order() -> None:
     assert rows(reports) == [prompt.prompt_id for prompt in PROMPTS]
 
 
-def test_versions_that_differ_are_made_again_by_one_producer() -> None:
+def test_versions_that_differ_are_made_again_by_one_producer(stage: DriverStage) -> None:
     team = Team("a", "b")
-    made = started(team)
+    made = Made(stage, team)
     answer(team.asked[0], 4)
     answer(team.asked[1], 5)
     assert made.take(wait=False) == []
@@ -83,53 +100,54 @@ def test_versions_that_differ_are_made_again_by_one_producer() -> None:
     assert made.take(wait=True)[0][0] == 6
 
 
-def test_a_death_has_all_of_it_made_again_by_those_who_live() -> None:
+def test_a_death_has_all_of_it_made_again_by_those_who_live(stage: DriverStage) -> None:
     team = Team("a", "b")
-    made = started(team)
+    made = Made(stage, team)
     answer(team.asked[0], 4)
     team.asked[1][2].fail(WorkerDiedError("a", "the process of a died"))
     team.serving = ["a"]
-    made._inbox.until(lambda: len(team.asked) == 3, 20)
+    stage.until(lambda: len(team.asked) == 3)
     answer(team.asked[2], 4)
     assert len(rows(made.take(wait=True))) == 5
 
 
-def test_while_nobody_serves_it_waits_for_somebody() -> None:
+def test_while_nobody_serves_it_waits_for_somebody(stage: DriverStage) -> None:
     team = Team("a")
-    made = started(team)
+    made = Made(stage, team)
     team.serving = []
     team.asked[0][2].fail(WorkerDiedError("a", "the process of a died"))
-    made._inbox.until(lambda: False, 0.05)
+    stage.drain()
     assert len(team.asked) == 1
     team.serving = ["a.1"]
-    made._inbox.until(lambda: len(team.asked) == 2, 20)
+    stage.until(lambda: len(team.asked) == 2)
     answer(team.asked[1], 4)
     assert made.take(wait=True)
 
 
-def test_any_other_error_ends_the_run() -> None:
+def test_any_other_error_ends_the_run(stage: DriverStage) -> None:
     team = Team("a")
-    made = started(team)
+    made = Made(stage, team)
     team.asked[0][2].fail(RunError("the judge is gone"))
     with pytest.raises(RunError, match="judge is gone"):
         made.take(wait=True)
 
 
-def test_evaluations_come_one_after_the_other() -> None:
+def test_evaluations_come_one_after_the_other(stage: DriverStage) -> None:
     team = Team("a")
-    made = started(team)
+    made = Made(stage, team)
     made.start(6)
     assert len(team.asked) == 1
     answer(team.asked[0], 4)
     made.take(wait=False)
+    stage.until(lambda: len(team.asked) == 2)
     answer(team.asked[1], 6)
     assert [step for step, _ in made.take(wait=True)] == [6]
 
 
-def test_a_version_is_evaluated_once_however_many_requests_it_answers() -> None:
+def test_a_version_is_evaluated_once_however_many_requests_it_answers(stage: DriverStage) -> None:
     """Training is ahead: what is asked for at step 4 is made by version 12, which step 12 asks for before the answer and after it."""
     team = Team("a")
-    made = started(team)
+    made = Made(stage, team)
     made.start(12)
     answer(team.asked[0], 12)
     assert [step for step, _ in made.take(wait=False)] == [12]
@@ -139,9 +157,11 @@ def test_a_version_is_evaluated_once_however_many_requests_it_answers() -> None:
 
 
 @pytest.mark.parametrize(("made_by", "next_asked"), [(5, 6), (7, 9), (9, None)])
-def test_an_evaluation_answers_every_request_up_to_its_version_and_no_later_one(made_by: int, next_asked: int | None) -> None:
+def test_an_evaluation_answers_every_request_up_to_its_version_and_no_later_one(
+    stage: DriverStage, made_by: int, next_asked: int | None
+) -> None:
     team = Team("a")
-    made = started(team)
+    made = Made(stage, team)
     for version in (6, 9):
         made.start(version)
     answer(team.asked[0], made_by)
@@ -149,9 +169,9 @@ def test_an_evaluation_answers_every_request_up_to_its_version_and_no_later_one(
     assert team.versions == ([4] if next_asked is None else [4, next_asked])
 
 
-def test_a_request_is_answered_by_an_evaluation_of_newer_weights_that_came_first() -> None:
+def test_a_request_is_answered_by_an_evaluation_of_newer_weights_that_came_first(stage: DriverStage) -> None:
     team = Team("a")
-    made = started(team)
+    made = Made(stage, team)
     answer(team.asked[0], 12)
     made.take(wait=False)
     made.start(12)

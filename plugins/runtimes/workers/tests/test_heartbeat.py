@@ -2,60 +2,74 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from rlcore_plugin_workers.driver_inbox import DriverInbox
-from rlcore_plugin_workers.heartbeat import Heartbeats
+import pytest
+from rlcore_plugin_workers.driver import first_error
+from rlcore_plugin_workers.heartbeat import falls_silent
 
+from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import ToldWorker
 
 
-def watched(worker: ToldWorker, seconds: float = 0.1) -> tuple[DriverInbox, list[Any]]:
-    inbox, silences = DriverInbox(), list[Any]()
-    Heartbeats(inbox, seconds).watch(worker, lambda: not worker.killed, silences.append)
-    return inbox, silences
+@pytest.fixture
+def stage() -> Iterator[DriverStage]:
+    with driver_stage() as made:
+        yield made
 
 
-def test_a_worker_that_does_not_answer_is_told_once() -> None:
-    inbox, silences = watched(ToldWorker())
-    inbox.until(lambda: bool(silences), 20.0)
-    inbox.until(lambda: False, 0.3)
-    assert [str(error) for error in silences] == ["its process has not answered for 0.1 s"]
+def watched(stage: DriverStage, worker: ToldWorker, seconds: float = 0.1) -> tuple[asyncio.Task[Any], list[str]]:
+    silences: list[str] = []
+
+    async def watch() -> None:
+        silences.append(str(await first_error(falls_silent(worker, seconds))))
+
+    return stage.make(lambda: stage.driver.watch(watch())), silences
 
 
-def test_a_worker_that_answers_is_asked_again_and_again() -> None:
+def test_a_worker_that_does_not_answer_is_told_once(stage: DriverStage) -> None:
+    _, silences = watched(stage, ToldWorker())
+    stage.until(lambda: bool(silences))
+    assert silences == ["its process has not answered for 0.1 s"]
+
+
+def test_a_worker_that_answers_is_asked_again_and_again(stage: DriverStage) -> None:
     worker = ToldWorker(lives=lambda: 1)
-    inbox, silences = watched(worker, 0.05)
-    inbox.until(lambda: len(worker.calls["lives"]) > 4, 20.0)
+    _, silences = watched(stage, worker, 0.05)
+    stage.until(lambda: len(worker.calls["lives"]) > 4)
     assert silences == []
     del worker._ready["lives"]
-    inbox.until(lambda: bool(silences), 20.0)
+    stage.until(lambda: bool(silences))
     assert len(silences) == 1
 
 
-def test_a_worker_that_is_not_wanted_any_more_is_not_asked() -> None:
+def test_a_worker_that_is_not_wanted_any_more_is_not_asked(stage: DriverStage) -> None:
     worker = ToldWorker()
-    inbox, silences = watched(worker, 0.05)
-    worker.kill()
-    inbox.until(lambda: False, 0.3)
+    task, silences = watched(stage, worker, 0.5)
+    stage.until(lambda: "lives" in worker.calls)
+    stage.make(task.cancel)
+    stage.until(task.done)
+    time.sleep(0.5)
+    stage.drain()
     assert silences == []
     assert len(worker.calls["lives"]) == 1
 
 
-def test_while_the_driver_is_stopped_nobody_is_silent() -> None:
+def test_while_the_driver_is_stopped_nobody_is_silent(stage: DriverStage) -> None:
     """Its timers are all due when it goes on, and answers may still be on their way."""
-    worker = ToldWorker()
-    inbox, silences = watched(worker, 0.1)
+    _, silences = watched(stage, ToldWorker(), 0.1)
     for _ in range(3):
-        time.sleep(0.3)
-        inbox.until(lambda: False, 0.001)
+        stage.make(time.sleep, 0.3)
     assert silences == []
 
 
-def test_a_death_is_an_answer() -> None:
+def test_a_death_is_an_answer(stage: DriverStage) -> None:
     worker = ToldWorker()
-    inbox, silences = watched(worker, 0.1)
+    _, silences = watched(stage, worker)
+    stage.until(lambda: "lives" in worker.calls)
     worker.calls["lives"][0].fail(worker.death)
-    inbox.until(lambda: len(worker.calls["lives"]) > 1, 20.0)
+    stage.until(lambda: len(worker.calls["lives"]) > 1)
     assert silences == []

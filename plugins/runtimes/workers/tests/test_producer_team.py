@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from rlcore_plugin_workers import producer_team
-from rlcore_plugin_workers.driver_inbox import DriverInbox
+from rlcore_plugin_workers import driver, producer_team
 from rlcore_plugin_workers.heartbeat import Patience
 from rlcore_plugin_workers.producer_team import ProducerTeam
 from rlcore_plugin_workers.site import Site
@@ -14,6 +14,7 @@ from rlcore_plugin_workers.workers import Launcher, Seat, WorkerDiedError
 
 from rlcore.api import DataError, RunError, WeightsError
 from rlcore.api.runtime import RewardBudgetError, WorkerLostError
+from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import Answer, ToldWorker
 
 
@@ -72,23 +73,17 @@ class OneRoom(Site):
 class Stage:
     """A team of two whose schedule answers at once; a lost worker had delivered ``delivered`` groups."""
 
-    def __init__(self, restarts: int = 1, delivered: int = 0, **seconds: float) -> None:
+    def __init__(self, driver: DriverStage, restarts: int = 1, delivered: int = 0, **seconds: float) -> None:
         patience = {"engine_seconds": 60.0, "load_seconds": 60.0, "weights_seconds": 60.0, **seconds}
-        self.site, self.inbox, self.said, self.lost = OneRoom(delivered), DriverInbox(), list[str](), list[str]()
+        self.site, self.driver, self.said, self.lost = OneRoom(delivered), driver, list[str](), list[str]()
         self.starter = self.site.starter
-        self.team = ProducerTeam(
-            self.site,
-            self.inbox,
-            None,  # type: ignore[arg-type]
-            2,
-            patience=Patience(restarts=restarts, **patience),
-            say=self.said.append,
-        )
+        waits = Patience(restarts=restarts, **patience)
+        self.team = driver.make(ProducerTeam, self.site, driver.driver, None, 2, patience=waits, say=self.said.append)
         self.why: Answer | None = None
         self.team.on_loss = self.left
-        self.team.connect("address")
-        self.team.run(None)
-        self.inbox.drain()
+        driver.make(self.team.connect, "address")
+        driver.make(self.team.run, None)
+        driver.drain()
 
     def left(self, name: str) -> Answer:
         self.lost.append(name)
@@ -104,22 +99,31 @@ class Stage:
     def serve(self, *names: str) -> None:
         for name in names:
             self.starter.made[name].calls["serves"][0].give(0)
-        self.inbox.drain()
+        self.driver.drain()
 
 
-def test_a_producer_that_takes_the_place_of_another_has_its_number() -> None:
-    stage = Stage(restarts=2)
+Made = Callable[..., Stage]
+
+
+@pytest.fixture
+def staged() -> Iterator[Made]:
+    with driver_stage() as driver:
+        yield lambda **settings: Stage(driver, **settings)
+
+
+def test_a_producer_that_takes_the_place_of_another_has_its_number(staged: Made) -> None:
+    stage = staged(restarts=2)
     stage.serve("producer-0", "producer-1")
     stage.die("producer-1")
-    stage.inbox.drain()
+    stage.driver.drain()
     assert stage.starter.numbers == {"producer-0": 0, "producer-1": 1, "producer-1.1": 1}
 
 
-def test_who_dies_is_replaced_under_a_new_name() -> None:
-    stage = Stage()
+def test_who_dies_is_replaced_under_a_new_name(staged: Made) -> None:
+    stage = staged()
     stage.serve("producer-0", "producer-1")
     stage.die("producer-0")
-    stage.inbox.drain()
+    stage.driver.drain()
     assert "producer-0.1" in stage.starter.made
     assert stage.lost == ["producer-0"]
     assert "producer-0 was lost" in stage.said[0]
@@ -127,231 +131,232 @@ def test_who_dies_is_replaced_under_a_new_name() -> None:
     assert len(stage.team.serving) == 1
 
 
-def test_who_hangs_is_replaced_and_killed() -> None:
-    stage = Stage()
+def test_who_hangs_is_replaced_and_killed(staged: Made) -> None:
+    stage = staged()
     stage.serve("producer-0", "producer-1")
     hung = stage.starter.made["producer-0"]
     hung.calls["guard"][0].fail(RunError("its engine has not come back"))
-    stage.inbox.drain()
+    stage.driver.drain()
     assert "producer-0 was lost (its engine has not come back" in stage.said[0]
     assert "producer-0.1" in stage.starter.made
     assert hung.killed
     hung.calls["run"][0].fail(hung.death)  # what is said of it afterwards
-    stage.inbox.drain()
+    stage.driver.drain()
     assert "producer-0.2" not in stage.starter.made
 
 
-def test_who_takes_a_place_and_never_serves_is_replaced() -> None:
-    stage = Stage(restarts=2, weights_seconds=0.0)
+def test_who_takes_a_place_and_never_serves_is_replaced(staged: Made) -> None:
+    stage = staged(restarts=2, weights_seconds=0.0)
     stage.serve("producer-0", "producer-1")
     stage.die("producer-0")
-    stage.inbox.drain()
-    stage.inbox.until(lambda: "producer-0.2" in stage.starter.made, 20.0)
+    stage.driver.drain()
+    stage.driver.until(lambda: "producer-0.2" in stage.starter.made)
     assert any("producer-0.1 was lost (it served no weights within 0 s)" in said for said in stage.said)
 
 
-def test_who_takes_a_place_and_is_never_ready_is_replaced() -> None:
-    stage = Stage(restarts=2, load_seconds=0.0)
+def test_who_takes_a_place_and_is_never_ready_is_replaced(staged: Made) -> None:
+    stage = staged(restarts=2, load_seconds=0.0)
     stage.serve("producer-0", "producer-1")
     stage.starter.ready.pop("connect")  # from here on nobody is connected
     stage.die("producer-0")
-    stage.inbox.drain()
-    stage.inbox.until(lambda: "producer-0.2" in stage.starter.made, 20.0)
+    stage.driver.drain()
+    stage.driver.until(lambda: "producer-0.2" in stage.starter.made)
     assert any("producer-0.1 was lost (its model was not loaded after 0 s;" in said for said in stage.said)
 
 
-def test_failures_in_a_row_end_in_giving_up_and_the_others_go_on() -> None:
-    stage = Stage(restarts=1)
+def test_failures_in_a_row_end_in_giving_up_and_the_others_go_on(staged: Made) -> None:
+    stage = staged(restarts=1)
     stage.die("producer-0")
-    stage.inbox.drain()
+    stage.driver.drain()
     stage.die("producer-0.1", RunError("the engine died"))
-    stage.inbox.drain()
+    stage.driver.drain()
     assert "goes on with 1 producer" in stage.said[-1]
     assert any("producer-0 was given up" in remark and "the engine died" in remark for remark in stage.team.remarks())
 
 
-def test_who_delivered_something_begins_anew() -> None:
-    stage = Stage(restarts=1, delivered=4)
+def test_who_delivered_something_begins_anew(staged: Made) -> None:
+    stage = staged(restarts=1, delivered=4)
     name = "producer-0"
     for life in range(1, 5):
         stage.die(name)
-        stage.inbox.drain()
+        stage.driver.drain()
         name = f"producer-0.{life}"
     assert name in stage.starter.made
 
 
-def test_two_that_die_together_are_not_taken_for_nobody_left() -> None:
-    stage = Stage(restarts=0)
+def test_two_that_die_together_are_not_taken_for_nobody_left(staged: Made) -> None:
+    stage = staged(restarts=0)
     stage.die("producer-0")
     stage.die("producer-1")
     with pytest.raises(RunError, match="no producer is left"):
-        stage.inbox.drain()
+        stage.driver.drain()
     assert "goes on with 1 producer" in stage.said[0]  # the second one, which was not judged yet
 
 
-def test_wrong_weights_end_the_run_and_not_the_producer() -> None:
-    stage = Stage()
-    stage.inbox._seeking = True  # no death stands behind it
+def test_wrong_weights_end_the_run_and_not_the_producer(staged: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = staged()
+    monkeypatch.setattr(driver, "_CAUSE_SECONDS", 0.01)  # no death stands behind it
     stage.die("producer-0", WeightsError("producer-0 does not serve version 3"))
     with pytest.raises(WeightsError, match="does not serve version 3"):
-        stage.inbox.drain()
+        stage.driver.drain()
 
 
 @pytest.mark.parametrize("error", [RewardBudgetError("7 of the last 50 reward verdicts failed"), DataError("train.jsonl:3: no gold")])
 @pytest.mark.parametrize("where", ["run", "guard"])
-def test_what_would_happen_on_any_producer_ends_the_run(error: RunError | DataError, where: str) -> None:
-    stage = Stage()
+def test_what_would_happen_on_any_producer_ends_the_run(staged: Made, error: RunError | DataError, where: str) -> None:
+    stage = staged()
     stage.serve("producer-0", "producer-1")
     stage.starter.made["producer-0"].calls[where][0].fail(error)
     with pytest.raises(type(error), match=str(error)):
-        stage.inbox.drain()
+        stage.driver.drain()
     assert list(stage.starter.made) == ["producer-0", "producer-1"], "it was replaced"
     assert stage.lost == []
 
 
-def test_who_does_not_serve_in_time_is_named() -> None:
-    stage = Stage()
+def test_who_does_not_serve_in_time_is_named(staged: Made) -> None:
+    stage = staged()
     stage.serve("producer-1")
     with pytest.raises(WeightsError, match=r"^producer-0 did not serve version 0 within 0.01 s"):
-        stage.team.wait_until_serving(0, 0.01)
+        stage.driver.run(stage.team.wait_until_serving(0, 0.01))
 
 
-def test_an_old_actor_s_late_words_are_not_heard() -> None:
-    stage = Stage()
+def test_an_old_actor_s_late_words_are_not_heard(staged: Made) -> None:
+    stage = staged()
     stage.die("producer-0")
-    stage.inbox.drain()
+    stage.driver.drain()
     stage.starter.made["producer-0"].calls["serves"][0].give(0)
-    stage.inbox.drain()
+    stage.driver.drain()
     assert not stage.team.serving
 
 
-def test_who_loses_the_coordinator_is_not_replaced() -> None:
+def test_who_loses_the_coordinator_is_not_replaced(staged: Made) -> None:
     """The driver itself is told of that death, and ends the run."""
-    stage = Stage()
+    stage = staged()
     stage.serve("producer-0", "producer-1")
     stage.die("producer-0", WorkerDiedError("the coordinator", "the process of the coordinator died"))
-    stage.inbox.drain()
+    stage.driver.drain()
     assert list(stage.starter.made) == ["producer-0", "producer-1"]
     assert stage.said == stage.lost == []
 
 
-def test_who_loses_a_service_of_its_node_is_replaced_and_the_service_is_named() -> None:
-    stage = Stage()
+def test_who_loses_a_service_of_its_node_is_replaced_and_the_service_is_named(staged: Made) -> None:
+    stage = staged()
     stage.serve("producer-0", "producer-1")
     stage.die("producer-0", WorkerDiedError("the store of its node", "the process of the store of its node died"))
-    stage.inbox.drain()
+    stage.driver.drain()
     assert stage.said[0].startswith("warning: producer-0 was lost (the process of the store of its node died);")
     assert "producer-0.1" in stage.starter.made
 
 
-def test_who_loses_its_node_moves_to_the_seat_that_the_site_has_for_it() -> None:
-    stage = Stage(restarts=5)
+def test_who_loses_its_node_moves_to_the_seat_that_the_site_has_for_it(staged: Made) -> None:
+    stage = staged(restarts=5)
     stage.serve("producer-0", "producer-1")
     stage.site.elsewhere = Seat(place="elsewhere")
     stage.die("producer-0")
-    stage.inbox.drain()
+    stage.driver.drain()
     assert stage.starter.seats["producer-0.1"].place == "elsewhere"
     assert stage.site.asked[-1] == "elsewhere"
 
 
-def test_who_loses_its_node_and_finds_no_room_takes_a_place_again_once_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_loses_its_node_and_finds_no_room_takes_a_place_again_once_there_is_room(staged: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_team, "_LOOK_SECONDS", 0.01)
-    stage = Stage(restarts=5)
+    stage = staged(restarts=5)
     stage.serve("producer-0", "producer-1")
     stage.site.elsewhere = None
     stage.die("producer-0")
-    stage.inbox.drain()
-    stage.inbox.until(lambda: False, 0.1)  # it looks again and again, and says so once
+    stage.driver.drain()
+    for _ in range(5):  # it looks again and again, and says so once
+        stage.driver.drain()
     assert [said for said in stage.said if "no node has room for another; the run goes on with 1 producer" in said] == stage.said
-    stage.team.wait_until_serving(0, 5.0)  # nobody waits for it
+    stage.driver.run(stage.team.wait_until_serving(0, 5.0))  # nobody waits for it
     stage.site.elsewhere = Seat(place="another")
-    stage.inbox.until(lambda: "producer-0.1" in stage.starter.made, 20.0)
+    stage.driver.until(lambda: "producer-0.1" in stage.starter.made)
     assert stage.starter.seats["producer-0.1"].place == "another"
     assert stage.said[-1] == "a node has room again; producer-0.1 takes its place"
 
 
-def test_if_no_node_has_room_for_any_producer_the_run_ends_at_the_deadline_of_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_no_node_has_room_for_any_producer_the_run_ends_at_the_load_deadline(staged: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_team, "_LOOK_SECONDS", 0.01)
-    stage = Stage(restarts=5, load_seconds=0.2)
+    stage = staged(restarts=5, load_seconds=0.2)
     stage.serve("producer-0", "producer-1")
     stage.site.elsewhere = None
     stage.die("producer-0")
     stage.die("producer-1")
     with pytest.raises(WorkerLostError, match=r"for 0.2 s no node has had room for a producer"):
-        stage.inbox.until(lambda: False, 20.0)
+        stage.driver.until(lambda: False)
 
 
-def test_a_process_whose_node_goes_while_it_starts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_whose_node_goes_while_it_starts_is_not_waited_for(staged: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_team, "_LOOK_SECONDS", 0.01)
-    stage = Stage(restarts=5)
+    stage = staged(restarts=5)
     stage.serve("producer-0", "producer-1")
     del stage.starter.ready["lives"]
     stage.site.standing = False
     stage.die("producer-0")
-    stage.inbox.until(lambda: "producer-0.2" in stage.starter.made, 20.0)
+    stage.driver.until(lambda: "producer-0.2" in stage.starter.made)
     assert any("producer-0.1 was lost (its node has gone away)" in said for said in stage.said)
 
 
-def test_a_process_that_was_stopped_is_replaced() -> None:
+def test_a_process_that_was_stopped_is_replaced(staged: Made) -> None:
     """Its guard stands still with it."""
-    stage = Stage(silence_seconds=0.1)
+    stage = staged(silence_seconds=0.1)
     stage.starter.made["producer-0"]._ready.pop("lives")
-    stage.inbox.until(lambda: bool(stage.said), 20.0)
+    stage.driver.until(lambda: bool(stage.said))
     assert "producer-0 was lost (its process has not answered for 0.1 s)" in stage.said[0]
 
 
-def test_who_has_prompts_and_delivers_nothing_is_replaced() -> None:
-    stage = Stage(lease_seconds=7.0)
+def test_who_has_prompts_and_delivers_nothing_is_replaced(staged: Made) -> None:
+    stage = staged(lease_seconds=7.0)
     stage.serve("producer-0", "producer-1")
-    stage.team.overdue(["producer-1", "producer-9"])
-    stage.inbox.drain()
+    stage.driver.make(stage.team.overdue, ["producer-1", "producer-9"])
+    stage.driver.drain()
     assert "producer-1 was lost (it had prompts and delivered no group for 7 s; if one may take as long" in stage.said[0]
     assert len(stage.said) == 1
 
 
-def test_whom_the_publisher_ended_is_said_to_be_lost_for_its_reason() -> None:
+def test_whom_the_publisher_ended_is_said_to_be_lost_for_its_reason(staged: Made) -> None:
     """And not for the signal; if rank 0 does not answer, what is known is said."""
-    stage = Stage()
+    stage = staged()
     stage.serve("producer-0", "producer-1")
     stage.why = Answer()
     stage.die("producer-0")
-    stage.inbox.drain()
+    stage.driver.drain()
     assert not stage.said
     stage.why.give("producer producer-0 (process 7) kept version 3 for 6 s, so it was ended")
-    stage.inbox.drain()
+    stage.driver.drain()
     assert "producer-0 was lost (producer producer-0 (process 7) kept version 3 for 6 s, so it was ended); the 3 groups" in stage.said[0]
     stage.why = Answer()
     stage.die("producer-1")
-    stage.inbox.until(lambda: len(stage.said) == 2, 20.0)
+    stage.driver.until(lambda: len(stage.said) == 2)
     assert "producer-1 was lost (the process of producer-1 died)" in stage.said[1]
 
 
 @pytest.mark.parametrize("step", ["prepare", "connect"])
-def test_who_first_loads_for_longer_than_the_deadline_is_named_and_ends_the_run(step: str) -> None:
+def test_who_first_loads_for_longer_than_the_deadline_is_named_and_ends_the_run(staged: Made, step: str) -> None:
     """A process that is stopped, or hangs."""
-    stage = Stage(load_seconds=0.05)
+    stage = staged(load_seconds=0.05)
     del stage.starter.made["producer-1"]._ready[step]
-    loading = stage.team.prepare() if step == "prepare" else stage.team.connect("address")
+    loading = stage.driver.make(stage.team.prepare) if step == "prepare" else stage.driver.make(stage.team.connect, "address")
     with pytest.raises(WorkerLostError, match=r"^producer-1 was not loaded after 0.05 s: .* or raise --producer-load-deadline$"):
-        stage.inbox.wait(loading)
+        stage.driver.until(lambda: False)
     loading[1].give(None)  # type: ignore[attr-defined]
-    stage.inbox.wait(loading)
+    stage.driver.drain()
 
 
-def test_one_that_the_weights_wait_for_no_more_is_ended_by_its_handle_and_replaced() -> None:
-    stage = Stage()
-    stage.team.end("producer-1")
-    stage.inbox.drain()
+def test_one_that_the_weights_wait_for_no_more_is_ended_by_its_handle_and_replaced(staged: Made) -> None:
+    stage = staged()
+    stage.driver.make(stage.team.end, "producer-1")
+    stage.driver.drain()
     assert stage.starter.made["producer-1"].killed
     assert stage.lost == ["producer-1"]
     assert "producer-1.1" in stage.starter.made
     assert not stage.starter.made["producer-0"].killed
 
 
-def test_a_name_that_nobody_has_ends_nothing() -> None:
-    stage = Stage()
+def test_a_name_that_nobody_has_ends_nothing(staged: Made) -> None:
+    stage = staged()
     for name in ("producer-2", "producer-1.1", "", "producer"):
-        stage.team.end(name)
-    stage.inbox.drain()
+        stage.driver.make(stage.team.end, name)
+    stage.driver.drain()
     assert not any(worker.killed for worker in stage.starter.made.values())
     assert stage.lost == []

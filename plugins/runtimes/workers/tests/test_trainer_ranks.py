@@ -2,85 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlcore_plugin_workers import driver_inbox
-from rlcore_plugin_workers.driver_inbox import DriverInbox
-from rlcore_plugin_workers.heartbeat import Heartbeats, Patience
+from rlcore_plugin_workers import driver
+from rlcore_plugin_workers.heartbeat import Patience
 from rlcore_plugin_workers.trainer_host import SharedOut
 from rlcore_plugin_workers.trainer_ranks import Ranks
 
 from rlcore.api import RunError, WeightsError
 from rlcore.api.runtime import WorkerLostError
+from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import ToldWorker
 
 
-def ranks(inbox: DriverInbox, count: int, **seconds: float) -> Ranks:
+@pytest.fixture
+def stage() -> Iterator[DriverStage]:
+    with driver_stage() as made:
+        yield made
+
+
+def ranks(stage: DriverStage, count: int, **seconds: float) -> Ranks:
     launcher = SimpleNamespace(start=lambda host, *given, name, seat: ToldWorker(name))
     site: Any = SimpleNamespace(launcher=launcher, address="127.0.0.1", device="cpu", trainer_seat=lambda rank: None)
     patience = Patience(**{"restarts": 0, "engine_seconds": 60.0, "load_seconds": 60.0, "weights_seconds": 60.0, **seconds})  # type: ignore[arg-type]
-    return Ranks(site, inbox, None, count, patience)  # type: ignore[arg-type]
+    made = stage.make(Ranks, site, stage.driver, None, count, patience)
+    stage.drain()
+    return made
 
 
-def test_a_transfer_that_failed_in_the_background_ends_the_run() -> None:
-    inbox = DriverInbox()
-    rank: Any = ranks(inbox, 1).workers[0]
+def test_a_transfer_that_failed_in_the_background_ends_the_run(stage: DriverStage) -> None:
+    rank: Any = ranks(stage, 1).workers[0]
     rank.calls["lifetime"][0].fail(WeightsError("the trainer waited 4 s for producer p1"))
     with pytest.raises(WeightsError, match="waited 4 s for producer p1"):
-        inbox.drain()
+        stage.drain()
 
 
-def test_a_death_is_told_while_all_wait_for_groups() -> None:
-    inbox = DriverInbox()
-    rank: Any = ranks(inbox, 2).workers[1]
+def test_a_death_is_told_while_all_wait_for_groups(stage: DriverStage) -> None:
+    rank: Any = ranks(stage, 2).workers[1]
     rank.calls["lifetime"][0].fail(rank.death)
     with pytest.raises(WorkerLostError, match=r"^trainer rank 1 of 2 died \("):
-        inbox.drain()
+        stage.drain()
 
 
-def test_a_rank_that_is_stopped_is_noticed_while_all_wait_for_groups() -> None:
-    inbox = DriverInbox()
-    team = ranks(inbox, 2)
+def test_a_rank_that_is_stopped_is_noticed_while_all_wait_for_groups(stage: DriverStage) -> None:
+    team = ranks(stage, 2, silence_seconds=0.1)
     answering: Any = team.workers[0]
     answering._ready["lives"] = lambda: 1
-    team.watch(Heartbeats(inbox, 0.1))
+    stage.make(team.watch)
     with pytest.raises(WorkerLostError, match=r"^trainer rank 1 of 2 was lost \(its process has not answered for 0.1 s\)$"):
-        inbox.until(lambda: False, 20.0)
+        stage.until(lambda: False)
 
 
-def test_ranks_that_do_not_come_back_from_an_update_are_named() -> None:
-    inbox = DriverInbox()
-    team = ranks(inbox, 2, trainer_seconds=0.05)
+def test_ranks_that_do_not_come_back_from_an_update_are_named(stage: DriverStage) -> None:
+    team = ranks(stage, 2, trainer_seconds=0.05)
     first: Any = team.workers[0]
     first._ready["train"] = lambda: None
     with pytest.raises(WorkerLostError, match=r"^trainer rank 1 did not come back within 0.05 s; .* raise --trainer-deadline$"):
-        team.train(None, False, [[], []])  # type: ignore[arg-type]
+        stage.run(team.train(None, False, [[], []]))  # type: ignore[arg-type]
 
 
-def test_ranks_that_share_a_batch_out_differently_end_the_run() -> None:
-    team, answers = ranks(DriverInbox(), 3), [SharedOut(leases=(number,), digest="one") for number in range(3)]
+def test_ranks_that_share_a_batch_out_differently_end_the_run(stage: DriverStage) -> None:
+    team, answers = ranks(stage, 3), [SharedOut(leases=(number,), digest="one") for number in range(3)]
     for worker, answer in zip(team.workers, answers, strict=True):
         worker._ready["share_out"] = lambda answer=answer: answer  # type: ignore[attr-defined]
-    assert team.plan(None, [[], [], []]) == [(0,), (1,), (2,)]  # type: ignore[arg-type]
+    assert stage.run(team.plan(None, [[], [], []])) == [(0,), (1,), (2,)]  # type: ignore[arg-type]
     last: Any = team.workers[2]
     last._ready["share_out"] = lambda: SharedOut(leases=(2,), digest="another")
     with pytest.raises(RunError, match=r"ranks 0 and 2 share the same batch out differently.* `cost`"):
-        team.plan(None, [[], [], []])  # type: ignore[arg-type]
+        stage.run(team.plan(None, [[], [], []]))  # type: ignore[arg-type]
 
 
-def test_a_rank_that_is_stopped_while_it_loads_is_named() -> None:
-    inbox = DriverInbox()
-    team = ranks(inbox, 1, load_seconds=0.05)
+def test_a_rank_that_is_stopped_while_it_loads_is_named(stage: DriverStage) -> None:
+    team = ranks(stage, 1, load_seconds=0.05)
+    stage.run(team.prepare(3, None))
     with pytest.raises(WorkerLostError, match=r"^trainer rank 0 was not loaded after 0.05 s: look whether its process is stopped"):
-        inbox.wait(team.prepare(3, None))
+        stage.until(lambda: False)
 
 
-def test_an_error_of_others_is_blamed_on_the_rank_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_inbox, "_CAUSE_SECONDS", 0.1)
-    inbox = DriverInbox()
-    inbox.suspects = ranks(inbox, 1).workers
-    error = inbox.cause(WeightsError("version 4 does not arrive"))
+def test_an_error_of_others_is_blamed_on_the_rank_that_is_silent(stage: DriverStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_CAUSE_SECONDS", 0.1)
+    stage.driver.suspects = ranks(stage, 1).workers
+    error = stage.run(stage.driver.cause(WeightsError("version 4 does not arrive")))
     assert isinstance(error, WorkerLostError)
     assert str(error) == "trainer rank 0 was lost (its process has not answered for 0.1 s): version 4 does not arrive"

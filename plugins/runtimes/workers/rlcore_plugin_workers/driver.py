@@ -1,0 +1,266 @@
+"""The event loop of a run's driver, in a thread of its own: it works in a notebook, whose thread has a loop already, and in any thread.
+
+The thread that calls the crew hands the loop one coroutine at a time and waits (``Driver.run``). Beside it run those that the crew
+watches (``Driver.watch``): the first error of one of them ends what is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from rlcore.api import RlcoreError
+from rlcore.api.runtime import RuntimeLostError, WorkerLostError
+from rlcore_plugin_workers.workers import Worker, WorkerDiedError
+
+__all__ = ["Driver", "ServiceWorker", "answered", "first_error", "in_thread", "survivors"]
+
+T = TypeVar("T")
+_F = TypeVar("_F", bound="asyncio.Future[Any]")
+
+_CAUSE_SECONDS = 5.0
+"""How long after an error the death that caused it is waited for: it may be reported later than a connection that it broke."""
+_LOSSES = (RuntimeLostError, WorkerLostError)
+
+
+class Driver:
+    """Runs coroutines of any thread, one step at a time, until ``close``; those that wait then are cancelled."""
+
+    def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
+        """``say`` receives lines in the thread that calls ``run``."""
+        self._print = say
+        self._news: SimpleQueue[str | Future[Any]] = SimpleQueue()
+        self._tasks: set[asyncio.Task[Any] | None] = set()
+        self._closing = asyncio.Event()
+        self._failure: asyncio.Future[Any]
+        self._cause: asyncio.Task[BaseException] | None = None
+        self._loss: asyncio.Future[BaseException]
+        self.suspects: Sequence[Worker] = ()
+        """Workers whose silence is the cause of errors that others raise: those that everybody waits for."""
+        lives: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._live, args=(lives,), name="driver", daemon=True)
+        self._thread.start()
+        self._loop = lives.result()
+
+    def _live(self, lives: Future[asyncio.AbstractEventLoop]) -> None:
+        async def live() -> None:
+            self._failure = _quiet(asyncio.get_running_loop().create_future())
+            lives.set_result(asyncio.get_running_loop())
+            await self._closing.wait()
+
+        try:
+            asyncio.run(live())
+        except OSError as error:  # no descriptor is left for a loop
+            lives.set_exception(error)
+
+    def close(self) -> None:
+        """Cancel what waits; nothing is called any more."""
+        self.soon(self._closing.set)
+        self._thread.join()
+
+    # --- from any thread ---------------------------------------------------------------------------------------------
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it and wait for its value; an error of what is watched ends the wait, and is raised here."""
+        call = self.call(self._attended(work))
+        call.add_done_callback(self._news.put)
+        try:
+            while (news := self._news.get()) is not call:
+                if isinstance(news, str):  # else a call that Ctrl-C ended
+                    self._print(news)
+        except BaseException:  # Ctrl-C above all: nobody waits for it any more
+            call.cancel()
+            raise
+        return call.result()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin it, and return its future; calls begin in the order in which they were made."""
+        return asyncio.run_coroutine_threadsafe(self._kept(work), self._loop)
+
+    async def _kept(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await it, with a reference to its task: the event loop has none to one that waits, and may lose it."""
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
+
+    def soon(self, act: Callable[[], object]) -> None:
+        """Have ``act`` called in the driver's thread; also from a signal handler. Does nothing once the driver is closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(act)
+
+    def say(self, line: str) -> None:
+        """Have the thread that waits in ``run``, or does so next, say it."""
+        self._news.put(line)
+
+    # --- in the driver's thread --------------------------------------------------------------------------------------
+
+    def watch(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run it beside everything else. Its error ends the run."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._watched_ended)
+        return task
+
+    def _watched_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if self._cause is not None and isinstance(error, RlcoreError):
+            if isinstance(error, _LOSSES) and not self._loss.done():
+                self._loss.set_result(error)
+        elif not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _attended(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await it until something that is watched fails."""
+        task = _quiet(asyncio.create_task(work))
+        try:
+            await asyncio.wait([task, self._failure], return_when=asyncio.FIRST_COMPLETED)
+            if not self._failure.done():
+                return await self._without_consequences(task)
+            failure, self._failure = self._failure, _quiet(asyncio.get_running_loop().create_future())
+            return await failure  # type: ignore[no-any-return]
+        finally:
+            task.cancel()
+
+    async def _without_consequences(self, task: asyncio.Task[T]) -> T:
+        """Its value or error; while the cause of another error is sought, that cause."""
+        error = task.exception()
+        if self._cause is not None and isinstance(error, RlcoreError) and not isinstance(error, _LOSSES):
+            raise await asyncio.shield(self._cause)
+        return task.result()
+
+    async def cause(self, error: BaseException) -> BaseException:
+        """Return the death behind an error that may be only its consequence (a connection that broke), if one is reported soon or a suspect
+        does not answer until then; else the error. Other errors that arrive meanwhile are consequences too."""
+        if self._cause is None:
+            self._loss = asyncio.get_running_loop().create_future()
+            self._cause = asyncio.create_task(self._sought(error))
+            self._cause.add_done_callback(lambda _: setattr(self, "_cause", None))
+        return await asyncio.shield(self._cause)
+
+    async def _sought(self, error: BaseException) -> BaseException:
+        asked = [(worker.name, answered(worker.call("lives", beside=True))) for worker in self.suspects]
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(self._loss, _CAUSE_SECONDS)
+        silent = ", ".join(name for name, call in asked if not call.done())
+        why = f"{silent} was lost (its process has not answered for {_CAUSE_SECONDS:g} s): {error}"
+        return WorkerLostError(why) if silent else error
+
+    async def values(
+        self,
+        calls: Sequence[Future[Any]],
+        failed: Callable[[int, BaseException], Awaitable[BaseException]] | None = None,
+        seconds: float | None = None,
+    ) -> list[Any]:
+        """Return the values of calls, in order. The first error is raised at once, as ``failed(which, error)`` words it: on ranks, the
+        others would wait for ever. TimeoutError, with the numbers of the calls that are open, after ``seconds``."""
+        futures = [answered(call) for call in calls]
+        limit = asyncio.get_running_loop().time() + seconds if seconds is not None else None
+        heard: set[int] = set()
+        while len(heard) < len(futures):
+            left = None if limit is None else max(0.0, limit - asyncio.get_running_loop().time())
+            open_ones = [number for number in range(len(futures)) if number not in heard]
+            await asyncio.wait([futures[number] for number in open_ones], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            done = [number for number in open_ones if futures[number].done()]
+            if not done:
+                raise TimeoutError(*open_ones)
+            for number in done:
+                if (error := futures[number].exception()) is not None:
+                    raise error if failed is None else await failed(number, error)
+            heard.update(done)
+        return [future.result() for future in futures]
+
+
+class ServiceWorker(Worker):
+    """An object whose methods are coroutines, in the loop of the driver; they take turns, whatever ``beside`` says."""
+
+    def __init__(self, driver: Driver, service: Any, name: str) -> None:
+        self._driver = driver
+        self._service = service
+        self.name = name
+
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        """See Worker."""
+        return self._driver.call(getattr(self._service, method)(*arguments))
+
+    def kill(self) -> None:
+        """It ends with the driver."""
+
+
+def answered(call: Future[T]) -> asyncio.Future[T]:
+    """Return a future of this loop for a call of a worker. If it is cancelled the call goes on; if the call is cancelled, as those that
+    are open at the end of a run, it stays open."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = _quiet(loop.create_future())
+
+    def settle() -> None:
+        if answer.done() or call.cancelled():
+            return
+        if (error := call.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(call.result())
+
+    def arrived(done: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle)
+
+    if call.done():
+        settle()
+    else:
+        call.add_done_callback(arrived)
+    return answer
+
+
+def _quiet(future: _F) -> _F:
+    """Return it. If nobody asks for its error, the loop logs nothing: somebody else hears of it."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future
+
+
+async def survivors(calls: Sequence[Future[Any]]) -> list[Any]:
+    """Return the values of calls, in order, without those of workers that died; any other error is raised."""
+    answers = await asyncio.gather(*map(answered, calls), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, WorkerDiedError):
+            raise answer
+    return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+
+async def first_error(*works: Awaitable[Any]) -> BaseException:
+    """Return the first error that one of them raises, and cancel the others; one that comes to a good end is no news."""
+    tasks: list[asyncio.Future[Any]] = [_quiet(asyncio.ensure_future(work)) for work in works]
+    try:
+        while True:
+            for task in tasks:
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    return error
+            open_ones = [task for task in tasks if not task.done()]
+            await (asyncio.wait(open_ones, return_when=asyncio.FIRST_COMPLETED) if open_ones else asyncio.Event().wait())
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def in_thread(work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    """Have it run in a thread of its own, which the end of the loop does not wait for: what it waits for may never come."""
+    call: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            call.set_result(work(*arguments))
+        except BaseException as error:  # for whoever awaits it
+            call.set_exception(error)
+
+    threading.Thread(target=run, name=getattr(work, "__name__", "beside"), daemon=True).start()
+    return answered(call)
