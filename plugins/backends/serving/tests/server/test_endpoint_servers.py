@@ -119,10 +119,13 @@ def test_a_server_that_is_killed_in_mid_answer_is_replaced_by_the_other_and_join
     engine.submit(requests(2, 5))
     assert len(answers(engine, 2)) == 2
     assert [server.address for server in engine._served._streams.healthy] == [whole.address]
-    update_engine(engine, snapshot_of("wide", 2))
+    version = 1
+    while len(engine._served._streams.healthy) < 2 and version < 12:  # one that has just started may be too slow for the first update
+        version += 1
+        update_engine(engine, snapshot_of("wide", version))
     assert [server.address for server in engine._served._streams.healthy] == [killed.address, whole.address]
     engine.submit(requests(8))
-    assert all((completion.versions == 2).all() for completion in answers(engine, 8).values())
+    assert all((completion.versions == version).all() for completion in answers(engine, 8).values())
     assert np.isfinite(engine.score(SEQUENCE)).all()
 
 
