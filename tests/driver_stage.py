@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from rlcore_plugin_workers.driver import Driver
+from rlcore_plugin_workers.driver_loop import DriverLoop
 
 __all__ = ["DriverStage", "driver_stage"]
 
@@ -20,7 +20,7 @@ class DriverStage:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.driver = Driver(self.said.append)
+        self.driver = DriverLoop(self.said.append)
 
     def make(self, kind: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Call something in the driver's loop."""
@@ -31,7 +31,7 @@ class DriverStage:
         return self.driver.run(made())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """``Driver.run``."""
+        """``DriverLoop.run``."""
         return self.driver.run(work)
 
     def drain(self) -> None:

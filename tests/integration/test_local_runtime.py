@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore_plugin_workers.driver import Driver
+from rlcore_plugin_workers.driver_loop import DriverLoop
 
 from rlcore.testing import RunOutcome, RunTester
 from tests.ray_in_one_process import ray_in_one_process
@@ -162,10 +162,10 @@ def test_a_faulty_engine_ends_the_run_with_its_name(
     """Where it runs ahead, one fault of each kind of error comes out of a process of its own; the others are played on Ray's crew. Nobody
     waits for the news of a death behind it, except where an engine reports another version."""
 
-    async def itself(driver: Driver, error: BaseException) -> BaseException:
+    async def itself(driver: DriverLoop, error: BaseException) -> BaseException:
         return error
 
-    monkeypatch.setattr(Driver, "cause", itself if staleness and fault == "behind" else None)
+    monkeypatch.setattr(DriverLoop, "cause", itself if staleness and fault == "behind" else None)
     played = staleness and fault in ("partial", "behind", "repeats")
     tester, config = project(
         tmp_path,

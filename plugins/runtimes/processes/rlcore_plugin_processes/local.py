@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from rlcore_plugin_workers.driver import Driver
 from rlcore_plugin_workers.driver_crew import DriverCrew, DriverSite
+from rlcore_plugin_workers.driver_loop import DriverLoop
 from rlcore_plugin_workers.workers import Seat
 
 from rlcore.api.runtime import Crew, Judge, OneProcess, Plan, cuda_devices, fits_one_process, threads_of
@@ -25,7 +25,7 @@ class LocalSite(DriverSite):
 
     make_launcher = ProcessLauncher
 
-    def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: Driver, closing: ExitStack) -> None:
+    def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: DriverLoop, closing: ExitStack) -> None:
         super().__init__(plan, judge, prompts, driver, closing)
         self._config = plan.config
         self._threads = threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from rlcore_plugin_workers.driver import Driver
+from rlcore_plugin_workers.driver_loop import DriverLoop
 from rlcore_plugin_workers.shipment import Shipment
 from rlcore_plugin_workers.worker_crew import WorkerCrew
 
@@ -28,6 +28,6 @@ def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambd
 
     session = closing.enter_context(Session(address, plan.config.run, say))
     site = RaySite(plan, session, shipment, len(texts.training), keep_scored=keep_scored, closing=closing)
-    driver = Driver(say)
+    driver = DriverLoop(say)
     closing.callback(driver.close)
     return WorkerCrew(plan, texts, shipment, site, driver, closing)

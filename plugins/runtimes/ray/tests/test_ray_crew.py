@@ -64,7 +64,7 @@ def test_stale_weights_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     if who == "the trainer":
         monkeypatch.setattr(FakeTraining, "weight_source", lambda self: (first or first.append(source(self)) or first)[0])
     engine = {"name": "faulty", "options": {"fault": "stale"}} if who == "the engine" else {}
-    monkeypatch.setattr("rlcore_plugin_workers.driver.Driver.cause", None)  # nobody waits for the news of a death behind it
+    monkeypatch.setattr("rlcore_plugin_workers.driver_loop.DriverLoop.cause", None)  # nobody waits for the news of a death behind it
     monkeypatch.setattr("rlcore.runtime.recovery._PAUSE_SECONDS", 0.01)
     _, outcome = run(tmp_path, monkeypatch, "-i", "2", inference=engine)
     assert outcome.exit_code == 1, outcome

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api.schedule import TrainOrder
-from rlcore_plugin_workers.driver import Driver, answered
+from rlcore_plugin_workers.driver_loop import DriverLoop, answered
 from rlcore_plugin_workers.schedule_service import Order
 from rlcore_plugin_workers.site import Site
 from rlcore_plugin_workers.trainer_ranks import Ranks
@@ -46,7 +46,7 @@ class BatchReader:
     result; then each gets whole what it computes on. While they train, both is done ahead with what the next batch is likely to be.
     """
 
-    def __init__(self, site: Site, driver: Driver, ranks: Ranks) -> None:
+    def __init__(self, site: Site, driver: DriverLoop, ranks: Ranks) -> None:
         self._site, self._driver, self._ranks = site, driver, ranks
         self._count = len(ranks.workers)
         self._groups: list[list[Any]] = []

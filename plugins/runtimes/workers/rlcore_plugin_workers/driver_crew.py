@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from rlcore.api.runtime import Judge, Plan, fingerprints, load_data, make_coordinator, make_watch, open_judge, read_texts
-from rlcore_plugin_workers.driver import Driver, ServiceWorker
+from rlcore_plugin_workers.driver_loop import DriverLoop, ServiceWorker
 from rlcore_plugin_workers.node_services import AsyncJudge, GroupStore
 from rlcore_plugin_workers.schedule_service import ScheduleService
 from rlcore_plugin_workers.shipment import Shipment
@@ -26,7 +26,7 @@ class DriverSite(Site):
     producer_calls = 8
     """Of a producer: one runs its loop, one guards it, the others wait for evaluations, reports and sleep."""
 
-    def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: Driver, closing: ExitStack) -> None:
+    def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: DriverLoop, closing: ExitStack) -> None:
         scoring = AsyncJudge(judge)
         closing.callback(scoring.end)
         schedule = ScheduleService(make_coordinator(plan, prompts), make_watch(plan))
@@ -68,7 +68,7 @@ class DriverCrew(WorkerCrew):
         data = load_data(plan, say)
         judge = open_judge(plan, data, closing, say)
         texts = read_texts(plan, data)
-        driver = Driver(say)
+        driver = DriverLoop(say)
         closing.callback(driver.close)
         site = self.make_site(plan, judge, len(texts.training), driver, closing)
         super().__init__(plan, texts, Shipment.of(plan, fingerprints(data, texts.tokenizer)), site, driver, closing)

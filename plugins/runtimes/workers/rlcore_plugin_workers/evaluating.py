@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from rlcore.api.runtime import Evaluation, Evaluator, TaskReport
-from rlcore_plugin_workers.driver import Driver
+from rlcore_plugin_workers.driver_loop import DriverLoop
 from rlcore_plugin_workers.producer_team import ProducerTeam
 from rlcore_plugin_workers.workers import WorkerDiedError
 
@@ -23,7 +23,7 @@ class Evaluations:
     included: a second one would use the same weights and write the same rows twice.
     """
 
-    def __init__(self, evaluator: Evaluator, team: ProducerTeam, driver: Driver) -> None:
+    def __init__(self, evaluator: Evaluator, team: ProducerTeam, driver: DriverLoop) -> None:
         self._evaluator = evaluator
         self._team = team
         self._driver = driver

@@ -11,7 +11,7 @@ from operator import add
 from typing import Any
 
 from rlcore.api.runtime import Timing, Tokens, VerdictCounts
-from rlcore_plugin_workers.driver import Driver, answered, survivors
+from rlcore_plugin_workers.driver_loop import DriverLoop, answered, survivors
 from rlcore_plugin_workers.producer_team import ProducerTeam
 from rlcore_plugin_workers.site import Site
 from rlcore_plugin_workers.trainer_host import Trained
@@ -30,7 +30,7 @@ class Gathered:
     asked for last.
     """
 
-    def __init__(self, driver: Driver, site: Site, team: ProducerTeam, ranks: Ranks) -> None:
+    def __init__(self, driver: DriverLoop, site: Site, team: ProducerTeam, ranks: Ranks) -> None:
         self._driver = driver
         self._site = site
         self._team = team

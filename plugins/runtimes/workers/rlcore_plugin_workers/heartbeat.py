@@ -10,7 +10,7 @@ from typing import Any
 
 from rlcore.api import RunError
 from rlcore.api.runtime import ScheduleSection, WorkerLostError
-from rlcore_plugin_workers.driver import answered
+from rlcore_plugin_workers.driver_loop import answered
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
 __all__ = ["Patience", "falls_silent"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcore.api import DataError, RunError, WeightsError
 from rlcore.api.runtime import GroupJob, ProbeFailedError, RewardBudgetError, WorkerLostError
-from rlcore_plugin_workers.driver import Driver, answered, first_error, in_thread
+from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error, in_thread
 from rlcore_plugin_workers.heartbeat import Patience, falls_silent
 from rlcore_plugin_workers.producer_host import ProducerHost
 from rlcore_plugin_workers.shipment import Shipment
@@ -66,7 +66,7 @@ class ProducerTeam:
     """All methods are for the driver's loop, in which a task keeps each place (``_keep``)."""
 
     def __init__(
-        self, site: Site, driver: Driver, shipment: Shipment, count: int, *, patience: Patience, say: Callable[[str], None]
+        self, site: Site, driver: DriverLoop, shipment: Shipment, count: int, *, patience: Patience, say: Callable[[str], None]
     ) -> None:
         self._site = site
         self._driver = driver

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcore.api import RunError, Saving, UsageError
 from rlcore.api.runtime import WorkerLostError
-from rlcore_plugin_workers.driver import Driver, answered, first_error
+from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error
 from rlcore_plugin_workers.heartbeat import Patience, falls_silent
 from rlcore_plugin_workers.schedule_service import Order
 from rlcore_plugin_workers.shipment import Shipment
@@ -26,7 +26,7 @@ __all__ = ["Ranks"]
 class Ranks:
     """All methods are for the driver's loop. Rank 0 publishes the weights."""
 
-    def __init__(self, site: Site, driver: Driver, shipment: Shipment, count: int, patience: Patience) -> None:
+    def __init__(self, site: Site, driver: DriverLoop, shipment: Shipment, count: int, patience: Patience) -> None:
         self._driver, self._patience = driver, patience
         self._sharing: list[RankSharing] = []
         self.workers = [

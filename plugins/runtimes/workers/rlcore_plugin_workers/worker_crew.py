@@ -1,8 +1,8 @@
 """The crew of every runtime of this repository: producers and trainer ranks are workers that a launcher starts, schedule, stores and judges
 are services that its site offers.
 
-The driver is one asyncio program, in a thread of its own (``driver.py``). The thread of the run's loop hands it one coroutine at a time and
-sleeps: ``next_batch``, ``train``, ``save`` and so on. Beside that run, from ``begin`` on:
+The driver is one asyncio program, in a thread of its own (``driver_loop.py``). The thread that calls the crew hands it one coroutine at a
+time and sleeps: ``next_batch``, ``train``, ``save`` and so on. Beside that run, from ``begin`` on:
 
     task                    consumes                      waits for, and is unblocked by
     ----------------------  ----------------------------  ------------------------------------------------------------------------
@@ -50,7 +50,7 @@ from rlcore.api.runtime import (
     with_prompts,
 )
 from rlcore_plugin_workers.batch_reader import BatchReader
-from rlcore_plugin_workers.driver import Driver, answered, first_error, in_thread, survivors
+from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error, in_thread, survivors
 from rlcore_plugin_workers.evaluating import Evaluations
 from rlcore_plugin_workers.gathering import Gathered
 from rlcore_plugin_workers.heartbeat import Patience, falls_silent
@@ -76,7 +76,7 @@ class WorkerCrew(Crew):
 
     loop_role = "driver"
 
-    def __init__(self, plan: Plan, texts: Texts, shipment: Shipment, site: Site, driver: Driver, closing: ExitStack) -> None:
+    def __init__(self, plan: Plan, texts: Texts, shipment: Shipment, site: Site, driver: DriverLoop, closing: ExitStack) -> None:
         """Start the workers, and wait until they are ready. ``closing``: whoever made the site has it end what is left."""
         self._plan = plan
         self._texts = texts

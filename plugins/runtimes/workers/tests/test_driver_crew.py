@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rlcore_plugin_workers.driver import ServiceWorker
 from rlcore_plugin_workers.driver_crew import DriverCrew, DriverSite
+from rlcore_plugin_workers.driver_loop import ServiceWorker
 from rlcore_plugin_workers.producer_host import ProducerHost
 from rlcore_plugin_workers.trainer_host import TrainerHost
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rlcore_plugin_workers.driver import first_error
+from rlcore_plugin_workers.driver_loop import first_error
 from rlcore_plugin_workers.heartbeat import falls_silent
 
 from tests.driver_stage import DriverStage, driver_stage

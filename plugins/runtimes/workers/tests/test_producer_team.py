@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from rlcore_plugin_workers import driver, producer_team
+from rlcore_plugin_workers import driver_loop, producer_team
 from rlcore_plugin_workers.heartbeat import Patience
 from rlcore_plugin_workers.producer_team import ProducerTeam
 from rlcore_plugin_workers.site import Site
@@ -195,7 +195,7 @@ def test_two_that_die_together_are_not_taken_for_nobody_left(staged: Made) -> No
 
 def test_wrong_weights_end_the_run_and_not_the_producer(staged: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = staged()
-    monkeypatch.setattr(driver, "_CAUSE_SECONDS", 0.01)  # no death stands behind it
+    monkeypatch.setattr(driver_loop, "_CAUSE_SECONDS", 0.01)  # no death stands behind it
     stage.die("producer-0", WeightsError("producer-0 does not serve version 3"))
     with pytest.raises(WeightsError, match="does not serve version 3"):
         stage.driver.drain()

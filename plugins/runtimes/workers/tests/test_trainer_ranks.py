@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlcore_plugin_workers import driver
+from rlcore_plugin_workers import driver_loop
 from rlcore_plugin_workers.heartbeat import Patience
 from rlcore_plugin_workers.trainer_host import SharedOut
 from rlcore_plugin_workers.trainer_ranks import Ranks
@@ -83,7 +83,7 @@ def test_a_rank_that_is_stopped_while_it_loads_is_named(stage: DriverStage) -> N
 
 
 def test_an_error_of_others_is_blamed_on_the_rank_that_is_silent(stage: DriverStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_CAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(driver_loop, "_CAUSE_SECONDS", 0.1)
     stage.driver.suspects = ranks(stage, 1).workers
     error = stage.run(stage.driver.cause(WeightsError("version 4 does not arrive")))
     assert isinstance(error, WorkerLostError)

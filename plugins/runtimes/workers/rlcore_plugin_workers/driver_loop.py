@@ -1,7 +1,7 @@
 """The event loop of a run's driver, in a thread of its own: it works in a notebook, whose thread has a loop already, and in any thread.
 
-The thread that calls the crew hands the loop one coroutine at a time and waits (``Driver.run``). Beside it run those that the crew
-watches (``Driver.watch``): the first error of one of them ends what is waited for.
+The thread that calls the crew hands the loop one coroutine at a time and waits (``DriverLoop.run``). Beside it run those that the crew
+watches (``DriverLoop.watch``): the first error of one of them ends what is waited for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlcore.api import RlcoreError
 from rlcore.api.runtime import RuntimeLostError, WorkerLostError
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
-__all__ = ["Driver", "ServiceWorker", "answered", "first_error", "in_thread", "survivors"]
+__all__ = ["DriverLoop", "ServiceWorker", "answered", "first_error", "in_thread", "survivors"]
 
 T = TypeVar("T")
 _F = TypeVar("_F", bound="asyncio.Future[Any]")
@@ -28,7 +28,7 @@ _CAUSE_SECONDS = 5.0
 _LOSSES = (RuntimeLostError, WorkerLostError)
 
 
-class Driver:
+class DriverLoop:
     """Runs coroutines of any thread, one step at a time, until ``close``; those that wait then are cancelled."""
 
     def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
@@ -184,7 +184,7 @@ class Driver:
 class ServiceWorker(Worker):
     """An object whose methods are coroutines, in the loop of the driver; they take turns, whatever ``beside`` says."""
 
-    def __init__(self, driver: Driver, service: Any, name: str) -> None:
+    def __init__(self, driver: DriverLoop, service: Any, name: str) -> None:
         self._driver = driver
         self._service = service
         self.name = name

@@ -10,8 +10,8 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
-from rlcore_plugin_workers import driver as driver_module
-from rlcore_plugin_workers.driver import Driver, ServiceWorker, answered, first_error, survivors
+from rlcore_plugin_workers import driver_loop
+from rlcore_plugin_workers.driver_loop import DriverLoop, ServiceWorker, answered, first_error, survivors
 from rlcore_plugin_workers.node_services import GroupStore
 from rlcore_plugin_workers.schedule_service import ScheduleService
 from rlcore_plugin_workers.workers import WorkerDiedError
@@ -31,7 +31,7 @@ def schedule() -> ScheduleService:
 
 
 def test_calls_begin_in_the_order_in_which_they_were_made() -> None:
-    driver, seen = Driver(), []
+    driver, seen = DriverLoop(), []
 
     async def note(number: int) -> None:
         seen.append(number)
@@ -43,7 +43,7 @@ def test_calls_begin_in_the_order_in_which_they_were_made() -> None:
 
 
 def test_who_waits_when_it_closes_is_cancelled_and_its_thread_ends() -> None:
-    driver = Driver()
+    driver = DriverLoop()
     waits = driver.call(asyncio.Event().wait())
     driver.close()
     with pytest.raises(CancelledError):
@@ -53,12 +53,12 @@ def test_who_waits_when_it_closes_is_cancelled_and_its_thread_ends() -> None:
 
 def test_it_may_be_closed_before_it_was_asked_for_anything() -> None:
     for _ in range(100):
-        Driver().close()
+        DriverLoop().close()
     assert "driver" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_producer_gets_its_leases() -> None:
-    driver, made = Driver(), schedule()
+    driver, made = DriverLoop(), schedule()
     driver.call(made.join("p")).result(SECONDS)
     driver.call(made.next_batch())
     leases = ServiceWorker(driver, made, "the coordinator").call("lease", "p", 2, 0).result(SECONDS)
@@ -70,7 +70,7 @@ def test_what_the_store_raises_reaches_the_producer() -> None:
     async def refuses(*delivered: Any) -> Any:
         raise RunError("not here")
 
-    driver = Driver()
+    driver = DriverLoop()
     with pytest.raises(RunError, match="not here"):
         ServiceWorker(driver, GroupStore("s", refuses), "the store").call("deliver", "p", [], []).result(SECONDS)
     driver.close()
@@ -78,7 +78,7 @@ def test_what_the_store_raises_reaches_the_producer() -> None:
 
 def test_a_call_that_waits_for_long_is_not_lost() -> None:
     """An event loop holds no reference to a task that waits for what nobody else knows."""
-    driver, made = Driver(), schedule()
+    driver, made = DriverLoop(), schedule()
     waits = ServiceWorker(driver, made, "the coordinator").call("lifetime")
     ServiceWorker(driver, made, "the coordinator").call("status").result(SECONDS)
     gc.collect()
@@ -213,7 +213,7 @@ def test_the_cause_of_an_error_is_the_loss_that_is_told_soon_after(stage: Driver
 
 def test_other_errors_that_come_while_a_cause_is_sought_are_consequences(stage: DriverStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of what is watched, and of what is waited for."""
-    monkeypatch.setattr(driver_module, "_CAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(driver_loop, "_CAUSE_SECONDS", 0.1)
     first = RunError("connection reset")
 
     async def fails(words: str) -> None:
