@@ -49,13 +49,13 @@ if where == "notebook":
     loop.run_until_complete(cell())
     loop.close()
 else:
-    thread = threading.Thread(target=run)
-    thread.start()
+    ended = threading.Event()
+    threading.Thread(target=lambda: (run(), ended.set())).start()
     try:
-        thread.join()
+        ended.wait()
     except KeyboardInterrupt:
         said["main"] = "KeyboardInterrupt"
-        thread.join()
+        ended.wait()
 said["threads"] = [thread.name for thread in threading.enumerate() if thread.name == "driver"]
 said["children"] = []
 for stat in Path("/proc").glob("[0-9]*/stat"):
