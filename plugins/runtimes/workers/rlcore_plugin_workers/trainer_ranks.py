@@ -39,10 +39,8 @@ class Ranks:
             driver.watch(self._lifetime(rank, worker))
 
     async def _lifetime(self, rank: int, worker: Worker) -> None:
-        try:
-            await answered(worker.call("lifetime", beside=True))
-        except Exception as error:
-            raise await self.failed(rank, error) from None
+        error = await first_error(answered(worker.call("lifetime", beside=True)))
+        raise await self.failed(rank, error)
 
     async def prepare(self, prompts: int, port: int | None) -> list[Future[Any]]:
         """Have them load and meet; does not wait until they have. The first one answers with the address of the weights."""

@@ -344,11 +344,9 @@ class WorkerCrew(Crew):
 
     async def _lifetime(self) -> None:
         """Of the coordinator."""
-        try:
-            await answered(self._schedule.call("lifetime"))
-        except Exception as error:
-            if not self._closed:
-                raise await self._schedule_failed(0, error) from None
+        error = await first_error(answered(self._schedule.call("lifetime")))
+        if not self._closed:
+            raise await self._schedule_failed(0, error)
 
     async def _schedule_failed(self, number: int, error: BaseException) -> BaseException:
         if not isinstance(error, WorkerDiedError):

@@ -40,6 +40,16 @@ def test_a_transfer_that_failed_in_the_background_ends_the_run(stage: DriverStag
         stage.drain()
 
 
+def test_an_error_keeps_the_trace_of_its_process(stage: DriverStage) -> None:
+    rank: Any = ranks(stage, 1).workers[0]
+    error = WeightsError("the trainer waited 4 s for producer p1")
+    error.__cause__ = RunError("raised in trainer rank 0:")
+    rank.calls["lifetime"][0].fail(error)
+    with pytest.raises(WeightsError) as caught:
+        stage.drain()
+    assert caught.value.__cause__ is error.__cause__
+
+
 def test_a_death_is_told_while_all_wait_for_groups(stage: DriverStage) -> None:
     rank: Any = ranks(stage, 2).workers[1]
     rank.calls["lifetime"][0].fail(rank.death)
