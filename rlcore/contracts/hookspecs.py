@@ -61,6 +61,20 @@ def rlcore_note_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
     """
 
 
+# --- showing -----------------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def rlcore_open_display(console: Any) -> Any:
+    """Return a context manager that shows a run, see ``rlcore.api.display``; None if there is nothing to show on this console. Since 2.0.
+
+    Called when the command line is about to run something, unless the user typed ``--quiet`` or ``--json``. The first plugin that
+    returns a display shows the run.
+
+    :param console: the ``rich.console.Console`` of standard output.
+    """
+
+
 # --- observing ---------------------------------------------------------------------------------------------------------
 
 
