@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -45,8 +46,10 @@ def _of_a_plugin(console: Console, registry: Registry, stack: ExitStack) -> Prog
     lines = LinesDisplay(console)
     for owner, manager in registry.hooks():
         try:
-            for display in manager.hook.rlcore_open_display(console=console):
-                return _PluginDisplay(owner, stack.enter_context(display), lines)
+            for context in manager.hook.rlcore_open_display(console=console):
+                display = _PluginDisplay(owner, context, lines)
+                stack.push(display.close)
+                return display
         except (Exception, SystemExit) as error:
             lines.note(f"warning: the display of {owner} cannot be opened: {reason(error)}")
     return lines
@@ -122,8 +125,9 @@ class QuietDisplay(LinesDisplay):
 class _PluginDisplay(Progress):
     """The display of a plugin. A run must not end because of it: if it raises, it is reported once, and lines take its place."""
 
-    def __init__(self, owner: str, display: Progress, lines: LinesDisplay) -> None:
-        self._owner, self._display, self._lines = owner, display, lines
+    def __init__(self, owner: str, context: AbstractContextManager[Progress], lines: LinesDisplay) -> None:
+        self._owner, self._context, self._lines = owner, context, lines
+        self._display = context.__enter__()
 
     def started(self, folder: Path, total_steps: int) -> None:
         self._lines._pace = UpdatePace(total_steps)  # for lines that begin later
@@ -140,6 +144,13 @@ class _PluginDisplay(Progress):
 
     def finished(self) -> None:
         self._call("finished")
+
+    def close(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Leave its context; an error of the run passes, whatever the plugin answers."""
+        try:
+            self._context.__exit__(kind, error, trace)
+        except (Exception, SystemExit) as raised:
+            self._lines.note(f"warning: the display of {self._owner} cannot be closed: {reason(raised)}")
 
     def _call(self, name: str, *given: Any) -> None:
         try:

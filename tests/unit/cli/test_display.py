@@ -6,6 +6,7 @@ import importlib
 import io
 import itertools
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -171,9 +172,10 @@ def test_the_display_of_a_plugin_hears_everything_in_place_of_the_console(tmp_pa
         assert calls == [], "nobody asks a plugin, if the user typed --json or --quiet"
 
 
-def test_an_error_of_the_run_closes_the_display_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("finally_", ["finally:", "except ValueError:"], ids=["passes it on", "swallows it"])
+def test_an_error_of_the_run_closes_the_display_and_goes_on(tmp_path: Path, finally_: str) -> None:
     with PluginFolder(tmp_path / "site") as folder:
-        folder.install("shows", OFFERS)
+        folder.install("shows", OFFERS.replace("finally:", finally_))
         with pytest.raises(ValueError, match="of the run"), shown(Console(file=io.StringIO()), folder.discover()):
             raise ValueError("of the run")
         assert importlib.import_module("rlcore_plugin_shows").calls == ["opened", "closed"]
@@ -185,7 +187,7 @@ def test_an_error_of_the_run_closes_the_display_and_goes_on(tmp_path: Path) -> N
         ("return opened()", "return None", None),
         ("return opened()", "1 / 0", "the display of rlcore-plugin-shows cannot be opened: ZeroDivisionError: "),
         ("return opened()", "raise SystemExit", "the display of rlcore-plugin-shows cannot be opened: SystemExit"),
-        ("return opened()", "return 7", "the display of rlcore-plugin-shows cannot be opened: TypeError: 'builtins.int'"),
+        ("return opened()", "return 7", "the display of rlcore-plugin-shows cannot be opened: AttributeError: 'int'"),
         ('calls.append("opened")', "1 / 0", "the display of rlcore-plugin-shows cannot be opened: ZeroDivisionError: "),
         ("yield Display()", "yield 7", "the display of rlcore-plugin-shows is switched off for the rest of the run: AttributeError: 'int'"),
         (
@@ -204,6 +206,20 @@ def test_a_run_whose_display_cannot_be_made_or_breaks_prints_lines(tmp_path: Pat
     assert len(warnings) == (said is not None)
     assert all(warning.startswith(f"warning: {said}") for warning in warnings)
     assert [line for line in found if line not in warnings] == without_pace(lines())
+
+
+@pytest.mark.parametrize("error", [None, ValueError("of the run")])
+def test_a_display_that_cannot_be_closed_ends_no_run_and_hides_no_error(tmp_path: Path, error: Exception | None) -> None:
+    out = io.StringIO()
+    with PluginFolder(tmp_path / "site") as folder:
+        folder.install("shows", OFFERS.replace('calls.append("closed")', "raise SystemExit"))
+        with (
+            pytest.raises(ValueError, match="of the run") if error else nullcontext(),
+            shown(Console(file=out, width=200), folder.discover()),
+        ):
+            if error:
+                raise error
+    assert out.getvalue().startswith("warning: the display of rlcore-plugin-shows cannot be closed: SystemExit ")
 
 
 def test_a_display_that_breaks_amid_the_run_is_reported_once_and_lines_know_how_far_it_is(tmp_path: Path) -> None:
