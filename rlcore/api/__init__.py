@@ -16,7 +16,7 @@ errors        RlcoreError; UsageError, with its children ConfigError, DataError,
               (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the text that is judged)
 
 ``help(rlcore.api.Reward)`` explains one of them. Pages of their own, for the other kinds of plugin: ``rlcore.api.commands``,
-``conversations``, ``data``, ``judging``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
+``conversations``, ``data``, ``display``, ``judging``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
 
 A name is imported when it is first used: a plugin's entry module asks for specs and ``hookimpl`` only, so that listing what is installed
 (``rlcore --help``) loads no numpy.

@@ -1,53 +1,58 @@
-"""What a person sees of a run while it goes on: a live panel on a terminal, lines anywhere else, warnings alone if that is wanted."""
+"""What a person sees of a run while it goes on: the display of a plugin, else lines, or warnings alone if that is wanted."""
 
 from __future__ import annotations
 
-import os
-import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from rlcore.cli.captured_output import CapturedOutput
-from rlcore.cli.panel import RunPanel, UpdatePace, clock, figure
-from rlcore.cli.terminal import Terminal
+from rlcore.cli.pace import UpdatePace, clock, figure
+from rlcore.host.blame import reason
 from rlcore.host.visible_text import visible
 from rlcore.runtime.progress import Progress
 
 if TYPE_CHECKING:
+    from rlcore.host.registry import Registry
     from rlcore.roles.evaluator import TaskReport
 
-__all__ = ["LinesDisplay", "LiveDisplay", "QuietDisplay", "is_live", "shown"]
+__all__ = ["LinesDisplay", "QuietDisplay", "evaluation_line", "mean_accuracy", "shown"]
 
 _AT_ONCE = 20
 """Lines of updates that come one after the other, however fast."""
 _A_SECOND = 1.0
 """Lines of updates a second, after that."""
-_REDRAW_SECONDS = 0.1
-_GUESSED = (80, 24)
 _QUIET_TOO = ("warning", "interrupted")
 
 
 @contextmanager
-def shown(console: Console, *, quiet: bool = False, as_json: bool = False) -> Iterator[Progress]:
+def shown(console: Console, registry: Registry, *, quiet: bool = False, as_json: bool = False) -> Iterator[Progress]:
     """The display of a run, until its last process has ended: what suits the console and what the user typed."""
-    if quiet:
-        yield QuietDisplay(console)
-    elif as_json or not is_live(console):
-        yield LinesDisplay(console)
-    else:
-        with _live(console) as display:
-            yield display
+    with ExitStack() as stack:
+        if quiet:
+            yield QuietDisplay(console)
+        elif as_json:
+            yield LinesDisplay(console)
+        else:
+            yield _of_a_plugin(console, registry, stack)
 
 
-def is_live(console: Console) -> bool:
-    """Whether a panel can be drawn: on a terminal that is able to (TERM is neither dumb nor absent) and that may (no NO_COLOR)."""
-    able = os.environ.get("TERM", "") not in ("", "dumb", "unknown") and not os.environ.get("NO_COLOR")
-    return able and _descriptor(console) is not None
+def _of_a_plugin(console: Console, registry: Registry, stack: ExitStack) -> Progress:
+    """Return the first display that a plugin offers for this console, opened; lines if there is none."""
+    lines = LinesDisplay(console)
+    for owner, manager in registry.hooks():
+        try:
+            for context in manager.hook.rlcore_open_display(console=console):
+                display = _PluginDisplay(owner, context, lines)
+                stack.push(display.close)
+                return display
+        except (Exception, SystemExit) as error:
+            lines.note(f"warning: the display of {owner} cannot be opened: {reason(error)}")
+    return lines
 
 
 class LinesDisplay(Progress):
@@ -82,7 +87,7 @@ class LinesDisplay(Progress):
 
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
         """A line."""
-        self._held_out = _mean_accuracy(reports)
+        self._held_out = mean_accuracy(reports)
         self.note(evaluation_line(step, reports))
 
     def finished(self) -> None:
@@ -117,42 +122,45 @@ class QuietDisplay(LinesDisplay):
         pass
 
 
-class LiveDisplay(Progress):
-    """A panel that is redrawn in place; notes scroll above it."""
+class _PluginDisplay(Progress):
+    """The display of a plugin. A run must not end because of it: if it raises, it is reported once, and lines take its place."""
 
-    def __init__(self, terminal: Terminal, *, unicode: bool = True, colours: bool = True) -> None:
-        self._terminal = terminal
-        self._style = {"unicode": unicode, "colours": colours}
-        self._panel = RunPanel(1, **self._style)
-        self._drawn_at = 0.0
+    def __init__(self, owner: str, context: AbstractContextManager[Progress], lines: LinesDisplay) -> None:
+        self._owner, self._context, self._lines = owner, context, lines
+        self._display = context.__enter__()
 
     def started(self, folder: Path, total_steps: int) -> None:
-        """The panel appears; that of a run that goes back to its checkpoint begins anew."""
-        self._panel = RunPanel(total_steps, **self._style)
-        self._terminal.note(f"run folder: {folder}")
-        self._terminal.hold(self._panel)
+        self._lines._pace = UpdatePace(total_steps)  # for lines that begin later
+        self._call("started", folder, total_steps)
 
     def note(self, text: str) -> None:
-        """Above the panel."""
-        self._terminal.note(text)
+        self._call("note", text)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The panel changes, a few times a second at most."""
-        self._panel.update(step, metrics)
-        if time.monotonic() - self._drawn_at >= _REDRAW_SECONDS:
-            self._terminal.draw()
-            self._drawn_at = time.monotonic()
+        self._call("step", step, metrics)
 
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
-        """A line, and a point of the curve."""
-        accuracy = _mean_accuracy(reports)
-        if accuracy is not None:
-            self._panel.evaluate(step, accuracy)
-        self._terminal.note(evaluation_line(step, reports))
+        self._call("evaluated", step, reports)
 
     def finished(self) -> None:
-        """The last state; it stays a panel, for the run may go back to its checkpoint and begin again."""
-        self._terminal.draw()
+        self._call("finished")
+
+    def close(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Leave its context; an error of the run passes, whatever the plugin answers."""
+        try:
+            self._context.__exit__(kind, error, trace)
+        except (Exception, SystemExit) as raised:
+            self._lines.note(f"warning: the display of {self._owner} cannot be closed: {reason(raised)}")
+
+    def _call(self, name: str, *given: Any) -> None:
+        try:
+            getattr(self._display, name)(*given)
+        except (Exception, SystemExit) as error:
+            if self._display is self._lines:
+                raise
+            self._display = self._lines
+            self._lines.note(f"warning: the display of {self._owner} is switched off for the rest of the run: {reason(error)}")
+            getattr(self._lines, name)(*given)
 
 
 def evaluation_line(step: int, reports: Sequence[TaskReport]) -> str:
@@ -166,61 +174,7 @@ def _accuracy(report: TaskReport) -> str:
     return f"{told} (no verdict on {report.failed} of {len(report.rows)})" if report.failed else told
 
 
-def _mean_accuracy(reports: Sequence[TaskReport]) -> float | None:
+def mean_accuracy(reports: Sequence[TaskReport]) -> float | None:
+    """Return the mean accuracy of the tasks that have one, None if none has."""
     known = [report.accuracy for report in reports if report.accuracy is not None]
     return sum(known) / len(known) if known else None
-
-
-# --- the terminal of this process ---------------------------------------------------------------------------------------
-
-
-def _descriptor(console: Console) -> int | None:
-    """Of the console's file, if it is a terminal."""
-    try:
-        descriptor = console.file.fileno()
-    except (OSError, ValueError, AttributeError):  # a text in memory, a notebook
-        return None
-    return descriptor if os.isatty(descriptor) else None
-
-
-@contextmanager
-def _live(console: Console) -> Iterator[LiveDisplay]:
-    """Inside, all that this process and its children print goes through the display, if it would go to the same terminal."""
-    descriptor = _descriptor(console)
-    assert descriptor is not None, "is_live said so"
-    own = os.dup(descriptor)
-    terminal = Terminal(_writer(own, console.encoding), lambda: _size(own))
-    streams = [stream for stream in (1, 2) if os.isatty(stream) and os.fstat(stream).st_rdev == os.fstat(own).st_rdev]
-    unicode = console.encoding.lower().replace("-", "").startswith("utf")
-    try:
-        with CapturedOutput(streams, own, terminal.note, terminal.draw):
-            yield LiveDisplay(terminal, unicode=unicode)
-    finally:
-        terminal.hold(None)
-
-
-def _size(descriptor: int) -> tuple[int, int]:
-    """Columns and rows; a guess for a terminal that has gone, or does not know its own."""
-    try:
-        size = os.get_terminal_size(descriptor)
-    except OSError:
-        return _GUESSED
-    return size.columns or _GUESSED[0], size.lines or _GUESSED[1]
-
-
-def _writer(descriptor: int, encoding: str) -> Callable[[str], None]:
-    """Writes past every buffer, because a signal handler may do so amid another write; falls silent if the terminal has gone."""
-    gone = False
-
-    def write(text: str) -> None:
-        nonlocal gone
-        rest = text.encode(encoding, errors="replace")
-        while rest and not gone:
-            try:
-                rest = rest[os.write(descriptor, rest) :]
-            except BlockingIOError:  # a program has left the terminal so
-                select.select([], [descriptor], [], 1.0)
-            except OSError:
-                gone = True
-
-    return write

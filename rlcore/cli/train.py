@@ -110,7 +110,7 @@ def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
     notes = ["; ".join([*overlap, told]), *(note for note in plan.notes if note not in (*plan.derived, told))]
     if plan.derived:
         notes.insert(0, f"{len(plan.derived)} settings follow from the others; rlcore show config, with the same files and flags, says how")
-    with set_aside(for_all=True) if as_json else nullcontext(), shown(console, quiet=quiet, as_json=as_json) as display:
+    with set_aside(for_all=True) if as_json else nullcontext(), shown(console, plan.registry, quiet=quiet, as_json=as_json) as display:
         for note in notes:
             display.note(note)
         summary = run_roles(plan, display)

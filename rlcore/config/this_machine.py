@@ -13,7 +13,6 @@ from rlcore.config.transfer_choice import needed_reach
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import InferenceBackendSpec, RuntimeSpec, TrainingBackendSpec
 from rlcore.host.devices import cuda_devices
-from rlcore.host.environments import fitting_python
 
 __all__ = ["checked_here"]
 
@@ -53,6 +52,8 @@ def checked_here(plan: Plan) -> Plan:
 
 def _check_environment(plan: Plan, section: str, environment: Path) -> None:
     """Of the backend that runs there it must have the engine."""
+    from rlcore.host.environments import fitting_python  # here: few runs name an environment
+
     name = str(get_path(plan.config, f"{section}.name"))
     spec = plan.registry.spec(section, name) if plan.registry.has(section, name) else None
     if isinstance(spec, InferenceBackendSpec | TrainingBackendSpec):

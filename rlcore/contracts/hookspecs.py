@@ -7,6 +7,7 @@ called in the driver process; one that raises is reported once, switched off, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,20 @@ def rlcore_note_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
     """Return what the user should read of a resolved run configuration, one sentence each: among the notes of the plan. Since 1.0.
 
     :param config: as for ``rlcore_check_run``, which found no problem.
+    """
+
+
+# --- showing -----------------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def rlcore_open_display(console: Any) -> AbstractContextManager[Any] | None:
+    """Return a context manager that shows a run, see ``rlcore.api.display``; None if there is nothing to show on this console. Since 2.0.
+
+    Called when the command line is about to run something, unless the user typed ``--quiet`` or ``--json``. The first plugin that
+    returns a display shows the run.
+
+    :param console: the ``rich.console.Console`` of standard output.
     """
 
 

@@ -20,6 +20,7 @@ PAGES = {
         check_data check_recipe install_line load_target peek plain_console plan_json plan_of plan_run reason run_plan runs_among
         train_flags visible write_json_lines
     """,
+    "display": "Progress TaskReport UpdatePace clock evaluation_line figure mean_accuracy",
     "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """
         Draft Layer Section Setting Typed bare closest combine core_settings expected file_layer flag_layer from_text get_path

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from rlcore.api import RunInfo
+from rlcore.cli.display import shown
 from rlcore.config import RunConfig
 from rlcore.contracts import hookspecs
 from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind
@@ -122,6 +124,10 @@ def rlcore_note_run(config):
     return ["note"]
 
 @hookimpl
+def rlcore_open_display(console):
+    calls["rlcore_open_display"] = (console,)
+
+@hookimpl
 def rlcore_run_started(run):
     calls["rlcore_run_started"] = (run,)
 
@@ -169,6 +175,9 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         registry = folder.discover()
         assert registry.check_run("config") == ["rlcore-plugin-every: no"]
         assert registry.check_run("config", "rlcore_note_run") == ["rlcore-plugin-every: note"]
+        console: Any = Console()
+        with shown(console, registry):
+            pass
         config = RunConfig()
         plan: Any = SimpleNamespace(config=config, tracker_options=(), registry=registry, resume=None)
         run = RunInfo(folder=tmp_path, config=config.plain())
@@ -186,6 +195,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         assert {name: arguments for name, arguments in calls.items() if not name.startswith("rlcore_register_")} == {
             "rlcore_check_run": ("config",),
             "rlcore_note_run": ("config",),
+            "rlcore_open_display": (console,),
             "rlcore_run_started": (run,),
             "rlcore_groups_scored": ((), 3),
             "rlcore_step_finished": (1, {"reward": 1.0}),

@@ -70,7 +70,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("api.runtime",),
     ("entry",),
     ("cli",),
-    ("api.commands",),
+    ("api.commands", "api.display"),
     ("__main__",),
 ]
 SPLIT = ("contracts", "host")

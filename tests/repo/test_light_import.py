@@ -72,6 +72,22 @@ def test_the_list_of_commands_loads_no_numpy() -> None:
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
+CHECKS = """
+import sys
+from rlcore.config import RunConfig
+from rlcore.host.registry import Registry
+registry = Registry.discover()
+before = set(sys.modules)
+assert not registry.check_run(RunConfig()) + registry.check_run(RunConfig(), "rlcore_note_run")
+print(*sorted(name for name in set(sys.modules) - before if name.startswith("rlcore_plugin_")))
+"""
+
+
+def test_the_checks_of_backends_import_nothing_for_a_run_that_does_not_use_them() -> None:
+    done = subprocess.run([sys.executable, "-c", CHECKS], env=UNKEPT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_the_test_sees_a_heavy_import_and_a_step_that_fails() -> None:
     steps = {"light": "", "heavy": "import sys, types; sys.modules['torch'] = types.ModuleType('torch')", "fails": "1 / 0", "after": ""}
     found = loaded(steps)

@@ -41,11 +41,11 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
     """What ColossalAI refuses of a layout, in one sentence, before anything starts; of the model too, if its folder is on this machine."""
-    from rlcore_plugin_colossalai.colossal_layout import layout_problem, model_problem
-
     training = config.training
     if training.name != "colossalai":
         return []
+    from rlcore_plugin_colossalai.colossal_layout import layout_problem, model_problem
+
     problem = layout_problem(
         world=training.num_trainers,
         tensor=training.tensor_parallel_size,

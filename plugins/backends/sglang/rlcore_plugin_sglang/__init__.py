@@ -45,6 +45,8 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
     """What SGLang would draw otherwise than asked."""
+    if config.inference.name.lower() != "sglang":
+        return []
     from rlcore_plugin_sglang.sampling_limits import run_problem
 
     return [problem] if (problem := run_problem(config)) else []

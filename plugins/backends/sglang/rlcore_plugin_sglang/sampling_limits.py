@@ -34,9 +34,7 @@ def unserved(sampling: Sampling, vocabulary: int) -> str:
 
 
 def run_problem(config: Any) -> str:
-    """A sentence on the run's sampling, "" if SGLang serves it or does not generate."""
-    if config.inference.name.lower() != "sglang":
-        return ""
+    """Return a sentence on the sampling of a run whose engine is SGLang, "" if SGLang serves it."""
     sampling = config.sampling
     for flag, value in {
         "--temperature": sampling.temperature,

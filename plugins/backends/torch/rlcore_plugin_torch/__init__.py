@@ -56,10 +56,10 @@ def rlcore_check_run(config: Any) -> list[str]:
 @hookimpl
 def rlcore_note_run(config: Any) -> list[str]:
     """How the trainers divide the model, if there are several or the flags ask for a division."""
-    from rlcore_plugin_torch.layout import Layout
-
     training = config.training
     if training.name != "torch" or (training.num_trainers == 1 and training.zero_stage == 0):
         return []
+    from rlcore_plugin_torch.layout import Layout
+
     layout = Layout(size=training.num_trainers, tensor=training.tensor_parallel_size, zero=training.zero_stage)
     return [f"trainers: {layout}"]

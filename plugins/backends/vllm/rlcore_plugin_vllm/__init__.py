@@ -67,10 +67,13 @@ def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
     """One device for both must hold both, by arithmetic; each of vLLM's transfers has its place; temperatures are those of vLLM."""
-    from rlcore_plugin_vllm.device_memory import memory_problem
-    from rlcore_plugin_vllm.sampling_bounds import temperature_problem
+    problems = [_transfer_problem(config)]
+    if config.inference.name.lower() == "vllm":
+        from rlcore_plugin_vllm.device_memory import memory_problem
+        from rlcore_plugin_vllm.sampling_bounds import temperature_problem
 
-    return [problem for problem in (memory_problem(config), _transfer_problem(config), temperature_problem(config)) if problem]
+        problems = [memory_problem(config), *problems, temperature_problem(config)]
+    return [problem for problem in problems if problem]
 
 
 def _transfer_problem(config: Any) -> str:
@@ -94,6 +97,8 @@ def _transfer_problem(config: Any) -> str:
 @hookimpl
 def rlcore_note_run(config: Any) -> list[str]:
     """What one device for both will hold."""
+    if config.inference.name.lower() != "vllm":
+        return []
     from rlcore_plugin_vllm.device_memory import memory_remark
 
     return [remark] if (remark := memory_remark(config)) else []

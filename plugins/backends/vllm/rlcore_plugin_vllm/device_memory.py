@@ -120,8 +120,6 @@ def memory_problem(config: Any) -> str:
 
 def _share_problem(config: Any) -> str:
     """vLLM would judge its own argument only when it is made, and the sum needs a number."""
-    if config.inference.name.lower() != "vllm":
-        return ""
     share = config.inference.options.get("engine", {}).get("gpu_memory_utilization", UTILIZATION)
     if isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1:
         return ""
@@ -143,7 +141,7 @@ def memory_remark(config: Any) -> str:
 def _memory_of(config: Any) -> DeviceMemory | str:
     """The sum; a sentence on why it is not known; "" if the run shares no GPU with this engine."""
     inference, training = config.inference, config.training
-    if inference.name.lower() != "vllm" or config.run.placement != "colocated" or inference.device == "cpu":
+    if config.run.placement != "colocated" or inference.device == "cpu":
         return ""
     options = inference.options
     total = options.get("device_memory_gib")

@@ -16,9 +16,7 @@ def unserved(temperature: float) -> bool:
 
 
 def temperature_problem(config: Any) -> str:
-    """A sentence on a temperature of the run that vLLM does not sample at, "" if it serves all of them."""
-    if config.inference.name.lower() != "vllm":
-        return ""
+    """Return a sentence on a temperature that vLLM does not sample at, of a run whose engine is vLLM; "" if it serves all of them."""
     asked = {
         "--temperature": config.sampling.temperature,
         "--temperature-end": config.sampling.temperature_end,

@@ -1,10 +1,21 @@
-"""The commands of rlcore beside ``train``, one folder a command, and the observer in ``health``. Importing this loads no numpy."""
+"""The commands of rlcore beside ``train``, one folder a command, the observer in ``health``, and the panel of ``train`` in ``display``.
+
+Importing this loads no numpy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rlcore.api import CommandSpec, hookimpl
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from rich.console import Console
+
+    from rlcore.api.display import Progress
 
 rlcore_api = "2.0"
 
@@ -30,3 +41,11 @@ def rlcore_register_commands() -> Sequence[CommandSpec]:
         CommandSpec(name=name, target=f"rlcore_plugin_tools.{target}", summary=summary, position=position)
         for position, name, target, summary in _COMMANDS
     ]
+
+
+@hookimpl
+def rlcore_open_display(console: Console) -> AbstractContextManager[Progress] | None:
+    """Return the panel, None if the console is no terminal that can show it."""
+    from rlcore_plugin_tools.display.live_display import live_display  # here: it brings numpy
+
+    return live_display(console)

@@ -18,6 +18,7 @@ EARLY = sys.stderr
 
 from rlcore.cli.consoles import RunConsole  # noqa: E402
 from rlcore.cli.display import shown  # noqa: E402
+from rlcore.host.registry import Registry  # noqa: E402
 from rlcore.roles.evaluator import TaskReport  # noqa: E402
 
 UPDATES, PAUSE, ENDS = int(os.environ.get("UPDATES", "30")), float(os.environ.get("PAUSE", "0.02")), os.environ.get("ENDS", "")
@@ -50,7 +51,7 @@ NOISES = {
     16: lambda: (sys.stdout.write("no newline"), sys.stdout.flush()),
 }
 
-with shown(RunConsole()) as display:
+with shown(RunConsole(), Registry.discover()) as display:
     display.note("a note before")
     display.started(Path("runs/x"), UPDATES)
     for step in range(1, UPDATES + 1):

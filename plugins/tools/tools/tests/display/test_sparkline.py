@@ -7,8 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from rlcore.cli.sparkline import ASCII_LEVELS, BLOCKS, Curve
+from rlcore_plugin_tools.display.sparkline import ASCII_LEVELS, BLOCKS, Curve
 
 
 def curve(*values: float) -> Curve:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rlcore_plugin_tools.display.panel import RunPanel
 
-from rlcore.cli.panel import RunPanel, clock, figure
+from rlcore.api.display import clock, figure
 
 COLOURS = re.compile(r"\x1b\[\d*m")
 

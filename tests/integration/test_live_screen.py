@@ -127,8 +127,9 @@ def test_a_terminal_that_does_not_know_its_size_gets_the_panel() -> None:
         assert_everything_is_there_once(program)
 
 
-def test_lines_on_a_dumb_terminal() -> None:
-    with ScreenedProgram(NOISY, columns=200, env={"TERM": "dumb"}) as program:
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"RLCORE_DISABLE": "tools"}], ids=["dumb", "without the plugin"])
+def test_lines_on_a_dumb_terminal_and_where_no_plugin_shows_more(env: dict[str, str]) -> None:
+    with ScreenedProgram(NOISY, columns=200, env=env) as program:
         assert program.wait() == 0
         assert program.raw.count(b"\nstep ") >= 20
         assert b"\x1b[1A" not in program.raw

@@ -9,8 +9,7 @@ import pyte
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from rlcore.cli.terminal import Terminal
+from rlcore_plugin_tools.display.terminal import Terminal
 
 
 class Window:

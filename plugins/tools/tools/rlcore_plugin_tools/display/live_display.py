@@ -1,0 +1,117 @@
+"""A live panel on a terminal: above it scrolls what is noted, and what this process and its children print."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from rlcore.api.display import Progress, TaskReport, evaluation_line, mean_accuracy
+from rlcore_plugin_tools.display.captured_output import CapturedOutput
+from rlcore_plugin_tools.display.panel import RunPanel
+from rlcore_plugin_tools.display.terminal import Terminal
+
+__all__ = ["LiveDisplay", "live_display"]
+
+_REDRAW_SECONDS = 0.1
+_GUESSED = (80, 24)
+
+
+def live_display(console: Console) -> AbstractContextManager[LiveDisplay] | None:
+    """Return the panel for a terminal that can show one (TERM is neither dumb nor absent) and may (no NO_COLOR), None for others."""
+    able = os.environ.get("TERM", "") not in ("", "dumb", "unknown") and not os.environ.get("NO_COLOR")
+    descriptor = _descriptor(console)
+    return _live(descriptor, console.encoding) if able and descriptor is not None else None
+
+
+class LiveDisplay(Progress):
+    """A panel that is redrawn in place; notes scroll above it."""
+
+    def __init__(self, terminal: Terminal, *, unicode: bool = True, colours: bool = True) -> None:
+        self._terminal = terminal
+        self._style = {"unicode": unicode, "colours": colours}
+        self._panel = RunPanel(1, **self._style)
+        self._drawn_at = 0.0
+
+    def started(self, folder: Path, total_steps: int) -> None:
+        """The panel appears; that of a run that goes back to its checkpoint begins anew."""
+        self._panel = RunPanel(total_steps, **self._style)
+        self._terminal.note(f"run folder: {folder}")
+        self._terminal.hold(self._panel)
+
+    def note(self, text: str) -> None:
+        """Above the panel."""
+        self._terminal.note(text)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The panel changes, a few times a second at most."""
+        self._panel.update(step, metrics)
+        if time.monotonic() - self._drawn_at >= _REDRAW_SECONDS:
+            self._terminal.draw()
+            self._drawn_at = time.monotonic()
+
+    def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
+        """A line, and a point of the curve."""
+        accuracy = mean_accuracy(reports)
+        if accuracy is not None:
+            self._panel.evaluate(step, accuracy)
+        self._terminal.note(evaluation_line(step, reports))
+
+    def finished(self) -> None:
+        """The last state; it stays a panel, for the run may go back to its checkpoint and begin again."""
+        self._terminal.draw()
+
+
+def _descriptor(console: Console) -> int | None:
+    """Of the console's file, if it is a terminal."""
+    try:
+        descriptor = console.file.fileno()
+    except (OSError, ValueError, AttributeError):  # a text in memory, a notebook
+        return None
+    return descriptor if os.isatty(descriptor) else None
+
+
+@contextmanager
+def _live(descriptor: int, encoding: str) -> Iterator[LiveDisplay]:
+    """Inside, all that this process and its children print goes through the display, if it would go to the same terminal."""
+    own = os.dup(descriptor)
+    terminal = Terminal(_writer(own, encoding), lambda: _size(own))
+    streams = [stream for stream in (1, 2) if os.isatty(stream) and os.fstat(stream).st_rdev == os.fstat(own).st_rdev]
+    unicode = encoding.lower().replace("-", "").startswith("utf")
+    try:
+        with CapturedOutput(streams, own, terminal.note, terminal.draw):
+            yield LiveDisplay(terminal, unicode=unicode)
+    finally:
+        terminal.hold(None)
+
+
+def _size(descriptor: int) -> tuple[int, int]:
+    """Columns and rows; a guess for a terminal that has gone, or does not know its own."""
+    try:
+        size = os.get_terminal_size(descriptor)
+    except OSError:
+        return _GUESSED
+    return size.columns or _GUESSED[0], size.lines or _GUESSED[1]
+
+
+def _writer(descriptor: int, encoding: str) -> Callable[[str], None]:
+    """Writes past every buffer, because a signal handler may do so amid another write; falls silent if the terminal has gone."""
+    gone = False
+
+    def write(text: str) -> None:
+        nonlocal gone
+        rest = text.encode(encoding, errors="replace")
+        while rest and not gone:
+            try:
+                rest = rest[os.write(descriptor, rest) :]
+            except BlockingIOError:  # a program has left the terminal so
+                select.select([], [descriptor], [], 1.0)
+            except OSError:
+                gone = True
+
+    return write
