@@ -19,7 +19,7 @@ from rlcore.host.visible_text import visible
 from rlcore.runtime.progress import Progress
 
 if TYPE_CHECKING:
-    from rlcore.roles.evaluator import TaskReport
+    from rlcore.contracts.crew import TaskReport
 
 __all__ = ["LinesDisplay", "LiveDisplay", "QuietDisplay", "is_live", "shown"]
 

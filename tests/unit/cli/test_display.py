@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rlcore.cli.display import LinesDisplay, LiveDisplay, QuietDisplay, is_live, shown
 from rlcore.cli.terminal import Terminal
-from rlcore.roles.evaluator import TaskReport
+from rlcore.contracts.crew import TaskReport
 from rlcore.runtime.progress import Progress
 
 
