@@ -45,8 +45,8 @@ class RunsCommand(Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Print them."""
-        from rlcore.api.runs import differing_settings
         from rlcore_plugin_tools.runs.run_list import run_folders, run_row, sorted_rows
+        from rlcore_plugin_tools.settings_compared import differing_settings
 
         if args.limit is not None and args.limit < 1:
             raise UsageError(f"rlcore runs --limit {args.limit}: type a number of runs, at least 1")
