@@ -41,7 +41,7 @@ PAGES = {
     """,
     "sandbox": "Job Level Limit Limits Ran SHARED_OPTIONS Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
     "weights": """
-        BUCKET_BYTES BackgroundPublisher BackgroundReceiver Bucket GroupBrokenError HostLayout HostMemory HostVersion OnFailure Probe
+        BUCKET_BYTES Bucket GroupBrokenError HostLayout OnFailure Probe
         Publisher Receiver RemoteSnapshot Snapshot Tensor TensorInfo WeightSource WeightTransfer WeightTransferSpec WeightsError WeightsKind
         WeightsManifest grouped
     """,
