@@ -19,9 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 from rlcore_plugin_quickstart.assets import prepare
+from rlcore_plugin_tools.run_record import RunRecord
 
 import rlcore
-from rlcore.api.runs import RunRecord
 from rlcore.runlog import RunFolder
 
 __all__ = ["Shape", "drive", "left", "rows_of", "table"]

@@ -78,8 +78,8 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def imports(source: str, path: str) -> Iterator[Import]:
-    """Everything that a module imports when it runs, standard library included."""
+def imports(source: str, path: str, *, types: bool = False) -> Iterator[Import]:
+    """Everything that a module imports when it runs, standard library included. ``types``: with what type checkers alone import."""
     try:
         todo: list[ast.AST] = [ast.parse(source)]
     except SyntaxError as error:
@@ -90,7 +90,7 @@ def imports(source: str, path: str) -> Iterator[Import]:
             todo += _children(node)
             continue
         match node:
-            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), orelse=orelse):
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), orelse=orelse) if not types:
                 todo += orelse
             case ast.Import(names=names):
                 yield from (Import(alias.name, f"{path}:{node.lineno}") for alias in names)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from rlcore.cli.display import evaluation_line, mean_accuracy
 from rlcore.cli.pace import UpdatePace, clock, figure
-from rlcore.roles.evaluator import TaskReport
+from rlcore.contracts.crew import TaskReport
 from rlcore.runtime.progress import Progress
 
 __all__ = ["Progress", "TaskReport", "UpdatePace", "clock", "evaluation_line", "figure", "mean_accuracy"]

@@ -1,33 +1,40 @@
-"""For authors of commands that look at runs: what is in a run folder, and what its figures mean.
+"""For plugins that look at runs: which run folders there are, how to read what is in them, and what its figures mean.
 
 >>> for run in past_runs(Path("runs/rlcore")):
-...     record = RunRecord(run.root)
-...     print(run.root.name, record.state, len(record.updates()))
+...     print(run.root.name, checkpoint_steps(run.checkpoints), last_writer(run.root))
 
-``RunRecord`` reads a run that is over, that died, or that still goes on; it takes no lock and writes nothing. ``METRICS`` describes every
-figure, ``metric_of`` finds the description of a name. ``flat_settings`` are those of one run by their paths; ``differing_settings`` and
-``groups_by_seed`` compare those of several. ``as_rollout`` gives an answer of an evaluation the names of a rollout.
+``METRICS`` describes every figure, and ``metric_of`` finds the description of a name. ``BestCheckpoint`` ranks steps by the figure that
+the user named. ``RunFolder.at`` knows where the files of a run are. ``read_document``, ``json_document``, ``bounded_lines`` and
+``unpacked`` read them, and raise ``TooMuchError`` for a file without an end. Nothing of this takes a lock. Scripts that read a run use
+``RunRecord`` of the distribution ``rlcore-plugin-tools``.
 """
 
 from __future__ import annotations
 
 from rlcore.contracts.metric_names import METRICS, Metric, metric_of
-from rlcore.runlog.best_checkpoint import BestFigure
+from rlcore.host.bounded_reading import TooMuchError, bounded_lines, json_document, read_document, unpacked
+from rlcore.runlog.best_checkpoint import BestCheckpoint, BestFigure
+from rlcore.runlog.checkpoint import checkpoint_steps
+from rlcore.runlog.folder import RunFolder
 from rlcore.runlog.points import PastRun, past_runs
-from rlcore.runlog.reading import RunRecord, as_rollout
-from rlcore.runlog.settings_compared import SEED, differing_settings, flat_settings, groups_by_seed
+from rlcore.runlog.run_lock import last_writer
+from rlcore.runlog.run_manifest import read_manifest
 
 __all__ = [
     "METRICS",
-    "SEED",
+    "BestCheckpoint",
     "BestFigure",
     "Metric",
     "PastRun",
-    "RunRecord",
-    "as_rollout",
-    "differing_settings",
-    "flat_settings",
-    "groups_by_seed",
+    "RunFolder",
+    "TooMuchError",
+    "bounded_lines",
+    "checkpoint_steps",
+    "json_document",
+    "last_writer",
     "metric_of",
     "past_runs",
+    "read_document",
+    "read_manifest",
+    "unpacked",
 ]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from rlcore.config import Plan, RunConfig
 from rlcore.config.model import RunSection, ScheduleSection
-from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.crew import Crew, Interrupt, Status, TaskReport, Update, WaitingFor
 from rlcore.contracts.errors import RewardBudgetError, RuntimeLostError, StarvationError, WorkerLostError
 from rlcore.contracts.outlines import outline_of
 from rlcore.contracts.snapshots import ProbeFailedError, probe_tolerance
@@ -37,11 +37,10 @@ from rlcore.host.threads import limit_threads, thread_variables, threads_of
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.tally import VerdictCounts
 from rlcore.roles.consumer import Consumer, SharePlan
-from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.evaluator import Evaluation, Evaluator
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.batch_report import Batch, batch_figures, probe_sequence, rollout_rows, with_prompts
-from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.one_process import OneProcess, fits_one_process
 from rlcore.runtime.parts import (
@@ -64,7 +63,7 @@ from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.resumption import check_model_files
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing, peak_memory, profiled
-from rlcore.schedule import Arrival, Role, Status, TimeAccount, Tokens, Verdict, WaitingFor, WorkerTime
+from rlcore.schedule import Arrival, Role, TimeAccount, Tokens, Verdict, WorkerTime
 
 __all__ = [
     "ENVIRONMENT",

@@ -5,9 +5,9 @@ A plugin registers a ``WeightTransferSpec`` by ``rlcore_register_weight_transfer
 bucket by bucket. The newest version wins; a snapshot is handed out whole, every checksum verified, or not at all; publishing waits
 only for the end of a receiver that was given up. ``rlcore.testing.WeightTransferSuite`` checks these rules.
 
-``BackgroundPublisher`` and ``BackgroundReceiver`` keep most of them already, for transfers through the memory of a host: the trainer's
-buckets are copied into a buffer that is used again and again, and a child says how one version in a buffer (``HostVersion``) is sent, and
-how the next one is fetched. ``HostLayout`` says where each tensor lies in it, and fills, seals, verifies and reads it.
+``HostLayout`` is for transfers through the memory of a host: it says where each tensor of a version lies in a buffer, and fills, seals,
+verifies and reads it. ``BackgroundPublisher`` and ``BackgroundReceiver`` of the library ``rlcore-plugin-workers`` keep most of the rules
+for them already: a child says how one version in a buffer is sent, and how the next one is fetched.
 
 A transfer of engines' own (``WeightTransferSpec.way``) brings the bytes to the processes of the engine; the producer's process sees a
 ``RemoteSnapshot`` alone. ``rlcore.testing.fake_collective`` is one; ``EngineTransferSuite`` checks it together with its engine.
@@ -31,18 +31,13 @@ from rlcore.contracts.snapshots import (
 )
 from rlcore.contracts.specs import WeightTransferSpec
 from rlcore.contracts.transport import OnFailure, Publisher, Receiver, WeightTransfer
-from rlcore.weights.background import BackgroundPublisher, BackgroundReceiver, HostMemory, HostVersion
 from rlcore.weights.host_layout import HostLayout
 
 __all__ = [
     "BUCKET_BYTES",
-    "BackgroundPublisher",
-    "BackgroundReceiver",
     "Bucket",
     "GroupBrokenError",
     "HostLayout",
-    "HostMemory",
-    "HostVersion",
     "OnFailure",
     "Probe",
     "Publisher",

@@ -17,8 +17,8 @@ from rlcore.host.visible_text import visible
 from rlcore.runtime.progress import Progress
 
 if TYPE_CHECKING:
+    from rlcore.contracts.crew import TaskReport
     from rlcore.host.registry import Registry
-    from rlcore.roles.evaluator import TaskReport
 
 __all__ = ["LinesDisplay", "QuietDisplay", "evaluation_line", "mean_accuracy", "shown"]
 

@@ -43,19 +43,21 @@ def train_flags(args: argparse.Namespace) -> dict[str, Typed]:
 
 
 def add_train_flags(
-    parser: Parser,
+    parser: argparse.ArgumentParser,
     names: Mapping[str, Any] | None = None,
     *,
     reads: Callable[[str], bool] = lambda path: True,
     told: Mapping[str, str] | None = None,
+    more: Callable[[Sequence[str]], Sequence[str]] = lambda words: (),
 ) -> None:
     """Give a command the flags of ``train``; read what was typed with ``train_flags(args)``.
 
     Options of plugins are added when the words are known: those of the plugins that the words (and the TOML files among them)
     choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none. ``reads``: whether a
     setting (``run.seed``) has flags here, as for ``plan_run``; ``told``: what ``--help`` says of a setting that means something else here;
-    it is shown first.
+    it is shown first. ``more``: words that choose plugins too, found by those that were typed.
     """
+    assert isinstance(parser, Parser), f"a command's parser is an rlcore.api.commands.Parser, not {type(parser).__name__}"
     parser.set_defaults(typed={})
     parser.add_argument("--help-all", action="help", help="show every flag, not the common ones only")
     taken = set(map(_plain, parser._option_string_actions))
@@ -75,7 +77,7 @@ def add_train_flags(
             doc = field.description if section == "rewards" else field.annotation.__doc__
             groups[section] = parser.add_argument_group((doc or section).partition("\n")[0].rstrip("."))
         _add(groups[section], setting, taken, {}, rare=True)
-    parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, names or {}, reads)
+    parser.prepare = lambda asked, words: _add_plugin_flags(asked, [*words, *more(words)], names or {}, reads)
 
 
 def _metavar(setting: Setting) -> Any:

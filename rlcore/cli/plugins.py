@@ -12,7 +12,6 @@ from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 
 if TYPE_CHECKING:
-    from rlcore.cli.parser import Parser
     from rlcore.host.registry import Registry
 
 __all__ = ["PluginsCommand", "describe"]
@@ -21,7 +20,7 @@ __all__ = ["PluginsCommand", "describe"]
 class PluginsCommand(Command):
     """``rlcore plugins``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """``--json`` and ``--strict``."""
         parser.description = "list installed plugins: version, API, what each offers, or why it failed"
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")

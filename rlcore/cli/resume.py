@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from rlcore.cli.flags import add_train_flags, train_flags
-from rlcore.cli.parser import Parser
 from rlcore.cli.train import add_run_options, run_plan
 from rlcore.config import plan_run
 from rlcore.contracts.command_line import Command
@@ -27,7 +26,7 @@ _TEXT = (
 class ResumeCommand(Command):
     """``rlcore resume``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The run, ``--step``, ``--any-version``, ``--dry-run``, ``--json``, and the flags of ``train``."""
         parser.usage = "rlcore resume RUN [--step N] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT
@@ -35,9 +34,7 @@ class ResumeCommand(Command):
         parser.add_argument("--step", type=int, metavar="N", help="go on from this checkpoint; later ones are removed")
         parser.add_argument("--any-version", action="store_true", help="go on with plugins of another major version too")
         add_run_options(parser)
-        add_train_flags(parser)
-        prepare = parser.prepare
-        parser.prepare = lambda asked, words: prepare(asked, [*words, *_settings(words)])
+        add_train_flags(parser, more=_settings)
 
     def run(self, args: argparse.Namespace) -> int:
         """Plan the run anew, with what was typed above its own settings; then go on."""

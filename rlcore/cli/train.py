@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.cli.flags import add_train_flags, train_flags
-from rlcore.cli.parser import Parser
 from rlcore.config import Plan, plan_run
 from rlcore.config.data_source import is_file
 from rlcore.config.layers import replaced
@@ -36,7 +35,7 @@ _TEXT = "Train a model as TOML files and flags say. Later files override earlier
 class TrainCommand(Command):
     """``rlcore train``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Files, ``--dry-run``, ``--json``, and a flag for every setting."""
         parser.usage = "rlcore train [FILE.toml …] [--dry-run] [--json] [-q] [flags]"
         parser.description = _TEXT

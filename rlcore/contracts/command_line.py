@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-    from rlcore.cli.parser import Parser
-
 __all__ = ["Command"]
 
 
@@ -22,10 +20,10 @@ class Command(ABC):
     """
 
     @abstractmethod
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add what can be typed after ``rlcore NAME``; set ``parser.usage``, ``description`` and ``epilog`` where argparse's own are poor.
 
-        :param parser: an ``argparse.ArgumentParser`` whose errors are one sentence and exit code 2. ``rlcore NAME --help`` calls this
+        :param parser: ``rlcore.api.commands.Parser``, whose errors are one sentence and exit code 2. ``rlcore NAME --help`` calls this
             too, so import nothing here that takes long.
         """
 

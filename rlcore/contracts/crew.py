@@ -6,22 +6,18 @@ The loop (``training_run.py``) owns the run folder, the listeners and the order 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rlcore.contracts.interfaces import Saving, Tokenizer
     from rlcore.contracts.types import Group
-    from rlcore.roles.evaluator import TaskReport
-    from rlcore.runtime.interrupt import Interrupt
-    from rlcore.runtime.starvation import FilterWatch
-    from rlcore.runtime.timing import Timing
-    from rlcore.schedule import Status
 
-__all__ = ["Crew", "Update"]
+__all__ = ["Admission", "Crew", "FilterReport", "Interrupt", "Status", "TaskReport", "TimeReport", "Update", "WaitingFor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +29,116 @@ class Update:
     figures: Mapping[str, float]
     rollouts: tuple[Mapping[str, Any], ...] = ()
     times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """One task at one version: means over the judged completions, None where nothing gave the figure; ``failed``: how many others there
+    are; a row a completion. ``at_k``: ``low`` and ``high`` of the accuracy, with several completions a prompt ``pass@k`` and ``maj@k``,
+    each with ``/low`` and ``/high``; ``length`` and ``truncated`` of all completions."""
+
+    task: str
+    accuracy: float | None
+    reward: float | None
+    rows: tuple[Mapping[str, Any], ...]
+    failed: int = 0
+    at_k: Mapping[str, float] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, float]:
+        """By the names that they have in ``metrics.jsonl``."""
+        known = {"": self.accuracy, "/reward": self.reward, "/failed": float(self.failed) or None}
+        named = {**known, **{f"/{name}": figure for name, figure in self.at_k.items()}}
+        return {f"eval/{self.task}{name}": figure for name, figure in named.items() if figure is not None}
+
+
+class WaitingFor(StrEnum):
+    """Why ``next_batch`` gives nothing."""
+
+    NOTHING = "nothing"
+    """It would give a batch now."""
+    GROUPS = "groups"
+    """Too few groups are ready."""
+    STRAGGLERS = "stragglers"
+    """Enough are ready, but leaving without those in flight would push one of them over the staleness bound."""
+    UPDATE = "update"
+    """A batch is being trained."""
+    END = "end"
+    """The run is finished."""
+
+
+class Admission(StrEnum):
+    """Whether ``lease`` would grant something, or what forbids it."""
+
+    OPEN = "open"
+    STALENESS = "staleness"
+    """More would be older than allowed when their turn comes: producers wait for the trainer."""
+    BUFFER = "buffer"
+    """As many groups are in flight and ready as the buffer may hold: back-pressure."""
+    EXHAUSTED = "exhausted"
+    """No prompt is left to ask for, unless one is given back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Where the schedule stands. Groups: ``in_flight`` leased, ``buffered`` ready, ``taken`` in the batch being trained, ``set_aside``
+    those of a void batch (ready, but outside the buffer's bound until the next batch); prompts: ``given_back`` wait for a new lease.
+    """
+
+    version: int
+    finished: bool
+    trained: int
+    filtered: int
+    failed: int
+    buffered: int
+    in_flight: int
+    taken: int
+    set_aside: int
+    given_back: int
+    waiting_for: WaitingFor
+    admission: Admission
+
+
+class FilterReport(Protocol):
+    """What the group filter saw in the whole run; ``rlcore.api.runtime.FilterWatch`` is one."""
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures for the summary; {} without a filter."""
+
+    def remark(self) -> str:
+        """Return a sentence for the end of a run that lost most of its groups to the filter; "" for any other run."""
+
+    def nothing_trained(self, filtered: int, failed: int) -> str:
+        """Return the sentence that ends a run whose prompts were all filtered or failed."""
+
+
+class TimeReport(Protocol):
+    """Where the seconds since ``Crew.start_clock`` went; ``rlcore.api.runtime.Timing`` is one. ``peaks``: worker -> bytes of its process at
+    their most."""
+
+    seconds: float
+    by_activity: dict[str, float]
+    peaks: dict[str, int]
+
+    def shares(self) -> dict[str, float]:
+        """Return the shares of the time for the summary."""
+
+    def workers(self) -> dict[str, dict[str, float]]:
+        """Return worker -> category -> seconds."""
+
+    def rows(self) -> list[tuple[str, str, str, float, float]]:
+        """Return the rows of the trace: worker, role, activity, start since 1970, seconds."""
+
+
+class Interrupt:
+    """Says whether somebody asked the run to end. The loop calls ``wakes`` at that moment, for a crew that waits for something else."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.wakes: list[Callable[[], None]] = []
+
+    def end(self, error: BaseException) -> bool:
+        """Raise ``error`` in the thread that runs the loop, whatever it waits for. Return False if that thread cannot be reached."""
+        return False
 
 
 class Crew(ABC):
@@ -105,7 +211,7 @@ class Crew(ABC):
         """Where the schedule stands."""
 
     @abstractmethod
-    def watch(self) -> FilterWatch:
+    def watch(self) -> FilterReport:
         """What the group filter saw."""
 
     @abstractmethod
@@ -113,7 +219,7 @@ class Crew(ABC):
         """From here on seconds count; what was booked before (start, first evaluation) does not."""
 
     @abstractmethod
-    def timing(self) -> Timing:
+    def timing(self) -> TimeReport:
         """Where the seconds since ``start_clock`` went."""
 
     @abstractmethod

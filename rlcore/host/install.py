@@ -51,7 +51,7 @@ REQUIRED = {
     "ray": ("workers",),
     "sglang": ("serving",),
     "tools": ("processes", "workers"),
-    "vllm": ("serving",),
+    "vllm": ("serving", "workers"),
 }
 """Plugins of this repository that another one requires: pip would else look for them on an index."""
 

@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from rlcore.contracts.crew import TaskReport
 from rlcore.contracts.types import Finish, Prompt, Rollout, Sampling, Score
 from rlcore.learning.accuracy_at_k import Estimate, majority_at_k, mean_interval, pass_at_k, usual_ks
 from rlcore.roles.producer import GroupJob, Produced
 
-__all__ = ["Evaluation", "Evaluator", "TaskReport"]
+__all__ = ["Evaluation", "Evaluator"]
 
 EVALUATION_EPISODE = 2**31 - 1
 """The episode number in an evaluation's noise keys: no training episode shares its random stream."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskReport:
-    """One task at one version: means over the judged completions, None where nothing gave the figure; ``failed``: how many others there
-    are; a row a completion. ``at_k``: ``low`` and ``high`` of the accuracy, with several completions a prompt ``pass@k`` and ``maj@k``,
-    each with ``/low`` and ``/high``; ``length`` and ``truncated`` of all completions."""
-
-    task: str
-    accuracy: float | None
-    reward: float | None
-    rows: tuple[Mapping[str, Any], ...]
-    failed: int = 0
-    at_k: Mapping[str, float] = field(default_factory=dict)
-
-    def figures(self) -> dict[str, float]:
-        """By the names that they have in ``metrics.jsonl``."""
-        known = {"": self.accuracy, "/reward": self.reward, "/failed": float(self.failed) or None}
-        named = {**known, **{f"/{name}": figure for name, figure in self.at_k.items()}}
-        return {f"eval/{self.task}{name}": figure for name, figure in named.items() if figure is not None}
 
 
 class Evaluator:

@@ -8,26 +8,26 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["Interrupt"]
+from rlcore.contracts.crew import Interrupt
+
+__all__ = ["SignalInterrupt"]
 
 
-class Interrupt:
+class SignalInterrupt(Interrupt):
     """A context in which the first SIGINT, SIGTERM or SIGHUP (a terminal or a connection is gone) sets ``requested``, and the second raises
     KeyboardInterrupt.
 
-    Outside the main thread signals cannot be taken over; there it only holds the flag.
+    ``wakes`` are called from the handler of the first signal. Outside the main thread it takes over no signals and only holds the flag.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        self.requested = False
-        self.wakes: list[Callable[[], None]] = []
-        """Called at the first signal, from its handler: for whoever waits for something else."""
+        super().__init__()
         self._ending: BaseException | None = None
         self._tell = tell
         self._teller: threading.Thread | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> SignalInterrupt:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
@@ -41,7 +41,7 @@ class Interrupt:
             self._teller.join()
 
     def end(self, error: BaseException) -> bool:
-        """Raise ``error`` in the main thread, whatever it waits for; from any other thread. Return False if signals are not taken over."""
+        """See Interrupt; from any thread but the main one. False if signals are not taken over."""
         main = threading.main_thread().ident
         if not self._before or main is None:
             return False

@@ -24,17 +24,15 @@ import numpy as np
 
 from rlcore.config import Plan
 from rlcore.config.transfer_choice import in_one_process
-from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.crew import Crew, Interrupt, TaskReport, Update
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.specs import PluginKind, RuntimeSpec
 from rlcore.contracts.types import Group
-from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Produced
 from rlcore.runtime.backends import make_consumer
 from rlcore.runtime.batch_report import Batch, batch_figures, probe_sequence, rollout_rows, with_prompts
-from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.parts import (
     first_version,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
+from rlcore.contracts.crew import Interrupt
 from rlcore.contracts.errors import RunError
-from rlcore.runtime.interrupt import Interrupt
 
 __all__ = ["EngineGuard", "Pulse"]
 

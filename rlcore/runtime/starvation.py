@@ -14,9 +14,9 @@ from typing import Any
 
 from rlcore.config.model import AlgorithmSection
 from rlcore.contracts.errors import StarvationError
-from rlcore.schedule import Delivery, Status, Verdict
+from rlcore.schedule import Delivery, Verdict
 
-__all__ = ["FilterWatch", "Seen", "refuse_an_empty_run"]
+__all__ = ["FilterWatch", "Seen"]
 
 USUAL_LIMIT = AlgorithmSection().filter_limit or 10
 """Batches by which an update counts as starved where the limit is none: the setting's default."""
@@ -151,6 +151,13 @@ class FilterWatch:
             return {}
         return {**self.run.figures(), "filtered": self.run.filtered, "groups": self.run.groups, "starved_updates": self.starved_updates}
 
+    def nothing_trained(self, filtered: int, failed: int) -> str:
+        """The sentence that ends a run whose prompts were all filtered or failed; so many of each."""
+        taken = f"{filtered} filtered by {self.observed()}" if filtered else ""
+        broken = f"{failed} failed (failures.jsonl in the run folder says why)" if failed else ""
+        advice = f"; {self.advice()}" if self.run.groups else ""
+        return f"nothing was trained: of {filtered + failed} prompts, {' and '.join(filter(None, (taken, broken)))}{advice}"
+
     def _judge(self) -> None:
         """Warn, or set the error, where this update has cost too much."""
         cost = self._since.filtered
@@ -203,15 +210,3 @@ class FilterWatch:
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %"
-
-
-def refuse_an_empty_run(status: Status, watch: FilterWatch) -> None:
-    """Raise StarvationError where every prompt of every episode was filtered or failed, naming the range and what the filter saw."""
-    if status.trained:
-        return
-    filtered = f"{status.filtered} filtered by {watch.observed()}" if status.filtered else ""
-    failed = f"{status.failed} failed (failures.jsonl in the run folder says why)" if status.failed else ""
-    raise StarvationError(
-        f"nothing was trained: of {status.filtered + status.failed} prompts, {' and '.join(filter(None, (filtered, failed)))}"
-        + (f"; {watch.advice()}" if watch.run.groups else "")
-    )

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from rlcore.config import Plan
 from rlcore.config.resume_rules import changed_settings, settings_of
-from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.crew import Crew, Interrupt, TaskReport, TimeReport, Update
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError, disk_full
 from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import blaming, reason
 from rlcore.host.threads import threads_limited, threads_of
-from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.best_checkpoint import BestCheckpoint
 from rlcore.runlog.checkpoint import Checkpoint, checkpoint_steps, prune
@@ -29,12 +28,11 @@ from rlcore.runlog.rewind import rewind, sizes_of_logs
 from rlcore.runlog.run_lock import locked, sign
 from rlcore.runlog.run_manifest import resumed_manifest
 from rlcore.runlog.trace import write_trace
-from rlcore.runtime.interrupt import Interrupt
+from rlcore.runtime.interrupt import SignalInterrupt
 from rlcore.runtime.listeners import Listeners
 from rlcore.runtime.parts import first_version, used_plugins
 from rlcore.runtime.progress import Progress, Sample, Summary
-from rlcore.runtime.starvation import refuse_an_empty_run
-from rlcore.runtime.timing import Timing, peak_memory, profiled
+from rlcore.runtime.timing import peak_memory, profiled
 
 __all__ = ["TrainingRun", "mean_gap_tolerance"]
 
@@ -101,7 +99,7 @@ class TrainingRun:
             self._progress.started(self._folder.root, crew.horizon)
             profile = self._folder.root / f"profile-{crew.loop_role}.prof" if self._config.run.enable_profiling else None
             with self._saved_told():
-                with Interrupt(self._progress.note) as interrupt, profiled(profile):
+                with SignalInterrupt(self._progress.note) as interrupt, profiled(profile):
                     interrupt.wakes.append(lambda: setattr(self, "interrupted", True))
                     timing = self._trained(interrupt)
                 self._folder.log_times(timing.workers())
@@ -162,7 +160,7 @@ class TrainingRun:
             return ""
         return f"the last of {updates} updates is short, {last} in place of {batch} prompts: -tbs {batch} does not divide {total} prompts"
 
-    def _trained(self, interrupt: Interrupt) -> Timing:
+    def _trained(self, interrupt: Interrupt) -> TimeReport:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
         too."""
         try:
@@ -199,7 +197,7 @@ class TrainingRun:
             who = f"runtime {runtime!r} of {self._plan.registry.owner(PluginKind.RUNTIME, runtime)}"
             raise RunError(f"{who} failed while training: {reason(error)}; {saved}") from error
 
-    def _train(self, interrupt: Interrupt) -> Timing:
+    def _train(self, interrupt: Interrupt) -> TimeReport:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
         crew, version = self._crew, first_version(self._plan)
         interval = self._config.eval.eval_interval
@@ -223,7 +221,8 @@ class TrainingRun:
         status = crew.status()
         self.interrupted = not status.finished
         if not self.interrupted:
-            refuse_an_empty_run(status, crew.watch())
+            if not status.trained:
+                raise StarvationError(crew.watch().nothing_trained(status.filtered, status.failed))
             self._save(version)
             self._end_save()  # before the evaluation, which may take long
             self._evaluate(version, wait=True)
@@ -391,7 +390,7 @@ class TrainingRun:
         if self._saving is not None:
             self._saving.drop()
 
-    def _summarise(self, timing: Timing) -> Summary:
+    def _summarise(self, timing: TimeReport) -> Summary:
         status, watch = self._crew.status(), self._crew.watch()
         before = self._evaluations.get(0, [])
         after = self._evaluations.get(status.version, []) if status.version else []

@@ -15,12 +15,13 @@ from enum import Enum, auto
 from math import isfinite
 from typing import Any
 
+from rlcore.contracts.crew import Admission, Status, WaitingFor
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.types import Lease
 from rlcore.schedule.ages import Ages, must_wait, room
 from rlcore.schedule.ledger import Ledger
 from rlcore.schedule.order import PromptLine, PromptPlace
-from rlcore.schedule.schedule_records import Admission, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
+from rlcore.schedule.schedule_records import Delivery, ScheduleSettings, TrainOrder, Verdict
 
 __all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "ScheduleSettings", "Status", "TrainOrder", "Verdict", "WaitingFor"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, isfinite
 
-__all__ = ["Admission", "Arrival", "Delivery", "ScheduleSettings", "Status", "Tokens", "TrainOrder", "Verdict", "WaitingFor"]
+__all__ = ["Arrival", "Delivery", "ScheduleSettings", "Tokens", "TrainOrder", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,33 +92,6 @@ class Verdict(StrEnum):
         return self in (Verdict.KEPT, Verdict.MASKED)
 
 
-class WaitingFor(StrEnum):
-    """Why ``next_batch`` gives nothing."""
-
-    NOTHING = "nothing"
-    """It would give a batch now."""
-    GROUPS = "groups"
-    """Too few groups are ready."""
-    STRAGGLERS = "stragglers"
-    """Enough are ready, but leaving without those in flight would push one of them over the staleness bound."""
-    UPDATE = "update"
-    """A batch is being trained."""
-    END = "end"
-    """The run is finished."""
-
-
-class Admission(StrEnum):
-    """Whether ``lease`` would grant something, or what forbids it."""
-
-    OPEN = "open"
-    STALENESS = "staleness"
-    """More would be older than allowed when their turn comes: producers wait for the trainer."""
-    BUFFER = "buffer"
-    """As many groups are in flight and ready as the buffer may hold: back-pressure."""
-    EXHAUSTED = "exhausted"
-    """No prompt is left to ask for, unless one is given back."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """A group is complete and judged. Its payload stays where it is; only this travels.
@@ -179,23 +152,3 @@ class TrainOrder:
     lease_ids: tuple[int, ...]
     versions: tuple[int, ...]
     masked: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """Where the schedule stands. Groups: ``in_flight`` leased, ``buffered`` ready, ``taken`` in the batch being trained, ``set_aside``
-    those of a void batch (ready, but outside the buffer's bound until the next batch); prompts: ``given_back`` wait for a new lease.
-    """
-
-    version: int
-    finished: bool
-    trained: int
-    filtered: int
-    failed: int
-    buffered: int
-    in_flight: int
-    taken: int
-    set_aside: int
-    given_back: int
-    waiting_for: WaitingFor
-    admission: Admission

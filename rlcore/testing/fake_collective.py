@@ -28,7 +28,7 @@ from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Bucket, RemoteSnapshot
 from rlcore.contracts.transport import OnFailure, Receiver, WeightTransfer
 from rlcore.testing.fake_group_rank import HELLO, WHOLE, exactly
-from rlcore.weights.background import BackgroundPublisher, HostVersion
+from rlcore.testing.fake_publisher import FakePublisher, HeldVersion
 
 __all__ = ["FakeCollective", "FakeCollectivePublisher", "FakeCollectiveReceiver"]
 
@@ -154,15 +154,14 @@ def _hang_up(channel: Connection) -> None:
         end.shutdown(socket.SHUT_RDWR)
 
 
-class FakeCollectivePublisher(BackgroundPublisher):
+class FakeCollectivePublisher(FakePublisher):
     """The trainer's end. A round is one version for those who lack it; members that are the same as before keep their group."""
 
     def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
-        self._changed = threading.Condition()
         self._members: list[_Joined] = []
         self._group: _Group | None = None
         self._epoch = self._round = 0
-        self._sealed: tuple[HostVersion, np.ndarray] | None = None
+        self._sealed: tuple[HeldVersion, np.ndarray] | None = None
         self._key = secrets.token_bytes(16)
         self._channels: set[Connection] = set()
         self._listener = Listener(("127.0.0.1", 0), backlog=64)
@@ -240,10 +239,10 @@ class FakeCollectivePublisher(BackgroundPublisher):
 
     # --- rounds --------------------------------------------------------------------------------------------------------------
 
-    def _send(self, held: HostVersion) -> None:
+    def _send(self, held: HeldVersion) -> None:
         layout = held.layout
         if self._sealed is None or self._sealed[0] is not held:
-            self._sealed = held, layout.seal(held.memory.flat, range(len(layout.offsets)))
+            self._sealed = held, layout.seal(held.flat, range(len(layout.offsets)))
         while True:
             with self._changed:
                 targets = self._lacking(layout.version)
@@ -256,7 +255,7 @@ class FakeCollectivePublisher(BackgroundPublisher):
             if not (self._sent_to(asked, held) and self._are_served(asked, held)):
                 self._drop_group()
 
-    def _are_served(self, asked: list[_Joined], held: HostVersion) -> bool:
+    def _are_served(self, asked: list[_Joined], held: HeldVersion) -> bool:
         """All bytes are there: wait until each engine serves them, or a newer version is here; who says nothing is ended. False if the
         group broke after all."""
         group, version = self._group, held.layout.version
@@ -275,11 +274,11 @@ class FakeCollectivePublisher(BackgroundPublisher):
         """Members that do not serve this version yet. Under ``_changed``."""
         return [member for member in self._members if not member.gone and member.served < version]
 
-    def _superseded(self, held: HostVersion) -> bool:
+    def _superseded(self, held: HeldVersion) -> bool:
         """Whether a newer version waits, in whose place nobody should begin this one. Under ``_changed``."""
         return self._waiting is not None and self._waiting is not held
 
-    def _sent_to(self, targets: list[_Joined], held: HostVersion) -> bool:
+    def _sent_to(self, targets: list[_Joined], held: HeldVersion) -> bool:
         """One round; False if it broke off."""
         version = held.layout.version
         if self._group is None or self._group.broken or set(self._group.members) != set(targets):
@@ -303,7 +302,7 @@ class FakeCollectivePublisher(BackgroundPublisher):
             return False
         return True
 
-    def _who_asks(self, targets: list[_Joined], held: HostVersion) -> list[_Joined]:
+    def _who_asks(self, targets: list[_Joined], held: HeldVersion) -> list[_Joined]:
         """Tell them of the version, and wait until all have asked for it, or some for a while; [] if others lack it now, or a newer one
         is here: then all is to be looked at anew."""
         version, number, enough = held.layout.version, self._round, time.monotonic() + min(_GRACE, self._deadline)
@@ -326,7 +325,7 @@ class FakeCollectivePublisher(BackgroundPublisher):
                         self._end(member, "has not answered")
                 self._changed.wait(min(_TICK, self._deadline / 4))
 
-    def _parts(self, held: HostVersion) -> list[tuple[Bucket, np.ndarray]]:
+    def _parts(self, held: HeldVersion) -> list[tuple[Bucket, np.ndarray]]:
         """The buckets, without tensors, and the bytes of each."""
         assert self._sealed is not None
         assert self._group is not None
@@ -334,12 +333,12 @@ class FakeCollectivePublisher(BackgroundPublisher):
         for index, places in enumerate(layout.buckets(self._bucket_bytes)):
             infos = [layout.manifest.tensors[place] for place in places]
             said = [(info.name, info.dtype, info.shape, int(checksums[place])) for place, info in zip(places, infos, strict=True)]
-            flat = [held.memory.flat[layout.offsets[place] :][: info.nbytes] for place, info in zip(places, infos, strict=True)]
+            flat = [held.flat[layout.offsets[place] :][: info.nbytes] for place, info in zip(places, infos, strict=True)]
             bucket = Bucket(version=layout.version, index=index, info={"tensors": said}, epoch=self._group.epoch)
             parts.append((bucket, np.concatenate(flat)))
         return parts
 
-    def _remote(self, held: HostVersion, group: _Group, member: _Joined, parts: Sequence[Bucket]) -> RemoteSnapshot:
+    def _remote(self, held: HeldVersion, group: _Group, member: _Joined, parts: Sequence[Bucket]) -> RemoteSnapshot:
         manifest = held.layout.manifest
         return RemoteSnapshot(
             version=held.layout.version,

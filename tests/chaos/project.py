@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.runs import RunRecord
+from rlcore_plugin_tools.run_record import RunRecord
+
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.integration.ray.faults import fault_run

@@ -37,11 +37,12 @@ PAGES = {
         schedule_settings thread_variables threads_of used_plugins with_prompts
     """,
     "runs": """
-        BestFigure METRICS Metric PastRun RunRecord SEED as_rollout differing_settings flat_settings groups_by_seed metric_of past_runs
+        BestCheckpoint BestFigure METRICS Metric PastRun RunFolder TooMuchError bounded_lines checkpoint_steps json_document last_writer
+        metric_of past_runs read_document read_manifest unpacked
     """,
     "sandbox": "Job Level Limit Limits Ran SHARED_OPTIONS Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
     "weights": """
-        BUCKET_BYTES BackgroundPublisher BackgroundReceiver Bucket GroupBrokenError HostLayout HostMemory HostVersion OnFailure Probe
+        BUCKET_BYTES Bucket GroupBrokenError HostLayout OnFailure Probe
         Publisher Receiver RemoteSnapshot Snapshot Tensor TensorInfo WeightSource WeightTransfer WeightTransferSpec WeightsError WeightsKind
         WeightsManifest grouped
     """,

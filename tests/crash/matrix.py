@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from rlcore_plugin_tools.run_record import RunRecord
+
 import rlcore
-from rlcore.api.runs import RunRecord
 from rlcore.entry import make_plan
 from rlcore.host.registry import Registry
 from rlcore.runlog import run_manifest

@@ -18,8 +18,8 @@ EARLY = sys.stderr
 
 from rlcore.cli.consoles import RunConsole  # noqa: E402
 from rlcore.cli.display import shown  # noqa: E402
+from rlcore.contracts.crew import TaskReport  # noqa: E402
 from rlcore.host.registry import Registry  # noqa: E402
-from rlcore.roles.evaluator import TaskReport  # noqa: E402
 
 UPDATES, PAUSE, ENDS = int(os.environ.get("UPDATES", "30")), float(os.environ.get("PAUSE", "0.02")), os.environ.get("ENDS", "")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
 import rlcore
-from rlcore.api.runs import RunRecord
 from rlcore.contracts.snapshots import WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.runtime import Summary

@@ -13,8 +13,8 @@ import pytest
 from rlcore_plugin_quickstart.digits_tokenizer import build_tokenizer
 from rlcore_plugin_quickstart.task import make_split
 from rlcore_plugin_quickstart.warmstart import WarmStartSettings, save_model, warm_start
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 from tests.integration.ray.faults import BackgroundRun, Outcome
 from tests.integration.test_restores import strike

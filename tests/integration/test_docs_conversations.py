@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester, write_fake_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "conversations.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from rlcore_plugin_quickstart.assets import Assets, prepare
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 from tests.engine_servers import vllm_server
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunOutcome, RunTester
 
 KEPT, SPARE = 4, 3

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.config import Plan
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.resume_point import ResumePoint

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunOutcome, RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 

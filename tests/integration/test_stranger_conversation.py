@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.api import Prompt
 from rlcore.api.conversations import Conversation, Message
-from rlcore.api.runs import RunRecord
 from rlcore.testing import ConversationSuite, PluginFolder, RunTester, write_fake_model
 from tests.stranger_site import link_stranger, stranger_site
 

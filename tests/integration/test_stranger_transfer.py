@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.api.weights import WeightTransfer
 from rlcore.testing import PluginFolder, RunTester, WeightTransferSuite
 from tests.ray_in_one_process import ray_in_one_process

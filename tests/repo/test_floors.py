@@ -1,7 +1,7 @@
 """Imports only go down the floors of the architecture; plugins see the public packages only.
 
-Imports inside functions count too: they would only hide a broken layer. So do modules that are named in a string, to ``import_module`` or
-anywhere in the core. Imports for type checkers alone do not.
+Imports inside functions count too: they would only hide a broken layer. So do imports for type checkers alone, and modules that are named
+in a string, to ``import_module`` or anywhere in the core.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def test_the_architecture_page_names_only_files_that_are_there_and_is_short() ->
 
 @lru_cache(maxsize=1)
 def _imports(source: str) -> tuple[str, ...]:
-    """Dotted names of everything that a module imports when it runs, ``from a import b`` as ``a.b``, and of what it imports by its name."""
-    return tuple(one.module for one in imports(source, ""))
+    """Dotted names of everything that a module imports, ``from a import b`` as ``a.b``, and of what it imports by its name."""
+    return tuple(one.module for one in imports(source, "", types=True))
 
 
 def plugins_named(source: str) -> list[str]:
@@ -190,6 +190,8 @@ def test_plugins_see_the_public_packages_and_no_sibling() -> None:
         ("roles", "from rlcore.testing import FakeReward"),
         ("roles", "from rlcore.nowhere import x"),
         ("data", "if TYPE_CHECKING:\n    pass\nelse:\n    import rlcore.rewards"),
+        ("data", "if TYPE_CHECKING:\n    from rlcore.runtime import one_process"),
+        ("contracts.crew", "if typing.TYPE_CHECKING:\n    from rlcore.schedule import Status"),
         ("config", "from rlcore.api.schedule import Coordinator"),
         ("api.settings", "import rlcore.cli"),
         ("roles", "from rlcore.api import commands"),
@@ -229,7 +231,6 @@ def test_a_plugin_s_name_that_is_made_is_not_a_plugin_that_is_named() -> None:
         ("host.discovery", "from rlcore.api import API_VERSION"),
         ("roles", "import rlcore.learning.objective"),
         ("cli", "from rlcore import __version__"),
-        ("data", "if TYPE_CHECKING:\n    from rlcore.runtime import one_process"),
         ("testing", "from rlcore.cli import main"),
         ("roles", "from rlcore.api import Lease"),
         ("api.commands", "from rlcore.cli.parser import Parser"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import METRICS, RunRecord, metric_of
+from rlcore.api.runs import METRICS, metric_of
 from rlcore.testing import RunTester
 from tools import metric_table
 

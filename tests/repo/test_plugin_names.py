@@ -56,7 +56,6 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/learning/accuracy_at_k.py": {"pass_at_k": "a function"},
     "rlcore/roles/evaluator.py": {"truncated": "a metric"},
     "rlcore/runtime/batch_report.py": {"masked": "a column of the rollout log", "truncated": "a metric"},
-    "rlcore/runlog/reading.py": {"eval": "a section of the configuration"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
     "rlcore/schedule/schedule_records.py": {"masked": "what became of a group"},
 }

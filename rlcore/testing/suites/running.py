@@ -14,13 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcore.config import Plan
-from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.crew import Crew, Interrupt, Status, TaskReport, Update
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.contracts.specs import PluginKind
 from rlcore.entry import make_plan
-from rlcore.roles.evaluator import TaskReport
-from rlcore.runtime.interrupt import Interrupt
-from rlcore.schedule import Status
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.run_tester import RunTester
 
@@ -118,7 +115,7 @@ class RuntimeSuite:
 
     def _drive(self, crew: Crew, folder: Path, *, evaluates: bool, until: int | None) -> PlayedRun:
         """As the loop of a run does: it asks for an evaluation only if there is a held-out task."""
-        played, interrupt = PlayedRun(folder=folder, horizon=crew.horizon), Interrupt(lambda line: None)
+        played, interrupt = PlayedRun(folder=folder, horizon=crew.horizon), Interrupt()
         crew.begin(folder, interrupt)
         if evaluates:
             crew.evaluate(0)

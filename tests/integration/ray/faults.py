@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rlcore.api.runs import RunRecord
+from rlcore_plugin_tools.run_record import RunRecord
+
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.conftest import SmallCluster
 from tests.integration.ray.faults import BackgroundRun

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 from rlcore.api import UsageError
-from rlcore.api.commands import Command, Parser
+from rlcore.api.commands import Command
 
 
 class ReportCommand(Command):
     """Reads ``metrics.jsonl`` of a run folder, one JSON object an update."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The run folder, the figure, and ``--json``."""
         parser.usage = "rlcore acme-report RUN [--figure NAME] [--json]"
         parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")

@@ -10,16 +10,9 @@ from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
+from rlcore_plugin_workers.background import BackgroundPublisher, BackgroundReceiver, HostVersion
 
-from rlcore.api.weights import (
-    BackgroundPublisher,
-    BackgroundReceiver,
-    HostLayout,
-    HostVersion,
-    OnFailure,
-    WeightsError,
-    WeightTransfer,
-)
+from rlcore.api.weights import HostLayout, OnFailure, WeightsError, WeightTransfer
 
 
 class FileOptions(BaseModel):

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from rlcore.cli.display import LinesDisplay, QuietDisplay, shown
-from rlcore.roles.evaluator import TaskReport
+from rlcore.contracts.crew import TaskReport
 from rlcore.runtime.progress import Progress
 from rlcore.testing import PluginFolder
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.contracts.conversations import Conversation, Transcript
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import signal
 
-from rlcore.runtime.interrupt import Interrupt
+from rlcore.runtime.interrupt import SignalInterrupt
 
 
 class Interrupted(io.RawIOBase):
@@ -32,7 +32,7 @@ def test_it_is_told_to_a_stream_that_is_written_to_at_that_moment() -> None:
         stream.write(text.encode() + b"\n")
         stream.flush()
 
-    with Interrupt(tell) as interrupt:
+    with SignalInterrupt(tell) as interrupt:
         tell("step 1")
         assert interrupt.requested
     first, second = raw.text.decode().splitlines()

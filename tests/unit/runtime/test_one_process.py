@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from rlcore.contracts.crew import Interrupt
 from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
 from rlcore.entry import make_plan
 from rlcore.roles.producer import Producer
-from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.one_process import OneProcess
 from rlcore.testing import FakeInference, RunTester
 
@@ -45,7 +45,7 @@ def crew_of(folder: Path, *, begun: bool = True, **sections: Mapping[str, Any]) 
     schedule = {"max_staleness": 0, **sections.pop("schedule", {})}
     config = tester.fake_run(run=run, eval=held_out, training={"train_batch_size": 3}, schedule=schedule, **sections)
     with chdir(folder), tester.plugins, ExitStack() as closing:
-        crew, interrupt = OneProcess(make_plan(config, runtime="in_process"), closing), Interrupt(lambda line: None)
+        crew, interrupt = OneProcess(make_plan(config, runtime="in_process"), closing), Interrupt()
         if begun:
             crew.begin(folder, interrupt)
         yield crew, interrupt

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rlcore.config import Plan
-from rlcore.contracts.crew import Update
-from rlcore.roles.evaluator import TaskReport
+from rlcore.contracts.crew import TaskReport, Update
 from rlcore.runtime.one_process import OneProcess
 from rlcore.testing import RuntimeSuite
 

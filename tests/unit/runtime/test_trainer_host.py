@@ -27,7 +27,8 @@ BROKEN = """
 import threading
 
 from rlcore.api import WeightsError, WeightTransferSpec, hookimpl
-from rlcore.api.weights import BackgroundPublisher, WeightTransfer
+from rlcore_plugin_workers.background import BackgroundPublisher
+from rlcore.api.weights import WeightTransfer
 
 rlcore_api = "2.0"
 

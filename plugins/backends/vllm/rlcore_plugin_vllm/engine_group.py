@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from rlcore_plugin_serving.checkpoint import HEAD
 from rlcore_plugin_serving.joined_transfer import END, FINISH, INIT, START, UPDATE
+from rlcore_plugin_workers.background import HostVersion
 
 from rlcore.api import TensorInfo, WeightsError
-from rlcore.api.weights import HostVersion
 
 __all__ = ["BrokenGroupError", "EngineGroup", "GroupMember", "Sender", "TrainerEngine", "hang_up"]
 

@@ -16,8 +16,10 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
+from rlcore_plugin_workers.background import BackgroundPublisher, HostVersion
+
 from rlcore.api import Bucket, WeightsError
-from rlcore.api.weights import BackgroundPublisher, HostVersion, OnFailure, Receiver, RemoteSnapshot
+from rlcore.api.weights import OnFailure, Receiver, RemoteSnapshot
 from rlcore_plugin_vllm.engine_group import TICK, BrokenGroupError, EngineGroup, Sender, hang_up
 
 __all__ = ["EnginePublisher", "EngineReceiver"]

@@ -9,8 +9,8 @@ from contextlib import closing
 from typing import Any
 
 import torch
+from rlcore_plugin_workers.background import HostVersion
 
-from rlcore.api.weights import HostVersion
 from rlcore_plugin_vllm.engine_group import EngineGroup, TrainerEngine
 
 __all__ = ["IpcSender", "NcclSender", "VllmSender", "host_tensors"]

@@ -9,9 +9,10 @@ import numpy as np
 from rlcore_plugin_serving.joined_transfer import FINISH, INIT, START, UPDATE, JoinedTransfer
 from rlcore_plugin_vllm.engine_group import EngineGroup
 from rlcore_plugin_vllm.engine_publisher import EnginePublisher, EngineReceiver
+from rlcore_plugin_workers.background import HostVersion
 
 from rlcore.api import Bucket, InferenceCapabilities, InFlight, Tensor, WeightsManifest
-from rlcore.api.weights import HostVersion, WeightTransfer
+from rlcore.api.weights import WeightTransfer
 from rlcore.testing import FakeInference
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import xxhash
+from rlcore_plugin_workers.background import BackgroundPublisher, HostVersion
 
-from rlcore.api.weights import BackgroundPublisher, HostLayout, HostVersion, OnFailure, WeightsError, WeightTransfer
+from rlcore.api.weights import HostLayout, OnFailure, WeightsError, WeightTransfer
 from rlcore_plugin_processes.shared_readers import Offer, Readers
 from rlcore_plugin_processes.shared_receiver import SharedReceiver
 from rlcore_plugin_processes.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import xxhash
+from rlcore_plugin_workers.background import BackgroundReceiver
 
-from rlcore.api.weights import BackgroundReceiver, HostLayout, WeightsError
+from rlcore.api.weights import HostLayout, WeightsError
 from rlcore_plugin_processes.shared_wire import SharedAddress, WireKind, WireMessage, connect, map_read_only, peer_pid, receive
 
 __all__ = ["UNASKED", "SharedReceiver"]

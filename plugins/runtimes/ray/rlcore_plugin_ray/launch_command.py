@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.api import UsageError
-from rlcore.api.commands import RELEASED, Command, Parser, Typed, add_train_flags, check_data, plan_run, train_flags
+from rlcore.api.commands import RELEASED, Command, Typed, add_train_flags, check_data, plan_run, train_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ _OURS = {"run.runtime": "the batch file runs on Ray", "run.master_address": "the
 class LaunchCommand(Command):
     """``rlcore launch``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The batch system, what the job asks it for, and the flags of train."""
         _add_arguments(parser)
 
@@ -44,7 +44,7 @@ class LaunchCommand(Command):
         return _run(args)
 
 
-def _add_arguments(parser: Parser) -> None:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "rlcore launch slurm [FILE.toml …] [--nodes N] [--gpus-per-node G] [--dry-run | --submit] … [flags of rlcore train]"
     parser.description = _TEXT
     parser.add_argument("system", metavar="slurm", help="the batch system")

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 import ray
 import torch
+from rlcore_plugin_workers.background import BackgroundPublisher, BackgroundReceiver, HostVersion
 
 from rlcore.api import WeightsError
-from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, HostLayout, HostVersion, OnFailure, WeightTransfer
+from rlcore.api.weights import HostLayout, OnFailure, WeightTransfer
 from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
 from rlcore_plugin_ray.weights_group import WeightsGroup
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import ray
+from rlcore_plugin_workers.background import BackgroundPublisher, BackgroundReceiver, HostVersion
 
 from rlcore.api import WeightsError
-from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, HostLayout, HostVersion, OnFailure, WeightTransfer
+from rlcore.api.weights import HostLayout, OnFailure, WeightTransfer
 from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
 
 __all__ = ["StorePublisher", "StoreReceiver", "StoreTransfer"]

@@ -13,9 +13,10 @@ import pytest
 from rlcore_plugin_ray import weights_collective
 from rlcore_plugin_ray.weights_board import BoardAddress
 from rlcore_plugin_ray.weights_collective import CollectivePublisher, CollectiveReceiver, _Word
+from rlcore_plugin_workers.background import HostVersion
 
 from rlcore.api import Snapshot
-from rlcore.api.weights import BUCKET_BYTES, HostLayout, HostVersion
+from rlcore.api.weights import BUCKET_BYTES, HostLayout
 from rlcore.testing import FakePolicy, FakeTokenizer, publish
 from rlcore.testing.weights import HostSource
 

@@ -73,7 +73,7 @@ def crew_of(folder: Path, *, staleness: int, **sections: Mapping[str, Any]) -> I
     run = {"num_episodes": 2, "max_steps": 4, **sections.pop("run", {})}
     config = tester.fake_run(run=run, eval=held_out, training={"train_batch_size": 3}, schedule={"max_staleness": staleness}, **sections)
     with chdir(folder), tester.plugins, ExitStack() as closing:
-        crew, interrupt = Together(make_plan(config, runtime=Together), closing), Interrupt(lambda line: None)
+        crew, interrupt = Together(make_plan(config, runtime=Together), closing), Interrupt()
         crew.begin(folder, interrupt)
         yield crew, interrupt
 

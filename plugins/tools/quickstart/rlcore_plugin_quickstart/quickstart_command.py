@@ -14,7 +14,6 @@ from rlcore.api.commands import (
     EXTRAS,
     Command,
     Missing,
-    Parser,
     Plan,
     add_run_options,
     add_train_flags,
@@ -40,7 +39,7 @@ _CHOSEN = {"inference.name": "transformers", "training.name": "torch", "algorith
 class QuickstartCommand(Command):
     """``rlcore quickstart``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The folder, and everything that ``train`` takes."""
         parser.usage = "rlcore quickstart [DIR] [--seed N] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT

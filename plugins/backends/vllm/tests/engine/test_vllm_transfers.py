@@ -281,9 +281,10 @@ def test_the_engine_sleeps_and_wakes_by_these_names():
 
 def test_a_manifest_of_bfloat16_reaches_vllm_as_bfloat16():
     from rlcore_plugin_vllm.trainer_senders import host_tensors
+    from rlcore_plugin_workers.background import HostMemory, HostVersion
 
     from rlcore.api import Tensor
-    from rlcore.api.weights import HostLayout, HostMemory, HostVersion
+    from rlcore.api.weights import HostLayout
     from rlcore.testing import HostSource
 
     values = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)

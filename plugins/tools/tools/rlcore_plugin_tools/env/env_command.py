@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcore.api import PluginError, UsageError
 from rlcore.api.commands import Command
 from rlcore_plugin_tools.env.environment_folders import build, folder_of, is_whole, kept, remove
 from rlcore_plugin_tools.env.locks import Lock, find_locks, named_lock
-
-if TYPE_CHECKING:
-    from rlcore.api.commands import Parser
 
 __all__ = ["EnvCommand"]
 
@@ -32,7 +29,7 @@ _WORDS = {
 class EnvCommand(Command):
     """``rlcore env``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One sub-command a verb."""
         parser.description = _TEXT
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

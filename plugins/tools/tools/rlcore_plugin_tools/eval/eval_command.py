@@ -16,7 +16,7 @@ from rlcore_plugin_tools.eval.row_file import RowFile
 from rlcore_plugin_tools.eval.subject import Subject, subject_of
 
 if TYPE_CHECKING:
-    from rlcore.api.commands import Parser, Plan
+    from rlcore.api.commands import Plan
     from rlcore_plugin_tools.eval.evaluating import Evaluated
 
 __all__ = ["EvalCommand"]
@@ -43,7 +43,7 @@ _TOLD = {
 class EvalCommand(Command):
     """``rlcore eval``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The model, files, what is written, and the flags of ``train`` that an evaluation reads."""
         parser.usage = "rlcore eval MODEL [FILE.toml …] -d FILE … [--step N | --best] [--out FILE] [--dry-run] [--json] [flags of train]"
         parser.description = _TEXT
@@ -54,9 +54,7 @@ class EvalCommand(Command):
         parser.add_argument("--best", action="store_true", help="of a run: its best checkpoint")
         parser.add_argument("--out", type=Path, metavar="FILE", help="write one row a completion, of all tasks, as JSONL [none]")
         add_run_options(parser)
-        add_train_flags(parser, reads=has_flag, told=_TOLD)
-        prepare = parser.prepare
-        parser.prepare = lambda asked, words: prepare(asked, [*words, *_settings_among(words)])
+        add_train_flags(parser, reads=has_flag, told=_TOLD, more=_settings_among)
 
     def run(self, args: argparse.Namespace) -> int:
         """Plan, evaluate, show."""

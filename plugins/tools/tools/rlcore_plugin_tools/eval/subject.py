@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlcore.api import UsageError
-from rlcore.api.runs import RunRecord, past_runs
+from rlcore.api.runs import past_runs
+from rlcore_plugin_tools.run_record import RunRecord
 
 __all__ = ["Subject", "subject_of"]
 

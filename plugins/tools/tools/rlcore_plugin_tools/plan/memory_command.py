@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api import UsageError
-from rlcore.api.commands import Parser
 
 if TYPE_CHECKING:
     from rlcore_plugin_tools.plan.memory_model import RankBytes, TrainerSetting
@@ -35,7 +34,7 @@ _FLAGS: dict[str, tuple[tuple[str, ...], str]] = {
 _PARTS = ("weights", "gradients", "moments", "reference", "gathered", "activations", "logits", "exchange")
 
 
-def add_memory_flags(parser: Parser) -> None:
+def add_memory_flags(parser: argparse.ArgumentParser) -> None:
     """A second word, and flags that only ``rlcore plan memory`` takes."""
     parser.add_argument(
         "model", nargs="?", type=Path, metavar="MODEL", help="after the word memory: folder of a model, for its config.json"

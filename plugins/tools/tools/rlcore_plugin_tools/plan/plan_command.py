@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api import UsageError
-from rlcore.api.commands import CollectWords, Command, ExampleFormatter, Parser
+from rlcore.api.commands import CollectWords, Command, ExampleFormatter
 from rlcore_plugin_tools.plan.memory_command import WORD, add_memory_flags, refuse_memory_flags, show_memory
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Exit codes: 0 fine; 2 what was typed cannot work.
 class PlanCommand(Command):
     """``rlcore plan``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The devices, what to simulate, and a flag for every setting of a workload."""
         parser.usage = "rlcore plan [WORKLOAD.toml] (--devices N | -i N -t N) [--max-staleness N] [--seed N] [--dry-run] [--json] [flags]\n"
         parser.usage += (
@@ -86,7 +86,7 @@ class PlanCommand(Command):
         return 0
 
 
-def _add_workload_flags(parser: Parser) -> None:
+def _add_workload_flags(parser: argparse.ArgumentParser) -> None:
     from rlcore_plugin_tools.plan.workload_file import workload_settings
     from rlcore_plugin_tools.plan.workload_model import Workload
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rlcore.api import UsageError
-from rlcore.api.commands import Command, ExampleFormatter, Parser, runs_among, visible
+from rlcore.api.commands import Command, ExampleFormatter, runs_among, visible
 
 __all__ = ["ReportCommand", "add_bounds"]
 
@@ -27,7 +27,7 @@ examples:
 class ReportCommand(Command):
     """``rlcore report``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which runs, where to, how much."""
         parser.usage = "rlcore report RUN [RUN …] [-o FILE] [--rollouts N] [--characters N] [--json]"
         parser.description = _TEXT
@@ -74,7 +74,7 @@ class ReportCommand(Command):
         return 0
 
 
-def add_bounds(parser: Parser, rollouts: int) -> None:
+def add_bounds(parser: argparse.ArgumentParser, rollouts: int) -> None:
     """The flags that bound what a page holds."""
     parser.add_argument(
         "--rollouts",

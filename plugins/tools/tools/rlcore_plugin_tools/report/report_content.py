@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api import UsageError
-from rlcore.api.runs import RunRecord, differing_settings, groups_by_seed, metric_of, past_runs
+from rlcore.api.runs import metric_of, past_runs
 from rlcore_plugin_tools.report.rollout_reading import RolloutReading
 from rlcore_plugin_tools.report.rollout_table import RolloutTable
 from rlcore_plugin_tools.report.run_figures import run_figures
+from rlcore_plugin_tools.run_record import RunRecord
+from rlcore_plugin_tools.settings_compared import differing_settings, groups_by_seed
 
 __all__ = ["Bounds", "ReportContent"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlcore.api.commands import Command, ExampleFormatter, Parser
+from rlcore.api.commands import Command, ExampleFormatter
 from rlcore_plugin_tools.report.report_command import add_bounds
 
 __all__ = ["WatchCommand"]
@@ -25,7 +25,7 @@ examples:
 class WatchCommand(Command):
     """``rlcore watch``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which runs, which port, how much."""
         parser.usage = "rlcore watch RUN [RUN …] [--port PORT] [--rollouts N] [--characters N]"
         parser.description = _TEXT

@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlcore.api import UsageError
 from rlcore.api.commands import Command, ExampleFormatter, runs_among
-
-if TYPE_CHECKING:
-    from rlcore.api.commands import Parser
 
 __all__ = ["CompareCommand"]
 
@@ -28,7 +24,7 @@ Over seeds they are Student's t, and Welch's for a difference."""
 class CompareCommand(Command):
     """``rlcore compare``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The runs, and which figures."""
         parser.formatter_class = ExampleFormatter
         parser.usage = "rlcore compare A B [C …] [--metric NAME …] [--json]"

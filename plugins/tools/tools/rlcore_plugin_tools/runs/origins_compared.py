@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.api.runs import SEED, differing_settings
 from rlcore_plugin_tools.runs.seed_groups import SeedGroup
+from rlcore_plugin_tools.settings_compared import SEED, differing_settings
 
 __all__ = ["Difference", "data_differences", "plugin_differences", "setting_differences", "version_differences"]
 

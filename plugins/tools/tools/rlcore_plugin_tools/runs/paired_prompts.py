@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api import Outcome
-from rlcore.api.runs import RunRecord
+from rlcore_plugin_tools.run_record import RunRecord
 from rlcore_plugin_tools.runs.intervals import Interval, mean_interval
 
 __all__ = ["PairedPrompts", "paired_prompts"]

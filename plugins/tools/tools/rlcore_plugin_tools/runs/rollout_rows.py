@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api import UsageError
-from rlcore.api.runs import RunRecord, as_rollout
 from rlcore.api.settings import closest
+from rlcore_plugin_tools.run_record import RunRecord, as_rollout
 
 __all__ = ["RolloutFilter", "RolloutSource", "found_in", "plain_text", "rollout_source"]
 

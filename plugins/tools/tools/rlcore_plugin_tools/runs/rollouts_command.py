@@ -14,7 +14,6 @@ from rlcore.api import Outcome, UsageError
 from rlcore.api.commands import Command, ExampleFormatter
 
 if TYPE_CHECKING:
-    from rlcore.api.commands import Parser
     from rlcore_plugin_tools.runs.rollout_rows import RolloutFilter, RolloutSource
 
 __all__ = ["RolloutsCommand"]
@@ -34,7 +33,7 @@ on a terminal: n or right for the next, p or left for the previous, up, down, sp
 class RolloutsCommand(Command):
     """``rlcore rollouts``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The run, which rollouts of it, and how."""
         parser.formatter_class = ExampleFormatter
         parser.usage = "rlcore rollouts RUN [--step N] [--eval TASK] [--outcome OUTCOME] [--search TEXT] [--json | --parquet FILE] [flags]"

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api import ConfigError, UsageError
-from rlcore.api.runs import BestFigure, RunRecord, flat_settings, past_runs
+from rlcore.api.runs import BestFigure, past_runs
 from rlcore.api.settings import closest
+from rlcore_plugin_tools.run_record import RunRecord
 from rlcore_plugin_tools.runs.metric_lines import figure_at, progress
+from rlcore_plugin_tools.settings_compared import flat_settings
 
 __all__ = ["RunRow", "named_run", "run_folders", "run_row", "sorted_rows"]
 

@@ -12,7 +12,6 @@ from rlcore.api import UsageError
 from rlcore.api.commands import Command, ExampleFormatter
 
 if TYPE_CHECKING:
-    from rlcore.api.commands import Parser
     from rlcore_plugin_tools.runs.run_list import RunRow
 
 __all__ = ["RunsCommand"]
@@ -33,7 +32,7 @@ best:  by log.best_by of each run, at the step behind the @"""
 class RunsCommand(Command):
     """``rlcore runs``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """A folder, and which rows in which order."""
         parser.formatter_class = ExampleFormatter
         parser.usage = "rlcore runs [FOLDER] [--project P] [--sort BY] [--limit N] [--json]"
@@ -46,8 +45,8 @@ class RunsCommand(Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Print them."""
-        from rlcore.api.runs import differing_settings
         from rlcore_plugin_tools.runs.run_list import run_folders, run_row, sorted_rows
+        from rlcore_plugin_tools.settings_compared import differing_settings
 
         if args.limit is not None and args.limit < 1:
             raise UsageError(f"rlcore runs --limit {args.limit}: type a number of runs, at least 1")

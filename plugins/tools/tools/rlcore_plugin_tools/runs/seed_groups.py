@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rlcore.api.runs import SEED, RunRecord, flat_settings, groups_by_seed
+from rlcore_plugin_tools.run_record import RunRecord
 from rlcore_plugin_tools.runs.metric_lines import evaluated_tasks, progress
+from rlcore_plugin_tools.settings_compared import SEED, flat_settings, groups_by_seed
 
 __all__ = ["ComparedRun", "SeedGroup", "seed_groups"]
 

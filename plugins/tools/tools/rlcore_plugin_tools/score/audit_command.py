@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlcore.api import DataError, UsageError
-from rlcore.api.commands import Command, ExampleFormatter, Parser, plain_console, visible
+from rlcore.api.commands import Command, ExampleFormatter, plain_console, visible
 from rlcore_plugin_tools.score.auditing import Material, Tried, audit_reward, fails_without_row, material_of, no_cases
 from rlcore_plugin_tools.score.choice import choose_rewards
 from rlcore_plugin_tools.score.score_command import add_reward_options, add_row_options, open_scorer, rows_to_judge
@@ -49,7 +49,7 @@ was judged at all; 2 usage.
 class AuditCommand(Command):
     """``rlcore audit``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """What to audit, with which rows, and how to print it."""
         parser.usage = "rlcore audit --reward NAME [--data FILE] [--option KEY=VALUE …] [--all] [--json] …"
         parser.description = _TEXT

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlcore.api import DataError, UsageError
-from rlcore.api.commands import Command, ExampleFormatter, Parser, Registry, visible
+from rlcore.api.commands import Command, ExampleFormatter, Registry, visible
 from rlcore.api.data import Routes
 from rlcore_plugin_tools.score.agreement import Agreement
 from rlcore_plugin_tools.score.choice import RewardChoice, choose_rewards
@@ -53,7 +53,7 @@ _OF_THE_RIVAL = {"option": "--against-option", "reward": "--against"}
 class ScoreCommand(Command):
     """``rlcore score``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """What to judge, by which rewards, and where the verdicts go."""
         parser.usage = (
             "rlcore score FILE.jsonl (--reward NAME | --config run.toml) [--option KEY=VALUE …] [--out FILE] [--strict] [--json] …"

@@ -9,13 +9,10 @@ import argparse
 import json
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlcore.api import PluginKind, UsageError
 from rlcore.api.commands import Command
-
-if TYPE_CHECKING:
-    from rlcore.api.commands import Parser
 
 __all__ = ["ShowCommand"]
 
@@ -45,7 +42,7 @@ _HELP = {
 class ShowCommand(Command):
     """``rlcore show``."""
 
-    def add_arguments(self, parser: Parser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One sub-command a kind of plugin, and ``config``."""
         parser.description = "explain one plugin, or where each setting of a run comes from"
 

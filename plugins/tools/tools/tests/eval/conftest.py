@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 
 

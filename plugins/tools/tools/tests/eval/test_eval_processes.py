@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.other_environment import other_environment

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 from rlcore_plugin_tools.runs.rollout_reel import RolloutReel
 from rlcore_plugin_tools.runs.rollout_rows import RolloutFilter, RolloutSource
 
-from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 from tests.written_runs import HOSTILE, a_rollout, an_answer, write_run
 

@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Probe, Snapshot, WeightSource
-from rlcore.contracts.transport import OnFailure, Publisher, Receiver
-from rlcore.weights.host_layout import HostLayout
+from rlcore.api.weights import HostLayout, OnFailure, Probe, Publisher, Receiver, Snapshot, WeightsError, WeightSource
 
 __all__ = ["BackgroundPublisher", "BackgroundReceiver", "HostMemory", "HostVersion"]
 

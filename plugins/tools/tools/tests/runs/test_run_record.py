@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord, as_rollout
 
 from rlcore.api import ConfigError
-from rlcore.api.runs import RunRecord, as_rollout
-from rlcore.config.resume_rules import settings_of
-from rlcore.runlog import RunFolder
-from rlcore.runlog.points import find_point
+from rlcore.api.runs import RunFolder
 
 
 @pytest.fixture
@@ -128,8 +126,8 @@ def test_rollouts_that_unpack_to_more_than_a_run_writes_are_named(
     run: RunFolder, content: bytes, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlcore.host.bounded_reading.LONGEST_ROW", MIB)
-    monkeypatch.setattr("rlcore.runlog.reading._MOST_UNPACKED", 2 * MIB)
-    monkeypatch.setattr("rlcore.runlog.reading._MOST_LINES", 1000)
+    monkeypatch.setattr("rlcore_plugin_tools.run_record._MOST_UNPACKED", 2 * MIB)
+    monkeypatch.setattr("rlcore_plugin_tools.run_record._MOST_LINES", 1000)
     path = run.rollouts / "step-4.jsonl.gz"
     path.write_bytes(gzip.compress(content))
     with pytest.raises(ConfigError) as caught:
@@ -177,20 +175,3 @@ def test_settings_of_a_run_that_are_nested_without_end_are_named(run: RunFolder)
     (run.root / "run.toml").write_text("a = " + "[" * 100_000)
     with pytest.raises(ConfigError, match=r"run\.toml cannot be read"):
         RunRecord(run.root)
-    with pytest.raises(ConfigError, match=r"run\.toml cannot be read"):
-        settings_of(run.root)
-
-
-@pytest.mark.parametrize("name", ["checkpoint.json", "state.json"])
-@pytest.mark.parametrize("nested", [True, False])
-def test_a_checkpoint_that_is_nested_without_end_is_named(run: RunFolder, name: str, nested: bool) -> None:
-    checkpoint = run.checkpoints / "step-1"
-    checkpoint.mkdir()
-    (checkpoint / "checkpoint.json").write_text('{"step": 1, "files": {}}')
-    (checkpoint / name).unlink(missing_ok=True)
-    if nested:
-        (checkpoint / name).write_text("[" * 100_000)
-    else:
-        os.mkfifo(checkpoint / name)
-    with pytest.raises(ConfigError, match=rf"{name} (cannot be understood|is damaged)"):
-        find_point(run.root, 1)

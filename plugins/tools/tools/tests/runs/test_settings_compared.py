@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcore.api.runs import differing_settings, flat_settings, groups_by_seed
-from rlcore.config import RunConfig
-from rlcore.runlog import settings_compared
+from rlcore_plugin_tools import settings_compared
+from rlcore_plugin_tools.settings_compared import differing_settings, flat_settings, groups_by_seed
+
+from rlcore.api.commands import RunConfig
 
 
 def settings(**run: Any) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from rlcore.runlog.reading import RunRecord
+from rlcore_plugin_tools.run_record import RunRecord
 
 ROWS = [
     {"step": 1, "seconds": 1.0, "reward/mean": 3.0},

@@ -16,14 +16,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import ConfigError
-from rlcore.host.bounded_reading import TooMuchError, bounded_lines, json_document, read_document, unpacked
-from rlcore.runlog.best_checkpoint import BestCheckpoint, BestFigure
-from rlcore.runlog.checkpoint import checkpoint_steps
-from rlcore.runlog.folder import RunFolder
-from rlcore.runlog.points import PastRun
-from rlcore.runlog.run_lock import last_writer
-from rlcore.runlog.run_manifest import read_manifest
+from rlcore.api import ConfigError
+from rlcore.api.runs import (
+    BestCheckpoint,
+    BestFigure,
+    PastRun,
+    RunFolder,
+    TooMuchError,
+    bounded_lines,
+    checkpoint_steps,
+    json_document,
+    last_writer,
+    read_document,
+    read_manifest,
+    unpacked,
+)
 
 __all__ = ["RunRecord", "as_rollout"]
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.api import ConfigError
-from rlcore.api.runs import BestFigure, RunRecord
+from rlcore.api.runs import BestFigure
 
 MANIFEST = {"rlcore": "0.1.0", "data": {}, "plugins": [], "origins": {}}
 UPDATE = {"step": 1, "seconds": 1.0, "reward/mean": 0.5}
