@@ -283,6 +283,7 @@ def test_closing_twice_and_in_the_middle_is_no_accident(ends: Ends, gate: Gate) 
     publish(publisher, snapshot_of(1, LARGE))
     assert gate.reached.wait(10)
     with publisher._changed:
+        assert publisher._changed.wait_for(publisher._readers.present, PATIENCE)  # one that is not known yet is not told
         publisher._closed = True  # the writer must end at the gate, before close() waits for it
     gate.open.set()
     publisher.close()
