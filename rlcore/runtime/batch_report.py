@@ -45,7 +45,8 @@ def _sequence_of(rollout: Rollout, tokens: int) -> np.ndarray | None:
 
 def batch_figures(batch: Batch) -> dict[str, float]:
     """Figures of the sampled rollouts of the batch, by the names of ``contracts.metric_names``: rewards over those in the statistics, the
-    rest over all. ``cut_share``: of the tokens of its groups, those of rollouts that oversampling cut."""
+    rest over all. ``cut_share``: of the tokens of its groups, those of rollouts that oversampling cut. If ranks share the batch, some
+    groups are outlines (``contracts/outlines.py``): with texts and log probabilities, and without token ids."""
     pairs = list(batch.sampled())
     counted = [score for _, score in pairs if score.in_statistics]
     ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
