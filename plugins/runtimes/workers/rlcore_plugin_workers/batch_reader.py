@@ -136,12 +136,14 @@ class BatchReader:
             return
         if self._shares(order):
             outlines = await self._read_ahead(self._outlines(order))
-            answers = await self._values(self._ranks.plan_ahead(order, self._by_rank(outlines, self._ranks.outlined)) if outlines else [])
+            if not outlines:
+                return
+            answers = await self._values(await self._ranks.plan_ahead(order, self._by_rank(outlines, self._ranks.outlined)))
             if not answers:
                 return
             needed = self._ranks.agreed(answers)
         if found := await self._read_ahead(self._whole(order, needed, [()] * self._count)):
-            leases = await self._values(self._ranks.preload(self._by_rank(found, self._places(needed))))
+            leases = await self._values(await self._ranks.preload(self._by_rank(found, self._places(needed))))
             if leases:
                 self._preloaded = [set(of_rank) for of_rank in leases]
                 self._planned = None if needed is None else (order.order, [*needed])

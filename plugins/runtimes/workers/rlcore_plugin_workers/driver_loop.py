@@ -14,7 +14,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from rlcore.api import RlcoreError
+from rlcore.api import RlcoreError, RunError
 from rlcore.api.runtime import RuntimeLostError, WorkerLostError
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
@@ -25,6 +25,8 @@ _F = TypeVar("_F", bound="asyncio.Future[Any]")
 
 _CAUSE_SECONDS = 5.0
 """How long after an error the death that caused it is waited for: it may be reported later than a connection that it broke."""
+_STEP_SECONDS = 5.0
+"""How long one step of the loop is waited for: it may hang in a call of a library."""
 _LOSSES = (RuntimeLostError, WorkerLostError)
 
 
@@ -40,6 +42,7 @@ class DriverLoop:
         self._failure: asyncio.Future[Any]
         self._cause: asyncio.Task[BaseException] | None = None
         self._loss: asyncio.Future[BaseException]
+        self._raised: BaseException | None = None
         self.suspects: Sequence[Worker] = ()
         """Workers whose silence is the cause of errors that others raise: those that everybody waits for."""
         lives: Future[asyncio.AbstractEventLoop] = Future()
@@ -55,13 +58,15 @@ class DriverLoop:
 
         try:
             asyncio.run(live())
-        except OSError as error:  # no descriptor is left for a loop
+        except BaseException as error:  # for example no descriptor is left for a loop
+            if lives.done():
+                raise
             lives.set_exception(error)
 
     def close(self) -> None:
         """Cancel what waits; nothing is called any more."""
         self.soon(self._closing.set)
-        self._thread.join()
+        self._thread.join(_STEP_SECONDS)
 
     # --- from any thread ---------------------------------------------------------------------------------------------
 
@@ -75,8 +80,15 @@ class DriverLoop:
                     self._print(news)
         except BaseException:  # Ctrl-C above all: nobody waits for it any more
             call.cancel()
+            self._end_step()
             raise
         return call.result()
+
+    def _end_step(self) -> None:
+        """Wait until the step that the loop is in has ended: the caller is about to end what it starts."""
+        ended = threading.Event()
+        self.soon(ended.set)
+        ended.wait(_STEP_SECONDS)
 
     def call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin it, and return its future; calls begin in the order in which they were made."""
@@ -117,7 +129,7 @@ class DriverLoop:
         if self._cause is not None and isinstance(error, RlcoreError):
             if isinstance(error, _LOSSES) and not self._loss.done():
                 self._loss.set_result(error)
-        elif not self._failure.done():
+        elif error is not self._raised and not self._failure.done():
             self._failure.set_exception(error)
 
     async def _attended(self, work: Coroutine[Any, Any, T]) -> T:
@@ -133,10 +145,11 @@ class DriverLoop:
             task.cancel()
 
     async def _without_consequences(self, task: asyncio.Task[T]) -> T:
-        """Its value or error; while the cause of another error is sought, that cause."""
+        """Its value or error; while the cause of another error is sought, that cause, for the run ends by it."""
         error = task.exception()
-        if self._cause is not None and isinstance(error, RlcoreError) and not isinstance(error, _LOSSES):
-            raise await asyncio.shield(self._cause)
+        if self._cause is not None and (error is None or (isinstance(error, RlcoreError) and not isinstance(error, _LOSSES))):
+            self._raised = await asyncio.shield(self._cause)  # whatever seeks it raises it too
+            raise self._raised
         return task.result()
 
     async def cause(self, error: BaseException) -> BaseException:
@@ -206,7 +219,10 @@ def answered(call: Future[T]) -> asyncio.Future[T]:
     def settle() -> None:
         if answer.done() or call.cancelled():
             return
-        if (error := call.exception()) is not None:
+        error = call.exception()
+        if isinstance(error, StopIteration):  # asyncio takes none
+            error = RunError(f"StopIteration: {error}")
+        if error is not None:
             answer.set_exception(error)
         else:
             answer.set_result(call.result())

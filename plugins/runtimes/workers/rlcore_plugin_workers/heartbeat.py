@@ -13,7 +13,7 @@ from rlcore.api.runtime import ScheduleSection, WorkerLostError
 from rlcore_plugin_workers.driver_loop import answered
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
-__all__ = ["Patience", "falls_silent"]
+__all__ = ["Patience", "SilentError", "falls_silent"]
 
 _ASKED_EVERY = 0.2
 """Between two questions, as a share of the deadline; the answer has the rest of it, so that silence is noticed within the deadline."""
@@ -56,8 +56,12 @@ class Patience:
             )
 
 
+class SilentError(RunError):
+    """A worker has not answered until the deadline."""
+
+
 async def falls_silent(worker: Worker, seconds: float) -> None:
-    """Ask ``worker`` from time to time to answer ``lives``; raise RunError once it has not done so for ``seconds``. A death is an answer:
+    """Ask ``worker`` from time to time to answer ``lives``; raise SilentError once it has not done so in time. A death is an answer:
     whoever waits for the worker hears of it."""
     pause = _ASKED_EVERY * seconds
     while True:
@@ -69,6 +73,6 @@ async def falls_silent(worker: Worker, seconds: float) -> None:
             late = asyncio.get_running_loop().time() - due
             # Much later the driver was stopped itself: answers that were sent meanwhile may not have been read yet.
             if not answer.done() and late <= pause:
-                raise RunError(f"its process has not answered for {seconds:g} s")
+                raise SilentError(f"its process has not answered for {seconds:g} s")
         if (error := answer.exception()) is not None and not isinstance(error, WorkerDiedError):
             raise error

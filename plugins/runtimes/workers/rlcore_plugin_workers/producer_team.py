@@ -136,6 +136,8 @@ class ProducerTeam:
                     await self._changed.wait()
         except TimeoutError:
             late = ", ".join(member.name for member in wanted if not member.serves and not member.away)
+            if not late:
+                return
             raise WeightsError(
                 f"{late} did not serve version {version} within {deadline:g} s of its publication by trainer rank 0; raise "
                 "--weights-deadline, or choose another --transport"

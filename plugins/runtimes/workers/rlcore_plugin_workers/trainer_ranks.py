@@ -12,8 +12,8 @@ import numpy as np
 
 from rlcore.api import RunError, Saving, UsageError
 from rlcore.api.runtime import WorkerLostError
-from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error
-from rlcore_plugin_workers.heartbeat import Patience, falls_silent
+from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error, in_thread
+from rlcore_plugin_workers.heartbeat import Patience, SilentError, falls_silent
 from rlcore_plugin_workers.schedule_service import Order
 from rlcore_plugin_workers.shipment import Shipment
 from rlcore_plugin_workers.site import Site
@@ -60,6 +60,8 @@ class Ranks:
 
     async def _must_answer(self, rank: int, worker: Worker) -> None:
         error = await first_error(falls_silent(worker, self._patience.silence_seconds))
+        if not isinstance(error, SilentError):
+            raise error
         raise WorkerLostError(f"trainer rank {rank} of {len(self.workers)} was lost ({error})")
 
     async def _together(self, calls: Sequence[Future[Any]]) -> list[Any]:
@@ -106,11 +108,12 @@ class Ranks:
 
     async def plan(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
         """Have each share the batch out, and wait for it; the leases of the groups that it needs, by rank. ``outlines``: by rank."""
-        return self.agreed(await self._together(self._asked_to_plan(order, outlines, beside=False)))
+        given = [(order, *of_stores) for of_stores in outlines]
+        return self.agreed(await self._together(await self._called("share_out", given)))
 
-    def plan_ahead(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[Future[Any]]:
-        """``plan``, beside what they do; does not wait. What they answer is for ``agreed``."""
-        return self._asked_to_plan(order, outlines, beside=True)
+    async def plan_ahead(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[Future[Any]]:
+        """``plan``, beside what they do; does not wait for them. What they answer is for ``agreed``."""
+        return await self._called("share_out", [(order, *of_stores) for of_stores in outlines], beside=True)
 
     def agreed(self, answers: Sequence[SharedOut]) -> list[tuple[int, ...]]:
         """The leases, by rank. RunError if they came to different shares: some groups would be trained twice, and others never."""
@@ -123,19 +126,18 @@ class Ranks:
             )
         return [answer.leases for answer in answers]
 
-    def _asked_to_plan(self, order: Order, outlines: Sequence[Sequence[Any]], *, beside: bool) -> list[Future[Any]]:
-        calls = zip(self.workers, outlines, strict=True)
-        return [worker.call("share_out", order, *of_stores, beside=beside) for worker, of_stores in calls]
-
     async def train(self, order: Order, log_rollouts: bool, groups: Sequence[Sequence[Any]]) -> list[Trained]:
         """Have them make one update, and wait for it; what every rank reports, rank 0 first. ``groups``: by rank, what stores send."""
-        calls = zip(self.workers, groups, strict=True)
-        return await self._together([worker.call("train", order, log_rollouts, *of_stores) for worker, of_stores in calls])
+        return await self._together(await self._called("train", [(order, log_rollouts, *of_stores) for of_stores in groups]))
 
-    def preload(self, groups: Sequence[Sequence[Any]]) -> list[Future[Any]]:
-        """Bring groups of a batch to come to the ranks, beside what they do; does not wait. Each answers with its leases."""
-        calls = zip(self.workers, groups, strict=True)
-        return [worker.call("preload", *of_stores, beside=True) for worker, of_stores in calls]
+    async def preload(self, groups: Sequence[Sequence[Any]]) -> list[Future[Any]]:
+        """Bring groups of a batch to come to the ranks, beside what they do; does not wait for them. Each answers with its leases."""
+        return await self._called("preload", groups, beside=True)
+
+    async def _called(self, method: str, given: Sequence[Sequence[Any]], *, beside: bool = False) -> list[Future[Any]]:
+        """Call a method of every rank; ``given``: by rank. In a thread: to pickle a batch takes long, and the schedule is in this loop."""
+        calls = list(zip(self.workers, given, strict=True))
+        return await in_thread(lambda: [worker.call(method, *arguments, beside=beside) for worker, arguments in calls])
 
     def producer_left(self, name: str) -> Future[str]:
         """A producer died: no transfer of weights waits for it. Why the publisher ended it, if it did."""

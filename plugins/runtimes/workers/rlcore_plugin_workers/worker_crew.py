@@ -24,12 +24,12 @@ everything that the driver wants to know is asked for, so that nothing waits for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlcore.api import ConfigError, Group, RlcoreError, RunError, Saving
 from rlcore.api.runtime import (
@@ -53,7 +53,7 @@ from rlcore_plugin_workers.batch_reader import BatchReader
 from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error, in_thread, survivors
 from rlcore_plugin_workers.evaluating import Evaluations
 from rlcore_plugin_workers.gathering import Gathered
-from rlcore_plugin_workers.heartbeat import Patience, falls_silent
+from rlcore_plugin_workers.heartbeat import Patience, SilentError, falls_silent
 from rlcore_plugin_workers.producer_team import ProducerTeam
 from rlcore_plugin_workers.schedule_service import Order
 from rlcore_plugin_workers.shipment import Shipment
@@ -62,6 +62,8 @@ from rlcore_plugin_workers.trainer_ranks import Ranks
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
 __all__ = ["WorkerCrew"]
+
+T = TypeVar("T")
 
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 5.0
@@ -125,7 +127,10 @@ class WorkerCrew(Crew):
 
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         interrupt.wakes.append(lambda: self._driver.soon(self._interrupt))
-        self._driver.run(self._begin(folder.resolve() if self._plan.config.run.enable_profiling else None))
+        try:
+            self._driver.run(self._begin(folder.resolve() if self._plan.config.run.enable_profiling else None))
+        except ProbeFailedError as error:  # of a rank, or of a producer
+            raise self._other_model(error) from error
 
     async def _begin(self, profiles: Path | None) -> None:
         for loop in (self._listen_for_notes(), self._end_unwanted(), self._look_for_overdue()):
@@ -133,11 +138,8 @@ class WorkerCrew(Crew):
         self._ranks.watch()
         self._driver.suspects = self._ranks.workers
         self._team.run(profiles)
-        try:
-            await self._ranks.start(self._texts.probe_ids(), profiles)
-            await self._team.wait_until_serving(self._version, self._plan.config.weights.deadline)
-        except ProbeFailedError as error:
-            raise self._other_model(error) from error
+        await self._ranks.start(self._texts.probe_ids(), profiles)
+        await self._team.wait_until_serving(self._version, self._plan.config.weights.deadline)
 
     def _other_model(self, error: ProbeFailedError) -> RlcoreError:
         """Before the first step; ConfigError if trainers and producers may have read the folder with different libraries."""
@@ -228,20 +230,31 @@ class WorkerCrew(Crew):
     # --- what the run wants to know ----------------------------------------------------------------------------------
 
     def take_scored(self) -> Sequence[Group]:
-        if not self._site.keep_scored:
-            return ()
-        scored = self._driver.run(survivors([store.call("take_scored") for store in self._site.stores().values()]))
+        return self._driver.run(self._scored()) if self._site.keep_scored else ()
+
+    async def _scored(self) -> list[Group]:
+        scored = await survivors([store.call("take_scored") for store in self._site.stores().values()])
         return [group for of_store in scored for group in of_store]
 
     def take_failures(self) -> list[dict[str, Any]]:
-        return self._driver.run(self._gathered.take_failures())
+        return self._despite_errors(self._gathered.take_failures(), [])
 
     def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
-        known = self._driver.call(self._gathered.take_reward_faults()).result()  # also after an error, which it must not raise again
+        known = self._despite_errors(self._gathered.take_reward_faults(), [])
         if last:
-            answers = _last([judge.call("take_faults") for judge in self._site.judges()], _LAST_SECONDS)
+            answers = _last(self._despite_errors(self._last_faults(), []), _LAST_SECONDS)
             known += [fault for of_judge in answers for fault in of_judge]
         return known
+
+    async def _last_faults(self) -> list[Future[Any]]:
+        return [judge.call("take_faults") for judge in self._site.judges()]
+
+    def _despite_errors(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
+        """Run it, and raise no error that waits to be raised; ``otherwise`` if the loop hangs in a call of a library."""
+        try:
+            return self._driver.call(work).result(_LAST_SECONDS)
+        except TimeoutError:
+            return otherwise
 
     def remarks(self) -> list[str]:
         restarts: Mapping[str, int] = self._ask("restarts")
@@ -306,7 +319,7 @@ class WorkerCrew(Crew):
         look on."""
         await self._patience.while_loading([service.name], [service.call("lives")])
         error = await first_error(falls_silent(service, self._patience.silence_seconds))
-        if not isinstance(error, RunError):
+        if not isinstance(error, SilentError):
             raise error
         if service is self._schedule:
             raise WorkerLostError(f"the coordinator was lost ({error})")
@@ -356,7 +369,11 @@ class WorkerCrew(Crew):
     def _close(self) -> None:
         """Producers and ranks end their engines; whatever does not within a few seconds is killed by the launcher."""
         self._closed = True
-        _last([*self._team.stop(), *self._ranks.close()], _CLOSE_SECONDS)
+        _last(self._despite_errors(self._ended(), []), _CLOSE_SECONDS)
+
+    async def _ended(self) -> list[Future[Any]]:
+        """Their last calls. In the loop, so that no producer is being replaced meanwhile."""
+        return [*self._team.stop(), *self._ranks.close()]
 
 
 def _last(calls: Iterable[Future[Any]], seconds: float) -> list[Any]:
