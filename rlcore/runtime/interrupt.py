@@ -5,12 +5,19 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from rlcore.contracts.crew import Interrupt
 
-__all__ = ["SignalInterrupt"]
+__all__ = ["SignalInterrupt", "result_of"]
+
+T = TypeVar("T")
+
+_SIGNAL_SECONDS = 1.0
+"""How long the main thread waits at a time. CPython calls a signal's handler between two waits; a signal that arrives just before a wait
+does not end it."""
 
 
 class SignalInterrupt(Interrupt):
@@ -61,3 +68,10 @@ class SignalInterrupt(Interrupt):
         # The main thread may be in the middle of writing to the same stream, which takes no second call of the same thread.
         self._teller = threading.Thread(target=self._tell, args=(sentence,), name="interrupted")
         self._teller.start()
+
+
+def result_of(call: Future[T]) -> T:
+    """Wait for a call, and let the handlers of signals run meanwhile."""
+    while not call.done():
+        wait((call,), _SIGNAL_SECONDS)
+    return call.result()

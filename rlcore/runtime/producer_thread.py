@@ -19,6 +19,7 @@ from rlcore.host.blame import blaming
 from rlcore.rewards.judge import Judge
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import inference_notes, make_conversation, make_engine
+from rlcore.runtime.interrupt import result_of
 from rlcore.runtime.parts import make_receiver, newer_weights
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.timing import profiled
@@ -141,7 +142,7 @@ class ProducerThread:
             raise RunError(f"{self.name} was stopped, and does nothing more")
         call: Future[T] = Future()
         self._calls.put((work, then, call))
-        return call.result()
+        return result_of(call)
 
     def _run(self, profile: Path | None) -> None:
         with self._parts, profiled(profile):

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from rlcore.api import RlcoreError, RunError
@@ -26,7 +26,10 @@ _F = TypeVar("_F", bound="asyncio.Future[Any]")
 _CAUSE_SECONDS = 5.0
 """How long after an error the death that caused it is waited for: it may be reported later than a connection that it broke."""
 _STEP_SECONDS = 5.0
-"""How long one step of the loop is waited for: it may hang in a call of a library."""
+"""How long the loop is waited for: a step of it may hang in a call of a library."""
+_SIGNAL_SECONDS = 1.0
+"""How long the calling thread waits at a time. CPython calls a signal's handler between two waits; a signal that arrives just before a wait
+does not end it."""
 _LOSSES = (RuntimeLostError, WorkerLostError)
 
 
@@ -72,23 +75,23 @@ class DriverLoop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it and wait for its value; an error of what is watched ends the wait, and is raised here."""
-        call = self.call(self._attended(work))
+        ended = threading.Event()
+        call = self.call(self._attended(work, ended))
         call.add_done_callback(self._news.put)
         try:
-            while (news := self._news.get()) is not call:
+            while (news := self._next_news()) is not call:
                 if isinstance(news, str):  # else a call that Ctrl-C ended
                     self._print(news)
         except BaseException:  # Ctrl-C above all: nobody waits for it any more
             call.cancel()
-            self._end_step()
+            ended.wait(_STEP_SECONDS)  # the caller is about to end what the work starts
             raise
         return call.result()
 
-    def _end_step(self) -> None:
-        """Wait until the step that the loop is in has ended: the caller is about to end what it starts."""
-        ended = threading.Event()
-        self.soon(ended.set)
-        ended.wait(_STEP_SECONDS)
+    def _next_news(self) -> str | Future[Any]:
+        while True:
+            with suppress(Empty):
+                return self._news.get(timeout=_SIGNAL_SECONDS)
 
     def call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin it, and return its future; calls begin in the order in which they were made."""
@@ -132,8 +135,8 @@ class DriverLoop:
         elif error is not self._raised and not self._failure.done():
             self._failure.set_exception(error)
 
-    async def _attended(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await it until something that is watched fails."""
+    async def _attended(self, work: Coroutine[Any, Any, T], ended: threading.Event) -> T:
+        """Await it until something that is watched fails. Set ``ended`` once it does nothing any more."""
         task = _quiet(asyncio.create_task(work))
         try:
             await asyncio.wait([task, self._failure], return_when=asyncio.FIRST_COMPLETED)
@@ -143,6 +146,8 @@ class DriverLoop:
             return await failure  # type: ignore[no-any-return]
         finally:
             task.cancel()
+            await asyncio.wait([task])
+            ended.set()
 
     async def _without_consequences(self, task: asyncio.Task[T]) -> T:
         """Its value or error; while the cause of another error is sought, that cause, for the run ends by it."""

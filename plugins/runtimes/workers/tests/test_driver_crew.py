@@ -15,6 +15,7 @@ import pytest
 from rlcore_plugin_workers.driver_crew import DriverCrew, DriverSite
 from rlcore_plugin_workers.driver_loop import ServiceWorker
 from rlcore_plugin_workers.producer_host import ProducerHost
+from rlcore_plugin_workers.producer_team import ProducerTeam
 from rlcore_plugin_workers.trainer_host import TrainerHost
 
 from rlcore.api import Probe, RunError, Snapshot
@@ -155,3 +156,28 @@ def test_the_failures_that_a_state_has_counted_can_be_taken_with_it(tmp_path: Pa
         service._service._failures.append(failed)
         crew.state()
         assert crew.take_failures() == [failed]
+
+
+def test_failures_are_taken_although_an_error_waits_to_be_raised(tmp_path: Path) -> None:
+    failed = {"step": 1, "episode": 0, "prompt_id": "p", "reason": "timeout"}
+
+    async def fails() -> None:
+        raise RunError("a rank died")
+
+    with crew_of(tmp_path, staleness=1) as (crew, _):
+        crew._gathered.failures.append(failed)
+        watched: list[Any] = []
+        crew._driver.soon(lambda: watched.append(crew._driver.watch(fails())))
+        until(lambda: bool(watched) and watched[0].done())
+        assert crew.take_failures() == [failed]
+        with pytest.raises(RunError, match="a rank died"):
+            crew.status()
+
+
+def test_producers_are_stopped_in_the_loop_that_replaces_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one that is being replaced when the crew closes would outlive the run."""
+    threads, stop = [], ProducerTeam.stop
+    monkeypatch.setattr(ProducerTeam, "stop", lambda team: (threads.append(threading.current_thread().name), stop(team))[1])
+    with crew_of(tmp_path, staleness=1):
+        pass
+    assert threads == ["driver"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from typing import Any
@@ -250,3 +252,70 @@ def test_the_first_error_of_several_works_is_returned_and_the_others_end(stage: 
     assert str(stage.run(first_error(waits(), comes_to_a_good_end(), fails()))) == "the engine died"
     stage.drain()
     assert ended == ["waits"]
+
+
+def test_while_a_cause_is_sought_work_that_comes_to_a_good_end_waits_for_it(stage: DriverStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run whose last transfer failed would end well. The error is raised once: the next call is not hit by it."""
+    monkeypatch.setattr(driver_loop, "_CAUSE_SECONDS", 0.1)
+
+    async def seeks() -> None:
+        raise await stage.driver.cause(RunError("a transfer failed"))
+
+    async def ends_well() -> None:
+        stage.driver.watch(seeks())
+        await asyncio.sleep(0)
+
+    with pytest.raises(RunError, match="a transfer failed"):
+        stage.run(ends_well())
+    stage.drain()
+
+
+def test_an_interrupt_waits_until_what_it_ends_starts_nothing_any_more(stage: DriverStage) -> None:
+    """What it starts must be known before the caller ends everything."""
+    started = []
+
+    def interrupted(line: str) -> None:
+        raise KeyboardInterrupt
+
+    async def starts_workers() -> None:
+        stage.driver.say("line")
+        while True:
+            time.sleep(0.05)
+            started.append("worker")
+            await asyncio.sleep(0)
+
+    stage.driver._print = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        stage.run(starts_workers())
+    before = len(started)
+    time.sleep(0.2)
+    assert len(started) == before
+
+
+def test_a_stop_iteration_of_a_worker_is_an_answer(stage: DriverStage) -> None:
+    call = Answer()
+    call.fail(StopIteration("exhausted"))
+    with pytest.raises(RunError, match="StopIteration: exhausted"):
+        stage.run(stage.driver.values([call], seconds=SECONDS))
+
+
+def test_a_loop_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(work: Any) -> None:
+        work.close()
+        raise RuntimeError("no loop here")
+
+    monkeypatch.setattr(asyncio, "run", refused)
+    with pytest.raises(RuntimeError, match="no loop here"):
+        DriverLoop()
+
+
+@pytest.mark.timeout(30)
+def test_a_signal_that_does_not_wake_the_main_thread_is_heard_while_it_waits(stage: DriverStage) -> None:
+    """As one that arrives just before the wait. Here another thread takes it."""
+    call = Answer()
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: call.give("heard"))
+    try:
+        threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)).start()
+        assert stage.run(stage.driver.values([call])) == ["heard"]
+    finally:
+        signal.signal(signal.SIGUSR1, before)

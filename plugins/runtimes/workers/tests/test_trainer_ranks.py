@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from rlcore_plugin_workers.heartbeat import Patience
 from rlcore_plugin_workers.trainer_host import SharedOut
 from rlcore_plugin_workers.trainer_ranks import Ranks
 
-from rlcore.api import RunError, WeightsError
+from rlcore.api import ConfigError, RunError, WeightsError
 from rlcore.api.runtime import WorkerLostError
 from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import ToldWorker
@@ -98,3 +99,28 @@ def test_an_error_of_others_is_blamed_on_the_rank_that_is_silent(stage: DriverSt
     error = stage.run(stage.driver.cause(WeightsError("version 4 does not arrive")))
     assert isinstance(error, WorkerLostError)
     assert str(error) == "trainer rank 0 was lost (its process has not answered for 0.1 s): version 4 does not arrive"
+
+
+def test_an_error_of_a_rank_that_answers_is_no_silence(stage: DriverStage) -> None:
+    team = ranks(stage, 1)
+    worker: Any = team.workers[0]
+    stage.make(team.watch)
+    stage.until(lambda: "lives" in worker.calls)
+    worker.calls["lives"][0].fail(ConfigError("its node has no folder /run"))
+    with pytest.raises(ConfigError, match="no folder"):
+        stage.until(lambda: False)
+
+
+def test_batches_are_sent_from_another_thread_than_the_schedule_s(stage: DriverStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To pickle one takes long."""
+    team, threads = ranks(stage, 1), []
+    call = ToldWorker.call
+    monkeypatch.setattr(
+        ToldWorker, "call", lambda *given, **named: (threads.append(threading.current_thread().name), call(*given, **named))[1]
+    )
+    team.workers[0]._ready |= {"train": lambda: None, "preload": lambda: (), "share_out": lambda: None}  # type: ignore[attr-defined]
+    stage.run(team.train(None, False, [[]]))  # type: ignore[arg-type]
+    stage.run(team.preload([[]]))
+    stage.run(team.plan_ahead(None, [[]]))  # type: ignore[arg-type]
+    assert len(threads) == 3
+    assert "driver" not in threads
