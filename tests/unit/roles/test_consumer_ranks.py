@@ -113,7 +113,10 @@ def on_ranks(folder: Path, size: int, act: Callable[[Consumer, Watching], Any]) 
             trainer.close()
 
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(rank, range(size)))
+        calls = [pool.submit(rank, number) for number in range(size)]
+    if errors := [error for call in calls if (error := call.exception()) is not None]:
+        raise BaseExceptionGroup("of the ranks, the cause among them", errors)
+    return [call.result() for call in calls]
 
 
 @pytest.fixture
