@@ -29,6 +29,7 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Event
 from typing import Any, TypeVar
 
 from rlcore.api import ConfigError, Group, RlcoreError, RunError, Saving
@@ -251,9 +252,18 @@ class WorkerCrew(Crew):
 
     def _despite_errors(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
         """Run it, and raise no error that waits to be raised; ``otherwise`` if the loop hangs in a call of a library."""
+        late = Event()
+
+        async def in_time() -> T:
+            if late.is_set():  # what it would take stays where it is
+                work.close()
+                return otherwise
+            return await work
+
         try:
-            return self._driver.call(work).result(_LAST_SECONDS)
+            return self._driver.call(in_time()).result(_LAST_SECONDS)
         except TimeoutError:
+            late.set()
             return otherwise
 
     def remarks(self) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_workers import worker_crew
 from rlcore_plugin_workers.driver_crew import DriverCrew, DriverSite
 from rlcore_plugin_workers.driver_loop import ServiceWorker
 from rlcore_plugin_workers.producer_host import ProducerHost
@@ -172,6 +173,18 @@ def test_failures_are_taken_although_an_error_waits_to_be_raised(tmp_path: Path)
         assert crew.take_failures() == [failed]
         with pytest.raises(RunError, match="a rank died"):
             crew.status()
+
+
+def test_failures_that_are_not_taken_in_time_are_taken_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that hangs in a call of a library must not lose them."""
+    failed = {"step": 1, "episode": 0, "prompt_id": "p", "reason": "timeout"}
+    with crew_of(tmp_path, staleness=1) as (crew, _):
+        crew._gathered.failures.append(failed)
+        with monkeypatch.context() as patch:
+            patch.setattr(worker_crew, "_LAST_SECONDS", 0.05)
+            crew._driver.soon(lambda: time.sleep(0.5))
+            assert crew.take_failures() == []
+        assert crew.take_failures() == [failed]
 
 
 def test_producers_are_stopped_in_the_loop_that_replaces_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
