@@ -25,6 +25,7 @@ esac
 """,
     "getent": r"""[ -z "${STUB_ADDRESS+x}" ]""",
     # Runs the command once a task. At SIGTERM it kills every process of it by SIGKILL, as Slurm's own does ("forcing job termination").
+    # It stops each before it lists the children: one that still forks would have a child that nobody kills.
     "srun": r"""
 tasks=1
 while [ "${1#--}" != "$1" ]; do
@@ -32,7 +33,7 @@ while [ "${1#--}" != "$1" ]; do
   [ "${1#--nodelist=}" = "$1" ] || export STUB_NODE=${1#--nodelist=}
   shift
 done
-everyone() { echo "$1"; for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do everyone "$child"; done; }
+everyone() { kill -STOP "$1" && echo "$1"; for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do everyone "$child"; done; } 2>/dev/null
 pids=()
 trap 'kill -KILL $(for pid in "${pids[@]}"; do everyone "$pid"; done) ; wait; exit 137' TERM
 for ((task = 0; task < tasks; task++)); do "$@" & pids+=("$!"); done
