@@ -33,7 +33,10 @@ while [ "${1#--}" != "$1" ]; do
   [ "${1#--nodelist=}" = "$1" ] || export STUB_NODE=${1#--nodelist=}
   shift
 done
-everyone() { kill -STOP "$1" && echo "$1"; for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do everyone "$child"; done; } 2>/dev/null
+everyone() {
+  kill -STOP "$1" && echo "$1"
+  for child in $(cat /proc/"$1"/task/*/children); do everyone "$child"; done
+} 2>/dev/null
 pids=()
 trap 'kill -KILL $(for pid in "${pids[@]}"; do everyone "$pid"; done) ; wait; exit 137' TERM
 for ((task = 0; task < tasks; task++)); do "$@" & pids+=("$!"); done
