@@ -59,19 +59,26 @@ HELD = "import sys\nprint('begun', file=sys.stderr, flush=True)\nprint(input().l
 
 
 def while_it_runs(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], times: int = 1) -> None:
-    """Call ``act`` in the middle of each of the next ``times`` runs of ``HELD``, before the host reads anything."""
-    real, left = ZygoteProcess._collect, iter(range(times))
+    """Call ``act`` in the middle of each of the next ``times`` runs of ``HELD``, before the host reads anything. A run that ends before it
+    began does not count: its zygote was still dying of an earlier act, and the host runs it again."""
+    real, left = ZygoteProcess._collect, [None] * times
 
     def collect(self: ZygoteProcess, stdout: int, stderr: int, job: Job) -> Ran:
-        if next(left, None) is not None:
-            begun = b""
-            while not begun.endswith(b"\n") and (more := os.read(stderr, 1)):  # "begun" and its end are two writes
-                begun += more
+        if left and (begun := _first_line(stderr)):
             assert begun == b"begun\n"
+            left.pop()
             act()
         return real(self, stdout, stderr, job)
 
     monkeypatch.setattr(ZygoteProcess, "_collect", collect)
+
+
+def _first_line(descriptor: int) -> bytes:
+    """A line, which may come in several writes; b"" if the other end was closed first."""
+    line = b""
+    while not line.endswith(b"\n") and (more := os.read(descriptor, 1)):
+        line += more
+    return line
 
 
 def alive(pid: int) -> bool:
