@@ -28,10 +28,19 @@ from rlcore_plugin_quickstart.assets import prepare
 
 from benchmarks.algorithms_plan import CONTROL, UPDATES, Row, Run, key_of, rows, runs_in_order
 from benchmarks.algorithms_source import Source, read_source, refuse_foreign, refuse_mixed, refuse_other
-from benchmarks.algorithms_table import append_result, lines_of, of_this_table, read_results, set_aside, split_page, table_text, write_page
+from benchmarks.algorithms_table import (
+    append_result,
+    lines_of,
+    of_this_table,
+    read_results,
+    split_page,
+    stdout_to_stderr,
+    table_text,
+    write_page,
+)
 from rlcore import __version__
 from rlcore.contracts.errors import RlcoreError, RunError, UsageError
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / "benchmarks" / ".cache"
@@ -236,7 +245,7 @@ def make_missing(typed: argparse.Namespace, table: Sequence[Row]) -> tuple[dict[
     """Make the runs that are missing; what was refused and what broke off, each run with its sentence."""
     made = Sweep(typed.results, typed.jobs, read_source(ROOT))
     refuse_foreign(ROOT, dict(sys.modules))  # discovery has loaded every plugin
-    if typed.fresh and (old := set_aside(typed.results)):
+    if typed.fresh and (old := stdout_to_stderr(typed.results)):
         say(f"a new table; the old results are kept in {old}")
     made.make(runs_in_order(table), set(typed.again))
     return made.refused, made.failed

@@ -69,7 +69,7 @@ def _record_of(line: bytes) -> tuple[dict[str, Any], str]:
     return record, ""
 
 
-def set_aside(path: Path) -> Path | None:
+def stdout_to_stderr(path: Path) -> Path | None:
     """Rename the file of results to one that is kept beside it, whose path is returned; None if there is no file."""
     if not path.exists():
         return None

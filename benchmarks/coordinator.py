@@ -25,13 +25,13 @@ def produce(schedule: Any, name: str, chunk: int) -> int:
     """Lease and deliver until nothing is left; the groups that this client delivered."""
     import ray
 
-    from rlcore.schedule import Arrival, Delivery
+    from rlcore.schedule import Delivery, GroupSummary
 
     ray.get(schedule.join.remote(name))
     delivered = 0
     while leases := ray.get(schedule.lease.remote(name, chunk, NEWEST)):
         arrivals = [
-            Arrival(delivery=Delivery(lease_id=lease.lease_id, version=lease.version, accuracy=0.5), prompt_id="p", tokens=100)
+            GroupSummary(delivery=Delivery(lease_id=lease.lease_id, version=lease.version, accuracy=0.5), prompt_id="p", tokens=100)
             for lease in leases
         ]
         ray.get(schedule.deliver.remote(name, name, arrivals))
@@ -51,10 +51,10 @@ def settings_of(groups: int) -> Any:
 def make_schedule(groups: int, **options: Any) -> Any:
     """The actor, which counts what it is asked."""
     import ray
-    from rlcore_plugin_workers.schedule_service import Outcome, Parcel, ScheduleService
+    from rlcore_plugin_workers.schedule_service import DeliveryBatch, DeliveryResult, ScheduleService
 
-    from rlcore.runtime.starvation import FilterWatch
-    from rlcore.schedule import Arrival, Coordinator, Verdict
+    from rlcore.runtime.filter_monitor import FilterMonitor
+    from rlcore.schedule import Coordinator, DeliveryStatus, GroupSummary
 
     class CountedService(ScheduleService):
         asked: dict[str, int]
@@ -62,13 +62,13 @@ def make_schedule(groups: int, **options: Any) -> Any:
         def _count(self, what: str) -> None:
             self.asked[what] = self.asked.get(what, 0) + 1
 
-        async def deliver(self, store: str, worker: str, arrivals: list[Arrival]) -> list[Verdict]:  # type: ignore[override]
+        async def deliver(self, store: str, worker: str, arrivals: list[GroupSummary]) -> list[DeliveryStatus]:  # type: ignore[override]
             self._count("deliver")
             return await super().deliver(store, worker, arrivals)
 
-        async def deliver_parcels(self, parcels: list[Parcel]) -> list[Outcome]:  # type: ignore[override]
+        async def deliver_batches(self, delivery_batches: list[DeliveryBatch]) -> list[DeliveryResult]:  # type: ignore[override]
             self._count("deliver")
-            return await super().deliver_parcels(parcels)
+            return await super().deliver_batches(delivery_batches)
 
         async def lease(self, worker: str, k: int, serving: int) -> Any:
             self._count("lease")
@@ -81,7 +81,7 @@ def make_schedule(groups: int, **options: Any) -> Any:
             return self.asked
 
     CountedService.asked = {}
-    watch = FilterWatch(bounds=None, by="accuracy", batch_size=BATCH, limit=None)
+    watch = FilterMonitor(bounds=None, by="accuracy", batch_size=BATCH, limit=None)
     actor = ray.remote(CountedService).options(num_cpus=0, max_concurrency=1000, **options)
     return actor.remote(Coordinator(settings_of(groups)), watch)
 

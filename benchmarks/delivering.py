@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Any
 
-from rlcore_plugin_workers.producer_loop import Mailbox, ProducerLoop
+from rlcore_plugin_workers.producer_loop import CommandQueue, ProducerLoop
 
 from benchmarks.coordinator import NEWEST, make_schedule, seconds_of
 from rlcore.contracts.types import Lease, Message, Prompt, Score
-from rlcore.roles.producer import GroupJob, Produced
-from rlcore.runtime.parts import AnnealedSampling, JobMaker
+from rlcore.roles.producer import GroupJob, ProducedGroup
+from rlcore.runtime.factories import AnnealedSampling, JobMaker
 from rlcore.schedule import TimeAccount
 from rlcore.testing import make_rollout
 
@@ -47,9 +47,9 @@ class InstantProducer:
     def accept(self, jobs: Sequence[GroupJob]) -> None:
         self._jobs += jobs
 
-    def step(self, timeout: float) -> list[Produced]:
+    def step(self, timeout: float) -> list[ProducedGroup]:
         self.made += 1
-        return [Produced(job=self._jobs.pop(0), rollouts=self._rollouts, scores=self._scores)]
+        return [ProducedGroup(job=self._jobs.pop(0), rollouts=self._rollouts, scores=self._scores)]
 
 
 class Episode(Sequence[Prompt]):
@@ -86,16 +86,16 @@ def produce(schedule: Any, store: Any, name: str) -> int:
     """Run a loop until nothing is left; the groups that it made."""
     import ray
     from rlcore_plugin_ray.ray_worker import RayService, RayStore
-    from rlcore_plugin_workers.site import Links
+    from rlcore_plugin_workers.deployment import Endpoints
 
     from rlcore.contracts.types import Sampling
 
-    links = Links(schedule=RayService(schedule, "schedule"), store=RayStore(store, "store"), judge=RayService(schedule, "no judge"))
+    endpoints = Endpoints(schedule=RayService(schedule, "schedule"), store=RayStore(store, "store"), judge=RayService(schedule, "no judge"))
     sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=4), end=None, updates=1)
     producer: Any = InstantProducer(name)
     prompts: Any = Episode()
     receiver: Any = NoWeights()
-    loop = EndingLoop(producer, JobMaker(prompts, sampling, 0, "accuracy"), links, receiver, Mailbox(), IN_FLIGHT, TimeAccount())
+    loop = EndingLoop(producer, JobMaker(prompts, sampling, 0, "accuracy"), endpoints, receiver, CommandQueue(), IN_FLIGHT, TimeAccount())
     ray.get(schedule.join.remote(name))
     thread = Thread(target=loop.run)
     thread.start()
@@ -107,13 +107,13 @@ def by_loops(groups: int, clients: int) -> dict[str, float]:
     """Groups a second, and how many each call brought the schedule or took from it, on average."""
     import ray
     from rlcore_plugin_ray.node_services import RemoteSchedule
-    from rlcore_plugin_workers.delivering import GatheredDeliveries
+    from rlcore_plugin_workers.delivery_batcher import DeliveryBatcher
     from rlcore_plugin_workers.node_services import GroupStore
 
     schedule = make_schedule(groups, name="schedule")
     told = RemoteSchedule("schedule", ray.get_runtime_context().namespace)
     store = ray.remote(GroupStore).options(num_cpus=0, max_concurrency=10_000)
-    held = store.remote("store", GatheredDeliveries(told.deliver_parcels).deliver)
+    held = store.remote("store", DeliveryBatcher(told.deliver_batches).deliver)
     client = ray.remote(produce).options(num_cpus=0)
     seconds = seconds_of(schedule, groups, clients, lambda name: client.remote(schedule, held, name))
     counts = ray.get(schedule.counts.remote())

@@ -62,7 +62,7 @@ def main() -> int:
 def elsewhere(form: str, updates: int) -> dict[str, Any]:
     """This program, by the interpreter of the form's environment: one form's figures. A served engine is asked from this environment."""
     from benchmarks.engines import environment_of
-    from rlcore.host.environments import interpreter, link_own_packages
+    from rlcore.registry.environments import interpreter, link_own_packages
 
     environment, backend, _ = FORMS[form]
     with TemporaryDirectory(prefix="rlcore-") as packages:

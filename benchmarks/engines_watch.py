@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlcore.api import Group, Kind, Segment, hookimpl
+from rlcore.api import Group, RolloutKind, Segment, hookimpl
 
 rlcore_api = "2.0"
 
@@ -25,5 +25,5 @@ SEEN: list[Seen] = []
 @hookimpl
 def rlcore_groups_scored(groups: Sequence[Group], version: int) -> None:
     """Keep what was sampled."""
-    sampled = [rollout for group in groups for rollout in group.rollouts if rollout.kind is Kind.SAMPLED]
+    sampled = [rollout for group in groups for rollout in group.rollouts if rollout.kind is RolloutKind.SAMPLED]
     SEEN.extend(Seen(segment, rollout.temperature) for rollout in sampled for segment in rollout.segments)

@@ -21,7 +21,7 @@ from rich.console import Console
 from rlcore_plugin_quickstart.assets import prepare
 
 from rlcore.config import plan_run
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime import run
 
 WAITS = ("time/trainer/waiting_for_data", "time/trainer/waiting_for_weights")

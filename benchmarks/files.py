@@ -73,8 +73,8 @@ def drive(made: RunFolder, shape: Shape, rows: Mapping[str, Row], console: Conso
         made.log("metrics", {**rows["metrics"], "step": step})
         made.log_times(workers, step)
         for _ in range(shape.failures):
-            made.log_accident("failures", {"step": step, **failure})
-        made.log_accident("reward_errors", fault)
+            made.log_capped("failures", {"step": step, **failure})
+        made.log_capped("reward_errors", fault)
         if step == 1 or step % shape.rollout_interval == 0:
             made.write_rollouts(step, rollouts, most)
         if step % shape.eval_interval == 0:

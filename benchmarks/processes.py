@@ -26,7 +26,7 @@ from rlcore_plugin_quickstart.assets import prepare
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlcore.config import plan_run
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime import run
 
 WAYS = {"in turns, one process": 0, "overlapping, processes": 1}

@@ -21,7 +21,7 @@ from rlcore_plugin_code import rlcore_register_rewards
 from rlcore_plugin_code.options import CodeOptions
 
 from benchmarks import rewards_math, rewards_numpy
-from rlcore.api import Finish, Message, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
+from rlcore.api import FinishReason, Message, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
 from rlcore.api.sandbox import Level, SandboxOptions
 from rlcore.contracts.errors import PluginError
 from rlcore.rewards.judge import Judge
@@ -163,7 +163,7 @@ def _judged(judge: Judge, texts: Sequence[str], columns: Sequence[dict[str, obje
 
 def _rollout(key: int, text: str) -> Rollout:
     segment = Segment(context_ids=[1], token_ids=[2], logprobs=[0.0], versions=[0], policy_mask=[True])
-    return Rollout(prompt_id=str(key), index=0, segments=(segment,), text=text, finish=Finish.STOP)
+    return Rollout(prompt_id=str(key), index=0, segments=(segment,), text=text, finish=FinishReason.STOP)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from rlcore_plugin_math.rewards import BoxedReward
 
 from rlcore.contracts.types import RewardInput
 from rlcore.rewards.pool import RewardPool
-from rlcore.rewards.protocol import Call, Task
 from rlcore.rewards.reward_entry import RewardEntry
+from rlcore.rewards.worker_protocol import Call, Task
 
 __all__ = ["measure", "pairs"]
 

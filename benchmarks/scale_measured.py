@@ -52,7 +52,7 @@ def measured_parts() -> dict[str, float]:
 
 def one_group() -> Any:
     """A group of the default workload: tokens and letters are random."""
-    from rlcore.contracts.types import Finish, Group, Rollout, Score, Segment
+    from rlcore.contracts.types import FinishReason, Group, Rollout, Score, Segment
 
     drawn, letters = np.random.default_rng(0), random.Random(0)
 
@@ -66,7 +66,7 @@ def one_group() -> Any:
             policy_mask=np.ones(RESPONSE_TOKENS, bool),
         )
         text = "".join(letters.choices(_LETTERS, k=LETTERS_A_TOKEN * RESPONSE_TOKENS))
-        return Rollout(prompt_id="0123456789abcdef", index=index, segments=(segment,), text=text, finish=Finish.STOP)
+        return Rollout(prompt_id="0123456789abcdef", index=index, segments=(segment,), text=text, finish=FinishReason.STOP)
 
     rollouts = tuple(rollout(index) for index in range(ROLLOUTS))
     return Group(prompt_id="0123456789abcdef", episode=0, prompt_index=0, rollouts=rollouts, scores=(Score(value=1.0),) * ROLLOUTS)
@@ -99,12 +99,12 @@ def _logged(group: Any) -> dict[str, float]:
 
 def metadata_bytes() -> float:
     """Of a group: its lease, what is told of it, and the verdict."""
-    from rlcore.schedule import Arrival, Coordinator, Delivery, ScheduleSettings
+    from rlcore.schedule import Coordinator, Delivery, GroupSummary, ScheduleSettings
 
     coordinator = Coordinator(ScheduleSettings(prompts=1000, train_batch_size=8, n_sampled=ROLLOUTS, buffer_limit=16))
     lease = coordinator.lease("producer-1000", 1)[0]
     delivery = Delivery(lease_id=lease.lease_id, version=0, accuracy=0.5)
-    arrival = Arrival(delivery=delivery, prompt_id="0123456789abcdef", tokens=ROLLOUTS * RESPONSE_TOKENS)
+    arrival = GroupSummary(delivery=delivery, prompt_id="0123456789abcdef", tokens=ROLLOUTS * RESPONSE_TOKENS)
     return float(sum(len(pickle.dumps([one])) for one in (lease, arrival, coordinator.deliver([delivery])[0])))
 
 

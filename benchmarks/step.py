@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rlcore_plugin_quickstart.assets import prepare
 
-from rlcore.cli.display import LinesDisplay
+from rlcore.cli.line_display import LinesDisplay
 from rlcore.config import plan_run
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime import Summary, run
 
 _PARTS = {

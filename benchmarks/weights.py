@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlcore.contracts.snapshots import BUCKET_BYTES, Tensor
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing.weights import HostSource
 
 TRANSPORTS = ("shared", "object_store", "collective")

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config import Plan, RunConfig, plan_run
-from rlcore.config.chosen import AROUND_THE_LOSS
-from rlcore.config.this_machine import checked_here
+from rlcore.config.machine_check import check_machine
+from rlcore.config.plugin_selection import LOSS_WRAPPERS
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 if TYPE_CHECKING:
-    from rlcore.runlog.points import PastRun
+    from rlcore.runlog.past_runs import PastRun
     from rlcore.runtime import Progress, Summary
 
 __all__ = ["make_plan", "train"]
@@ -25,7 +25,7 @@ Config = RunConfig | Mapping[str, Any] | str | os.PathLike[str] | Sequence[str |
 _NAMED = {
     "algorithm.loss": PluginKind.LOSS,
     "algorithm.estimator": PluginKind.ESTIMATOR,
-    **AROUND_THE_LOSS,
+    **LOSS_WRAPPERS,
     "inference.name": PluginKind.INFERENCE,
     "training.name": PluginKind.TRAINING,
     "run.runtime": PluginKind.RUNTIME,
@@ -71,13 +71,13 @@ def train(
         return _run(plan, progress)
     with locked(past.root):
         resumption.refuse_if_finished(plan, past)
-        return _run(resumption.goes_on(plan, past), progress)
+        return _run(resumption.resume_plan(plan, past), progress)
 
 
 def _run(plan: Plan, progress: Progress | None) -> Summary:
     from rlcore.runtime import run
 
-    plan = checked_here(plan)
+    plan = check_machine(plan)
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
     return run(plan, progress)
@@ -113,9 +113,9 @@ def _made(past: PastRun | None, config: Config, objects: Mapping[str, Any], over
         chosen["log.trackers"] = _names(registry, PluginKind.TRACKER, objects["trackers"])
     if past is None:
         return plan_run(files, {}, registry, overrides=[values, {**overrides, **chosen}])
-    from rlcore.runtime.resumption import laid_out_anew
+    from rlcore.runtime.resumption import reset_layout
 
-    return plan_run([past.root / "run.toml", *files], {}, registry, overrides=[laid_out_anew(past), values, {**overrides, **chosen}])
+    return plan_run([past.root / "run.toml", *files], {}, registry, overrides=[reset_layout(past), values, {**overrides, **chosen}])
 
 
 def _names(registry: Registry, kind: PluginKind, given: Any) -> list[str]:

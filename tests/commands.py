@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["command_lines"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rlcore.contracts.errors import RlcoreError
-from rlcore.host.environments import interpreter, link_own_packages
+from rlcore.registry.environments import interpreter, link_own_packages
 from tests.groups.leash import Leash
 from tests.suite import FAILED, once_more
 

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from rlcore_plugin_workers.workers import Launcher, Seat, Worker
+from rlcore_plugin_workers.workers import Launcher, Placement, Worker
 
 __all__ = ["InProcessLauncher", "InProcessWorker"]
 
@@ -14,10 +14,10 @@ __all__ = ["InProcessLauncher", "InProcessWorker"]
 class InProcessWorker(Worker):
     """An object. With one call at a time it runs them in one thread, else each call in a thread of its own."""
 
-    def __init__(self, host: Any, name: str, seat: Seat) -> None:
+    def __init__(self, host: Any, name: str, placement: Placement) -> None:
         self.host = host
         self.name = name
-        self._one = ThreadPoolExecutor(1, thread_name_prefix=name) if seat.calls == 1 else None
+        self._one = ThreadPoolExecutor(1, thread_name_prefix=name) if placement.calls == 1 else None
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
         answer: Future[Any] = Future()
@@ -47,8 +47,8 @@ class InProcessLauncher(Launcher):
     def __init__(self) -> None:
         self.workers: list[InProcessWorker] = []
 
-    def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> InProcessWorker:
-        self.workers.append(InProcessWorker(host(*arguments), name, seat))
+    def start(self, host: type, *arguments: Any, name: str, placement: Placement) -> InProcessWorker:
+        self.workers.append(InProcessWorker(host(*arguments), name, placement))
         return self.workers[-1]
 
     def close(self) -> None:

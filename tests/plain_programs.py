@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from rlcore.api.sandbox import Job, Level, Limit, Ran, Sandbox, SandboxError
+from rlcore.api.sandbox import Job, Level, Limit, ProgramResult, Sandbox, SandboxError
 
 __all__ = ["PlainSandbox", "run_plainly"]
 
 _STDERR = 4096
 
 
-def run_plainly(job: Job, home: Path) -> Ran:
+def run_plainly(job: Job, home: Path) -> ProgramResult:
     """Run the job in the folder ``home``; nothing of it is left in the process table."""
     for name, content in job.files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def run_plainly(job: Job, home: Path) -> Ran:
             preexec_fn=_bounded(job),
         )
     except OSError as error:
-        return Ran(exit_code=127, signal=None, stdout=b"", stderr=str(error).encode())
+        return ProgramResult(exit_code=127, signal=None, stdout=b"", stderr=str(error).encode())
     return _collected(process, job)
 
 
@@ -63,7 +63,7 @@ def _bounded(job: Job) -> Callable[[], None]:
     return bound
 
 
-def _collected(process: subprocess.Popen[bytes], job: Job) -> Ran:
+def _collected(process: subprocess.Popen[bytes], job: Job) -> ProgramResult:
     output, errors, too_much = bytearray(), bytearray(), threading.Event()
 
     def read(stream: IO[bytes], into: bytearray, most: int | None) -> None:
@@ -111,7 +111,7 @@ def _collected(process: subprocess.Popen[bytes], job: Job) -> Ran:
     process.stderr.close()
     code = None if status == -1 else os.waitstatus_to_exitcode(status)
     limit = Limit.OUTPUT if too_much.is_set() else Limit.WALL if code is None else Limit.CPU if code == -signal.SIGXCPU else None
-    return Ran(
+    return ProgramResult(
         exit_code=code if code is not None and code >= 0 and limit is None else None,
         signal=-code if code is not None and code < 0 and limit is None else None,
         stdout=bytes(output[: job.limits.output_bytes]),
@@ -131,7 +131,7 @@ class PlainSandbox(Sandbox):
     def __init__(self) -> None:
         self._lock, self._closed = threading.Lock(), False
 
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         if sum(map(len, job.files.values())) > job.limits.disk_bytes:
             raise ValueError("the job's files do not fit")
         with self._lock, tempfile.TemporaryDirectory() as folder:
@@ -146,7 +146,7 @@ class PlainSandbox(Sandbox):
                     if path.is_dir() and not path.is_symlink():
                         path.chmod(0o700)
 
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         """One run in a fresh folder."""
         return run_plainly(job, home)
 

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rlcore_plugin_workers.producer_loop import JudgeClient, Mailbox, ProducerLoop
+from rlcore_plugin_workers.producer_loop import CommandQueue, JudgeClient, ProducerLoop
 from rlcore_plugin_workers.workers import Worker
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
+from rlcore.contracts.weight_transfer import Receiver
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.parts import AnnealedSampling, JobMaker
-from rlcore.schedule import Arrival, TimeAccount
+from rlcore.runtime.factories import AnnealedSampling, JobMaker
+from rlcore.schedule import GroupSummary, TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
 
 PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content=f"say {index}"),)) for index in range(8))
@@ -39,8 +39,8 @@ def snapshot(version: int, *, wrong_probe: bool = False) -> Snapshot:
 class Handed(Receiver):
     """A receiver that a test fills."""
 
-    def __init__(self, mail: Mailbox) -> None:
-        super().__init__("p", mail.nudge)
+    def __init__(self, commands: CommandQueue) -> None:
+        super().__init__("p", commands.wake)
         self.snapshot: Snapshot | None = None
         self.error: WeightsError | None = None
         self.released: list[int] = []
@@ -58,7 +58,7 @@ class Handed(Receiver):
     def release(self, version: int) -> None:
         self.released.append(version)
 
-    def group_broke(self, epoch: int) -> None:
+    def on_group_broken(self, epoch: int) -> None:
         self.broke.append(epoch)
 
     def close(self) -> None: ...
@@ -85,7 +85,7 @@ class Told(Worker):
     def kill(self) -> None: ...
 
 
-class Links:
+class Endpoints:
     """A schedule and a store that remember; leases are given when the test says so."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Links:
         self.brought: list[list[int]] = []
         self.open: list[Callable[[], None]] | None = None
         """The deliveries that are not yet answered; None: each is answered at once."""
-        self.arrivals: list[Arrival] = []
+        self.arrivals: list[GroupSummary] = []
         self.news = threading.Condition()
 
     def lease(self, worker: str, k: int, serving: int, then: Callable[[Any, BaseException | None], None]) -> None:
@@ -109,7 +109,7 @@ class Links:
             self.versions.append(version)
             self.news.notify_all()
 
-    def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Any) -> None:
+    def deliver(self, worker: str, arrivals: Sequence[GroupSummary], groups: Sequence[Group], then: Any) -> None:
         with self.news:
             self.arrivals += arrivals
             self.groups += groups
@@ -128,21 +128,21 @@ class Links:
 class Stage:
     """A loop in a thread of its own, and everything around it."""
 
-    def __init__(self, folder: Path, in_flight: int = 2, judge: Any = None, *, in_waves: bool = False) -> None:
-        self.mail = Mailbox()
-        self.links = Links()
-        self.receiver = Handed(self.mail)
+    def __init__(self, folder: Path, in_flight: int = 2, judge: Any = None, *, alternating: bool = False) -> None:
+        self.commands = CommandQueue()
+        self.endpoints = Endpoints()
+        self.receiver = Handed(self.commands)
         account = TimeAccount()
         context = InferenceContext(
             model=str(write_fake_model(folder / "model")), tokenizer=FakeTokenizer(), prompts_per_forward=8, max_tokens=64
         )
         engine = FakeInference(context, FakeInferenceOptions(in_flight=InFlight.RESUME, steps_per_poll=1))
-        client = JudgeClient(Told(score=judge or self._score), self.mail, reads_tokens=False)
+        client = JudgeClient(Told(score=judge or self._score), self.commands, reads_tokens=False)
         sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=6), end=None, updates=10)
         self.producer = Producer("p", engine, FakeTokenizer(), client, account, SingleTurn())
         jobs = JobMaker(PROMPTS, sampling, 0, "accuracy")
-        links: Any = self.links
-        self.loop = ProducerLoop(self.producer, jobs, links, self.receiver, self.mail, in_flight, account, in_waves=in_waves)
+        endpoints: Any = self.endpoints
+        self.loop = ProducerLoop(self.producer, jobs, endpoints, self.receiver, self.commands, in_flight, account, alternating=alternating)
         self.ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -159,8 +159,8 @@ class Stage:
 
     def grant(self, *lease_ids: int, version: int = 0) -> None:
         """Answer the oldest question for leases."""
-        self.links.until(lambda: bool(self.links.asked))
-        _, _, then = self.links.asked.pop(0)
+        self.endpoints.until(lambda: bool(self.endpoints.asked))
+        _, _, then = self.endpoints.asked.pop(0)
         then([Lease(lease_id=n, episode=0, prompt_index=n, n_sampled=2, version=version) for n in lease_ids], None)
 
     def stop(self) -> None:

@@ -17,9 +17,9 @@ import pytest
 from rlcore_plugin_ray import node_services, session
 from rlcore_plugin_ray.node_placement import Node
 from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
-from rlcore_plugin_workers import producer_host
-from rlcore_plugin_workers.producer_host import ProducerHost
-from rlcore_plugin_workers.workers import Seat
+from rlcore_plugin_workers import producer_worker
+from rlcore_plugin_workers.producer_worker import ProducerWorker
+from rlcore_plugin_workers.workers import Placement
 
 from tests.worker_answers import ToldWorker
 
@@ -116,7 +116,7 @@ class ThreadActor:
 
     def end(self) -> None:
         """Release every thread that waits inside the object, as a kill of its process would."""
-        if isinstance(self.it, ProducerHost):
+        if isinstance(self.it, ProducerWorker):
             self.it._stop()
         for value in vars(self.it).values():
             if isinstance(value, Future):
@@ -170,8 +170,8 @@ class Stage:
 
     def reserve(self, bundles: list[tuple[str, float, float]], seconds: float = 60.0) -> None: ...
 
-    def start(self, host: type, *args: Any, name: str, seat: Seat) -> RayWorker:
-        actor = self._actors[name] = ThreadActor(lambda: host(*args), seat.calls)
+    def start(self, host: type, *args: Any, name: str, placement: Placement) -> RayWorker:
+        actor = self._actors[name] = ThreadActor(lambda: host(*args), placement.calls)
         self.made[name] = actor.it
         return RayWorker(Handle(actor.send, name), name, self._kill)
 
@@ -226,7 +226,7 @@ def ray_in_one_process(monkeypatch: pytest.MonkeyPatch, nodes: int = 1) -> Itera
     context = SimpleNamespace(namespace="", was_current_actor_reconstructed=False)
     monkeypatch.setattr(session, "Session", stage)
     monkeypatch.setattr(node_services, "ray", SimpleNamespace(get_actor=stage.found, get_runtime_context=lambda: context))
-    monkeypatch.setattr(producer_host, "faulthandler", NoTraceback)
+    monkeypatch.setattr(producer_worker, "faulthandler", NoTraceback)
     try:
         yield stage
     finally:

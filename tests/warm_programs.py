@@ -38,8 +38,8 @@ __all__ = ["SERVERS", "fork_programs", "warm_programs"]
 LIGHT: tuple[str, ...] = (
     "numpy",
     "rlcore.rewards.worker",
-    "rlcore.rewards.hosting",
-    "rlcore.host.registry",
+    "rlcore.rewards.async_worker",
+    "rlcore.registry.plugin_registry",
     "rlcore.testing",
     "rlcore.testing.faulty",
 )
@@ -50,7 +50,7 @@ COLOSSALAI = ("rlcore_plugin_colossalai.colossal_backend", "transformers.models.
 RANKS = COLOSSALAI if find_spec("colossalai") else HEAVY
 TESTER = ("rlcore.testing.run_tester", "PROGRAM")
 OWNERS = {
-    ("rlcore.rewards.process", "_BOOT"): LIGHT,
+    ("rlcore.rewards.worker_process", "_BOOT"): LIGHT,
     ("rlcore_plugin_processes.launcher", "_BOOT"): HEAVY,
     TESTER: HEAVY,
     ("rlcore.testing.rank_processes", "PROGRAM"): RANKS,

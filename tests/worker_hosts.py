@@ -1,4 +1,4 @@
-"""Host objects for tests of launchers: importable by the process that makes one, and light."""
+"""AsyncWorker objects for tests of launchers: importable by the process that makes one, and light."""
 
 from __future__ import annotations
 
@@ -151,13 +151,13 @@ class Importer(Echo):
     def load(self, name: str) -> None:
         importlib.import_module(name)
 
-    def open_shipment(self, shipment: Any) -> list[str]:
-        """The path of the process after the shipment was opened."""
-        shipment.open("producer-0")
+    def open_shipment(self, plan_bundle: Any) -> list[str]:
+        """The path of the process after the plan_bundle was opened."""
+        plan_bundle.open("producer-0")
         return list(sys.path)
 
     def plugins(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """Distribution, version and problems of every plugin that this process finds."""
-        from rlcore.host.registry import Registry
+        from rlcore.registry.plugin_registry import Registry
 
         return [(row.distribution, row.version, row.problems) for row in Registry.discover().rows]

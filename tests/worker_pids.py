@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcore.rewards.pool import RewardPool
-from rlcore.rewards.process import State
+from rlcore.rewards.worker_process import WorkerState
 
 __all__ = ["worker_pids"]
 
@@ -13,5 +13,5 @@ def worker_pids(pool: RewardPool) -> list[int]:
     found: list[int] = []
     for dispatcher in pool._dispatchers:
         with dispatcher._lock:
-            found += [worker.pid for worker in dispatcher._workers if worker.state is not State.RETIRING]
+            found += [worker.pid for worker in dispatcher._workers if worker.state is not WorkerState.RETIRING]
     return found

@@ -7,11 +7,11 @@ rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
               Aggregation, KlEstimator, Correction (around a loss)
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
-              Finish, Tokenizer
-trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, Saving, Which
+              FinishReason, Tokenizer
+trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole
 weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor, Probe
 trackers      Tracker, RunInfo
-records       Prompt, Message, Lease, Segment, Rollout, Kind, Group
+records       Prompt, Message, Lease, Segment, Rollout, RolloutKind, Group
 errors        RlcoreError; UsageError, with its children ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
               (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the text that is judged)
 
@@ -28,7 +28,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
     from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
     from rlcore.contracts.errors import (
         ConfigError,
@@ -48,18 +47,19 @@ if TYPE_CHECKING:
         InferenceBackend,
         InferenceContext,
         Loss,
+        ModelRole,
         Need,
         Objective,
+        PendingSave,
         Reward,
         RewardDetail,
         RunInfo,
-        Saving,
         Tokenizer,
         Tracker,
         TrainingBackend,
         TrainingContext,
-        Which,
     )
+    from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
     from rlcore.contracts.snapshots import Bucket, Probe, Snapshot, Tensor, TensorInfo, WeightsKind, WeightsManifest, WeightSource
     from rlcore.contracts.specs import (
         AdvantageSpec,
@@ -88,9 +88,8 @@ if TYPE_CHECKING:
     from rlcore.contracts.types import (
         AuditCase,
         Completion,
-        Finish,
+        FinishReason,
         Group,
-        Kind,
         Lease,
         Message,
         Outcome,
@@ -98,6 +97,7 @@ if TYPE_CHECKING:
         Request,
         RewardInput,
         Rollout,
+        RolloutKind,
         Sampling,
         Score,
         Segment,
@@ -125,7 +125,7 @@ __all__ = [
     "CorrectionSpec",
     "DataError",
     "DataSourceSpec",
-    "Finish",
+    "FinishReason",
     "Group",
     "InFlight",
     "InferenceBackend",
@@ -133,7 +133,6 @@ __all__ = [
     "InferenceCapabilities",
     "InferenceContext",
     "InfrastructureError",
-    "Kind",
     "KlEstimator",
     "KlSpec",
     "Lease",
@@ -142,11 +141,13 @@ __all__ = [
     "LossBatch",
     "LossSpec",
     "Message",
+    "ModelRole",
     "Need",
     "Normalisers",
     "Objective",
     "OptimizerSettings",
     "Outcome",
+    "PendingSave",
     "PluginError",
     "PluginKind",
     "Probe",
@@ -159,6 +160,7 @@ __all__ = [
     "RewardSpec",
     "RlcoreError",
     "Rollout",
+    "RolloutKind",
     "RowFormatSpec",
     "RunError",
     "RunInfo",
@@ -166,7 +168,6 @@ __all__ = [
     "Sampling",
     "SandboxError",
     "SandboxSpec",
-    "Saving",
     "Score",
     "Segment",
     "Snapshot",
@@ -187,11 +188,10 @@ __all__ = [
     "WeightsError",
     "WeightsKind",
     "WeightsManifest",
-    "Which",
     "hookimpl",
 ]
 
-_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "training_settings", "interfaces", "around_loss")
+_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "training_settings", "interfaces", "loss_wrappers")
 """The modules of ``rlcore.contracts`` where the names are defined, from light to heavy: a light name must load no heavy module."""
 
 

@@ -11,10 +11,11 @@ A plugin registers it with ``CommandSpec(name="report", summary="…", target="m
 ``rlcore.api`` (``UsageError``, ``RunError``, …), ``rlcore`` prints the sentence and ends with the error's exit code; with ``--json`` it
 prints the sentence as a JSON object too. ``rlcore.testing.check_command`` checks a command.
 
-``args.registry`` is the ``Registry`` of what is installed. ``peek`` finds the ``Part`` behind each name that files and flags choose, before
+``args.registry`` is the ``Registry`` of what is installed. ``preview_settings`` finds the ``Part`` behind each name that files and flags
+choose, before
 there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised. ``Spec`` has
 the fields that all kinds share; ``check_recipe`` refuses a recipe that names what does not exist; ``plan_json`` is a plan as plain data.
-``visible`` writes out what a terminal would obey in a text that a model or a stranger wrote; ``runs_among`` finds the
+``escape_control`` writes out what a terminal would obey in a text that a model or a stranger wrote; ``runs_among`` finds the
 run folders of a glob; ``write_json_lines`` writes rows whole or not at all.
 """
 
@@ -26,17 +27,17 @@ from rlcore.cli.parser import CollectWords, ExampleFormatter, Parser
 from rlcore.cli.plan_view import plan_json
 from rlcore.cli.run_folders import runs_among
 from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
-from rlcore.config import Missing, Plan, RunConfig, Typed, plan_run
-from rlcore.config.chosen import Part
-from rlcore.config.plan import peek
+from rlcore.config import Missing, Plan, RunConfig, TypedFlag, plan_run
+from rlcore.config.plan import preview_settings
+from rlcore.config.plugin_selection import Part
 from rlcore.config.recipe_check import check_recipe
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.specs import Spec
-from rlcore.host.blame import reason
-from rlcore.host.install import EXTRAS, RELEASED, install_line
-from rlcore.host.registry import Registry
-from rlcore.host.targets import load_target
-from rlcore.host.visible_text import visible
+from rlcore.host.terminal_text import escape_control
+from rlcore.registry.error_context import reason
+from rlcore.registry.install import EXTRAS, RELEASED, install_line
+from rlcore.registry.plugin_registry import Registry
+from rlcore.registry.targets import load_target
 from rlcore.runlog.folder import write_json_lines
 
 __all__ = [
@@ -53,22 +54,22 @@ __all__ = [
     "RunConfig",
     "Spec",
     "SteadyConsole",
-    "Typed",
+    "TypedFlag",
     "add_run_options",
     "add_train_flags",
     "check_data",
     "check_recipe",
+    "escape_control",
     "install_line",
     "load_target",
-    "peek",
     "plain_console",
     "plan_json",
     "plan_of",
     "plan_run",
+    "preview_settings",
     "reason",
     "run_plan",
     "runs_among",
     "train_flags",
-    "visible",
     "write_json_lines",
 ]

@@ -6,8 +6,8 @@ its spec names a model. ``rlcore.testing.ConversationSuite`` checks the rules. `
 
 from __future__ import annotations
 
-from rlcore.contracts.conversations import Conversation, Dialogue, Talk, Transcript, Turn
+from rlcore.contracts.conversation import Conversation, ConversationSteps, Dialogue, Transcript, Turn
 from rlcore.contracts.specs import ConversationSpec
 from rlcore.contracts.types import Message
 
-__all__ = ["Conversation", "ConversationSpec", "Dialogue", "Message", "Talk", "Transcript", "Turn"]
+__all__ = ["Conversation", "ConversationSpec", "ConversationSteps", "Dialogue", "Message", "Transcript", "Turn"]

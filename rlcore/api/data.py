@@ -27,7 +27,7 @@ from rlcore.data.jsonl import opened, read_jsonl
 from rlcore.data.prompts import read_rows
 from rlcore.data.rows import BadRow, Routes, parse_row
 from rlcore.host.bounded_reading import LONGEST_ROW
-from rlcore.host.install import install_line
+from rlcore.registry.install import install_line
 
 __all__ = [
     "LONGEST_ROW",

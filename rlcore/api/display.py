@@ -5,15 +5,15 @@ receives what the run tells; the run's processes have ended when the context is 
 hook returns None for a console on which the display can show nothing: the next plugin is asked, and if none shows anything, the run
 prints lines. A display that raises is reported once, and lines take its place; it cannot end a run.
 
-``UpdatePace`` computes tokens a second and the time left; ``clock`` and ``figure`` write a duration and a metric. ``evaluation_line`` is
-the sentence for the reports of an evaluation, ``mean_accuracy`` their mean.
+``UpdatePace`` computes tokens a second and the time left; ``format_duration`` and ``format_metric`` write a duration and a metric.
+``evaluation_line`` is the sentence for the reports of an evaluation, ``mean_accuracy`` their mean.
 """
 
 from __future__ import annotations
 
-from rlcore.cli.display import evaluation_line, mean_accuracy
-from rlcore.cli.pace import UpdatePace, clock, figure
-from rlcore.contracts.crew import TaskReport
+from rlcore.cli.line_display import evaluation_line, mean_accuracy
+from rlcore.cli.throughput import UpdatePace, format_duration, format_metric
+from rlcore.contracts.runtime_interface import TaskReport
 from rlcore.runtime.progress import Progress
 
-__all__ = ["Progress", "TaskReport", "UpdatePace", "clock", "evaluation_line", "figure", "mean_accuracy"]
+__all__ = ["Progress", "TaskReport", "UpdatePace", "evaluation_line", "format_duration", "format_metric", "mean_accuracy"]

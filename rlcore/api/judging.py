@@ -1,13 +1,13 @@
 """Judging without a run: for commands that ask rewards about texts as a run would.
 
-``reward_entries(plan)`` has the rewards of a plan, ready to be asked. A child of ``RewardBooks`` owns their worker processes: it makes
-tasks of texts (``check_task``, ``score_tasks``), submits them to its ``pool``, books each ``Result`` in the ``OpenCase`` that it belongs
-to, and mixes the scores as a run does (``mixed``). It is a context; its owner may also call ``close``.
+``reward_entries(plan)`` has the rewards of a plan, ready to be asked. A child of ``RewardMixer`` owns their worker processes: it makes
+tasks of texts (``check_task``, ``score_tasks``), submits them to its ``pool``, books each ``Result`` in the ``PendingScores`` that it
+belongs to, and mixes the scores as a run does (``mixed``). It is a context; its owner may also call ``close``.
 ``WorkerLimits`` says when a worker is replaced.
 
->>> class Scorer(RewardBooks[OpenCase]):
+>>> class Scorer(RewardMixer[PendingScores]):
 ...     def score(self, texts):
-...         case = OpenCase(rewards=self.routes(None))
+...         case = PendingScores(rewards=self.routes(None))
 ...         items = {place: RewardInput(messages=(), columns={}, text=text) for place, text in enumerate(texts)}
 ...         self.pool.submit([task for r in case.rewards for task in self.score_tasks(case, r, items)])
 ...         while case.missing:
@@ -19,10 +19,10 @@ to, and mixes the scores as a run does (``mixed``). It is a context; its owner m
 
 from __future__ import annotations
 
-from rlcore.rewards.books import OpenCase, RewardBooks
 from rlcore.rewards.pool import RewardPool
-from rlcore.rewards.protocol import Task, WorkerLimits
-from rlcore.rewards.queueing import Result
 from rlcore.rewards.reward_entry import RewardEntry, reward_entries
+from rlcore.rewards.reward_mixer import PendingScores, RewardMixer
+from rlcore.rewards.task_queue import Result
+from rlcore.rewards.worker_protocol import Task, WorkerLimits
 
-__all__ = ["OpenCase", "Result", "RewardBooks", "RewardEntry", "RewardPool", "Task", "WorkerLimits", "reward_entries"]
+__all__ = ["PendingScores", "Result", "RewardEntry", "RewardMixer", "RewardPool", "Task", "WorkerLimits", "reward_entries"]

@@ -5,18 +5,18 @@
 
 ``METRICS`` describes every figure, and ``metric_of`` finds the description of a name. ``BestCheckpoint`` ranks steps by the figure that
 the user named. ``RunFolder.at`` knows where the files of a run are. ``read_document``, ``json_document``, ``bounded_lines`` and
-``unpacked`` read them, and raise ``TooMuchError`` for a file without an end. Nothing of this takes a lock. Scripts that read a run use
-``RunRecord`` of the distribution ``rlcore-plugin-tools``.
+``unpacked`` read them, and raise ``InputTooLargeError`` for a file without an end. Nothing of this takes a lock. Scripts that read a run
+use ``RunRecord`` of the distribution ``rlcore-plugin-tools``.
 """
 
 from __future__ import annotations
 
 from rlcore.contracts.metric_names import METRICS, Metric, metric_of
-from rlcore.host.bounded_reading import TooMuchError, bounded_lines, json_document, read_document, unpacked
+from rlcore.host.bounded_reading import InputTooLargeError, bounded_lines, json_document, read_document, unpacked
 from rlcore.runlog.best_checkpoint import BestCheckpoint, BestFigure
 from rlcore.runlog.checkpoint import checkpoint_steps
 from rlcore.runlog.folder import RunFolder
-from rlcore.runlog.points import PastRun, past_runs
+from rlcore.runlog.past_runs import PastRun, past_runs
 from rlcore.runlog.run_lock import last_writer
 from rlcore.runlog.run_manifest import read_manifest
 
@@ -24,10 +24,10 @@ __all__ = [
     "METRICS",
     "BestCheckpoint",
     "BestFigure",
+    "InputTooLargeError",
     "Metric",
     "PastRun",
     "RunFolder",
-    "TooMuchError",
     "bounded_lines",
     "checkpoint_steps",
     "json_document",

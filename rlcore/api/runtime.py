@@ -1,20 +1,22 @@
 """For authors of runtimes: what decides where the roles of a run live.
 
 A plugin registers a ``RuntimeSpec`` by ``rlcore_register_runtimes``; its target is called as ``target(plan, closing, say)`` and returns a
-``Crew``. The loop of the run asks the crew for the work and knows nothing of its threads, processes or hosts. What must be ended is pushed
+``Runtime``. The loop of the run asks the crew for the work and knows nothing of its threads, processes or hosts. What must be ended is
+pushed
 on ``closing`` as soon as it exists; ``say`` prints one line for the user. The options of ``[run.options]`` are ``plan.runtime_options``.
 
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``, ``check_model_files``; ``open_judge``, ``make_judge``, ``make_engine``,
-  ``make_consumer``, ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: parts
-  made as the configuration says. ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
+  ``make_consumer``, ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_filter_monitor``, ``make_publisher``,
+  ``make_receiver``: parts
+  made as the configuration says. ``Producer`` generates and has judged, ``Consumer`` trains; ``error_context`` names whose part raised.
 - *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches; a run that goes
-  on begins with ``first_version``. ``JobMaker`` makes jobs of leases, and an ``Arrival`` of each group that is delivered.
+  on begins with ``first_version``. ``JobMaker`` makes jobs of leases, and an ``GroupSummary`` of each group that is delivered.
 - *One process*: ``OneProcess`` is the crew of a run that needs no workers (``fits_one_process``). For several processes, the library
   ``rlcore-plugin-workers`` has a crew over workers, wherever a launcher of yours starts them.
 - *Processes*: ``Interpreters`` of environments, ``missing_package`` that one lacks; ``cuda_devices`` and ``threads_of`` this machine;
-  ``Pulse`` tells whether a thread hangs.
+  ``Watchdog`` tells whether a thread hangs.
 - *What the run reports*: ``batch_figures``, ``rollout_rows`` and ``with_prompts``, ``TimeAccount`` and ``Timing`` (where
-  the seconds went), ``FilterWatch``.
+  the seconds went), ``FilterMonitor``.
 
 ``rlcore.testing.RuntimeSuite`` checks a runtime.
 """
@@ -22,74 +24,75 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
 from __future__ import annotations
 
 from rlcore.config import Plan, RunConfig
-from rlcore.config.model import RunSection, ScheduleSection
-from rlcore.contracts.crew import Crew, Interrupt, Status, TaskReport, Update, WaitingFor
+from rlcore.config.run_config import RunSection, ScheduleSection
 from rlcore.contracts.errors import RewardBudgetError, RuntimeLostError, StarvationError, WorkerLostError
-from rlcore.contracts.outlines import outline_of
+from rlcore.contracts.group_outlines import outline_of
+from rlcore.contracts.runtime_interface import Interrupt, Runtime, Status, TaskReport, Update, WaitingFor
 from rlcore.contracts.snapshots import ProbeFailedError, probe_tolerance
 from rlcore.contracts.specs import RuntimeSpec
-from rlcore.host.blame import blaming, reason
 from rlcore.host.devices import cuda_devices
-from rlcore.host.environments import ENVIRONMENT, Interpreters, missing_package
-from rlcore.host.install import install_line
-from rlcore.host.registry import Attestation
 from rlcore.host.threads import limit_threads, thread_variables, threads_of
+from rlcore.registry.environments import ENVIRONMENT, Interpreters, missing_package
+from rlcore.registry.error_context import error_context, reason
+from rlcore.registry.install import install_line
+from rlcore.registry.plugin_registry import Attestation
 from rlcore.rewards.judge import Judge
-from rlcore.rewards.tally import VerdictCounts
+from rlcore.rewards.judge_stats import JudgeCounts
 from rlcore.roles.consumer import Consumer, SharePlan
 from rlcore.roles.evaluator import Evaluation, Evaluator
-from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.batch_report import Batch, batch_figures, probe_sequence, rollout_rows, with_prompts
-from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
-from rlcore.runtime.one_process import OneProcess, fits_one_process
-from rlcore.runtime.parts import (
+from rlcore.runtime.factories import (
     JobMaker,
     check_reach,
     first_version,
     make_coordinator,
     make_evaluator,
+    make_filter_monitor,
     make_jobs,
     make_judge,
     make_publisher,
     make_receiver,
-    make_watch,
     newer_weights,
     open_judge,
     schedule_settings,
     used_plugins,
 )
-from rlcore.runtime.pulse import Pulse
+from rlcore.runtime.filter_monitor import FilterMonitor
+from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
+from rlcore.runtime.one_process import OneProcess, fits_one_process
 from rlcore.runtime.resumption import check_model_files
-from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing, peak_memory, profiled
-from rlcore.schedule import Arrival, Role, TimeAccount, Tokens, Verdict, WorkerTime
+from rlcore.runtime.watchdog import Watchdog
+from rlcore.schedule import DeliveryStatus, GroupSummary, Role, TimeAccount, TokenCounts, WorkerTime
 
 __all__ = [
     "ENVIRONMENT",
-    "Arrival",
     "Attestation",
     "Batch",
     "Consumer",
-    "Crew",
+    "DeliveryStatus",
     "Evaluation",
     "Evaluator",
-    "FilterWatch",
+    "FilterMonitor",
     "GroupJob",
+    "GroupSummary",
     "Interpreters",
     "Interrupt",
     "JobMaker",
     "Judge",
+    "JudgeCounts",
     "OneProcess",
     "Plan",
     "ProbeFailedError",
-    "Produced",
+    "ProducedGroup",
     "Producer",
-    "Pulse",
     "RewardBudgetError",
     "Role",
     "RunConfig",
     "RunSection",
+    "Runtime",
     "RuntimeLostError",
     "RuntimeSpec",
     "ScheduleSection",
@@ -100,18 +103,17 @@ __all__ = [
     "Texts",
     "TimeAccount",
     "Timing",
-    "Tokens",
+    "TokenCounts",
     "Update",
-    "Verdict",
-    "VerdictCounts",
     "WaitingFor",
+    "Watchdog",
     "WorkerLostError",
     "WorkerTime",
     "batch_figures",
-    "blaming",
     "check_model_files",
     "check_reach",
     "cuda_devices",
+    "error_context",
     "fingerprints",
     "first_version",
     "fits_one_process",
@@ -124,11 +126,11 @@ __all__ = [
     "make_coordinator",
     "make_engine",
     "make_evaluator",
+    "make_filter_monitor",
     "make_jobs",
     "make_judge",
     "make_publisher",
     "make_receiver",
-    "make_watch",
     "missing_package",
     "newer_weights",
     "open_judge",

@@ -12,9 +12,9 @@ engine books it as ``infra``. A plugin that offers a sandbox subclasses ``Sandbo
 from __future__ import annotations
 
 from rlcore.contracts.errors import SandboxError
-from rlcore.contracts.sandboxing import Job, Level, Limit, Limits, Ran, Sandbox, SandboxOptions
+from rlcore.contracts.sandboxing import Job, Level, Limit, Limits, ProgramResult, Sandbox, SandboxOptions
 from rlcore.contracts.specs import SandboxSpec
-from rlcore.host.sandboxes import SHARED_OPTIONS, open_sandbox
+from rlcore.registry.sandboxes import SHARED_OPTIONS, open_sandbox
 
 __all__ = [
     "SHARED_OPTIONS",
@@ -22,7 +22,7 @@ __all__ = [
     "Level",
     "Limit",
     "Limits",
-    "Ran",
+    "ProgramResult",
     "Sandbox",
     "SandboxError",
     "SandboxOptions",

@@ -6,7 +6,7 @@ Both are pure state machines without a clock, threads or files. Whoever drives t
 from __future__ import annotations
 
 from rlcore.schedule.coordinator import Coordinator
-from rlcore.schedule.dealing import LeaseQueue
+from rlcore.schedule.lease_queue import LeaseQueue
 from rlcore.schedule.schedule_records import Delivery, ScheduleSettings, TrainOrder
 
 __all__ = ["Coordinator", "Delivery", "LeaseQueue", "ScheduleSettings", "TrainOrder"]

@@ -27,10 +27,10 @@ from rlcore.contracts.snapshots import (
     WeightsKind,
     WeightsManifest,
     WeightSource,
-    grouped,
+    cut_into_buckets,
 )
 from rlcore.contracts.specs import WeightTransferSpec
-from rlcore.contracts.transport import OnFailure, Publisher, Receiver, WeightTransfer
+from rlcore.contracts.weight_transfer import OnFailure, Publisher, Receiver, WeightTransfer
 from rlcore.weights.host_layout import HostLayout
 
 __all__ = [
@@ -52,5 +52,5 @@ __all__ = [
     "WeightsError",
     "WeightsKind",
     "WeightsManifest",
-    "grouped",
+    "cut_into_buckets",
 ]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rlcore.host.visible_text import visible
+from rlcore.host.terminal_text import escape_control
 
 if TYPE_CHECKING:
     from rlcore.contracts.errors import RlcoreError
@@ -69,7 +69,7 @@ def _show_cause(error: RlcoreError) -> str:
     """If a plugin's own code failed in a run: print its traceback, above the sentence that names the plugin. If it failed before: return
     what ends the sentence and says how to see the traceback."""
     from rlcore.contracts.errors import PluginError, RlcoreError
-    from rlcore.host.blame import SHOW_TRACEBACK
+    from rlcore.registry.error_context import SHOW_TRACEBACK
 
     if error.__cause__ is None or isinstance(error.__cause__, RlcoreError):
         return ""
@@ -100,7 +100,7 @@ def _drop_output() -> None:
 
 def _report(sentence: str, as_json: bool) -> None:
     with suppress(OSError):  # a full disk must not hide the exit code
-        print(f"error: {visible(sentence, lines=True)}", file=sys.stderr)
+        print(f"error: {escape_control(sentence, lines=True)}", file=sys.stderr)
     if as_json:
         try:
             print(json.dumps({"error": sentence}, ensure_ascii=False), flush=True)
@@ -115,7 +115,7 @@ def _run(words: list[str]) -> int:
         print(help_text())
         return 0
     if words[0] == "-p":
-        from rlcore.host.discovery import switch_off
+        from rlcore.registry.discovery import switch_off
 
         switch_off(words[1] if len(words) > 1 else "")
         return _run(words[2:])

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.cli.parser import CollectWords, Parser
-from rlcore.config.layers import Typed, spoken
-from rlcore.config.model import RunConfig
+from rlcore.config.layers import TypedFlag, as_typed
 from rlcore.config.options import plugin_settings
-from rlcore.config.plan import peek
-from rlcore.config.settings import Setting, arity, core_settings, expected, model_settings
+from rlcore.config.plan import preview_settings
+from rlcore.config.run_config import RunConfig
+from rlcore.config.setting_table import Setting, arity, core_settings, expected, model_settings
 from rlcore.contracts.specs import PluginKind
 
 if TYPE_CHECKING:
-    from rlcore.host.registry import Registry
+    from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["add_train_flags", "train_flags"]
 
@@ -37,7 +37,7 @@ _COMMON = {
 _WORDS = {"a whole number": "INT", "a finite number": "NUMBER", "a text": "TEXT", "a table": "JSON", "a pair": "NUMBER"}
 
 
-def train_flags(args: argparse.Namespace) -> dict[str, Typed]:
+def train_flags(args: argparse.Namespace) -> dict[str, TypedFlag]:
     """What was typed, by dotted path; the last of a repeated flag."""
     return dict(getattr(args, "typed", None) or {})
 
@@ -103,7 +103,7 @@ def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str
         return
     kind = arity(setting.type)
     common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
-    default = "none" if setting.default in (None, (), [], {}, "") else spoken(setting.default)
+    default = "none" if setting.default in (None, (), [], {}, "") else as_typed(setting.default)
     text = f"{setting.help} [{default}]".replace("%", "%%")
     told = {"help": argparse.SUPPRESS, "rare_help": text} if rare else {"help": text}
     if kind == "bool":
@@ -120,7 +120,7 @@ def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str
 def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, Any], reads: Callable[[str], bool]) -> None:
     registry: Registry | None = parser.get_default("registry")
     if registry is None:
-        from rlcore.host.registry import Registry as Found
+        from rlcore.registry.plugin_registry import Registry as Found
 
         registry = Found.discover()
         parser.set_defaults(registry=registry)
@@ -129,7 +129,7 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
     files, flags = _peeked(parser, words)
     if {"-h", "--help", "--help-all"} & set(words):
         files = [file for file in files if file.is_file()]
-    chosen = peek(files, flags, registry, names, reads)
+    chosen = preview_settings(files, flags, registry, names, reads)
     table = plugin_settings(chosen)
     if "algorithm.loss" not in chosen.parts:  # its recipe is not installed, which is told once the flags are read
         for spec in registry.specs(PluginKind.LOSS):
@@ -149,10 +149,10 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
         _add(groups[setting.owner], setting, taken, uses)
 
 
-def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, Typed]]:
+def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, TypedFlag]]:
     """The files and the core's settings among words that may hold options of plugins, which nobody knows yet."""
     files: list[Path] = []
-    found: dict[str, Typed] = {}
+    found: dict[str, TypedFlag] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from rlcore.contracts.specs import CommandSpec
-    from rlcore.host.discovery import Plugin
+    from rlcore.registry.discovery import Plugin
 
 __all__ = ["help_text"]
 
@@ -66,7 +66,7 @@ def _stamps(paths: Iterable[str]) -> list[list[str | int]]:
 def _collected() -> tuple[str, list[str]]:
     """The text, and the files of the modules that it was made of; none if a plugin is broken, which may be mended elsewhere."""
     from rlcore.contracts.specs import PluginKind
-    from rlcore.host.discovery import find_plugins
+    from rlcore.registry.discovery import find_plugins
 
     before = set(sys.modules)
     plugins = find_plugins(kinds=(PluginKind.COMMAND,))

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlcore.contracts.errors import UsageError
-from rlcore.host.blame import closest
+from rlcore.registry.error_context import closest
 
 if TYPE_CHECKING:
-    from rlcore.config.layers import Typed
-    from rlcore.config.settings import Setting
+    from rlcore.config.layers import TypedFlag
+    from rlcore.config.setting_table import Setting
 
 __all__ = ["CollectWords", "ExampleFormatter", "Parser", "SectionFormatter"]
 
@@ -43,7 +43,7 @@ class ExampleFormatter(SectionFormatter, argparse.RawDescriptionHelpFormatter):
 
 
 class CollectWords(argparse.Action):
-    """Keeps the words of a flag under the path of its setting, and the spelling that was typed: ``args.typed`` is {path: Typed}.
+    """Keeps the words of a flag under the path of its setting, and the spelling that was typed: ``args.typed`` is {path: TypedFlag}.
 
     The one collector of flags that are made from settings; what the words mean, their bounds and their errors belong to the settings.
     ``rare_help``: what ``--help-all`` says of the flag, if ``--help`` leaves it out.
@@ -65,11 +65,11 @@ class CollectWords(argparse.Action):
         typed[self.setting.path] = self.typed(option_string or self.setting.flag, words)
         namespace.typed = typed
 
-    def typed(self, flag: str, words: Sequence[str]) -> Typed:
+    def typed(self, flag: str, words: Sequence[str]) -> TypedFlag:
         """The words behind the flag, as its setting takes them: a switch alone means true."""
-        from rlcore.config.layers import Typed
+        from rlcore.config.layers import TypedFlag
 
-        return Typed(flag, ("false",) if self.negated else tuple(words) or ("true",))
+        return TypedFlag(flag, ("false",) if self.negated else tuple(words) or ("true",))
 
 
 class Parser(argparse.ArgumentParser):

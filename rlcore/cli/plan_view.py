@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.config.layers import get_path, spoken
+from rlcore.config.layers import as_typed, get_path
 from rlcore.config.staleness import STALENESS
 from rlcore.contracts.specs import LABELS, PluginKind
-from rlcore.host.visible_text import visible
+from rlcore.host.terminal_text import escape_control
 
 __all__ = ["plan_json", "show_plan"]
 
@@ -54,7 +54,7 @@ def show_plan(plan: Plan) -> None:
         _print_rows(settings)
     print("\nnotes")
     for note in plan.notes:
-        print(f"  {visible(note)}")
+        print(f"  {escape_control(note)}")
     if plan.missing:
         print("\nmissing: train would refuse to start")
         _print_rows([(item.what, item.command) for item in plan.missing])
@@ -63,7 +63,7 @@ def show_plan(plan: Plan) -> None:
 
 
 def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
-    rows = [tuple(map(visible, row)) for row in rows]
+    rows = [tuple(map(escape_control, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     for row in rows:
         print("  " + "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -85,4 +85,4 @@ def _settings(plan: Plan) -> Iterator[tuple[str, str, str]]:
     own = str(plan.resume.run / "run.toml") if plan.resume else ""  # all settings of a run that goes on
     for path, origin in plan.origins.items():
         if origin.detail != own and origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
-            yield path, spoken(get_path(plan.config, path)), str(origin)
+            yield path, as_typed(get_path(plan.config, path)), str(origin)

@@ -12,7 +12,7 @@ from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 
 if TYPE_CHECKING:
-    from rlcore.host.registry import Registry
+    from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["PluginsCommand", "describe"]
 
@@ -33,12 +33,12 @@ class PluginsCommand(Command):
             print(json.dumps(described, indent=2))
         else:
             _print_table(described)
-        broken = described["clashes"] or any(plugin["status"] == "broken" for plugin in described["plugins"])
+        broken = described["name_conflicts"] or any(plugin["status"] == "broken" for plugin in described["plugins"])
         return int(args.strict and bool(broken))
 
 
 def describe(registry: Registry, *, imported: bool = False) -> dict[str, Any]:
-    """``{"plugins": [one object a plugin], "clashes": [sentence], "notes": [sentence]}``; ``status`` is ok, broken or disabled.
+    """``{"plugins": [one object a plugin], "name_conflicts": [sentence], "notes": [sentence]}``; ``status`` is ok, broken or disabled.
 
     ``imported``: import what the plugins offer, and hold it against what their specs say.
     """
@@ -65,7 +65,7 @@ def describe(registry: Registry, *, imported: bool = False) -> dict[str, Any]:
                 "problems": problems,
             }
         )
-    return {"plugins": plugins, "clashes": registry.clashes(), "notes": [*registry.notes, *notes]}
+    return {"plugins": plugins, "name_conflicts": registry.name_conflicts(), "notes": [*registry.notes, *notes]}
 
 
 def _print_table(described: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def _print_table(described: dict[str, Any]) -> None:
     for plugin in described["plugins"]:
         table.add_row(*(escape(plugin[field]) for field in ("distribution", "version", "api")), "\n".join(_account(plugin, escape)))
     console.print(table)
-    for sentence in [*described["clashes"], *described["notes"]]:
+    for sentence in [*described["name_conflicts"], *described["notes"]]:
         console.print(escape(sentence), style="yellow", soft_wrap=True)
 
 

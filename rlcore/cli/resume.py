@@ -11,9 +11,9 @@ from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.train import add_run_options, run_plan
 from rlcore.config import plan_run
 from rlcore.contracts.command_line import Command
-from rlcore.runlog.points import past_runs
+from rlcore.runlog.past_runs import past_runs
 from rlcore.runlog.run_lock import locked
-from rlcore.runtime.resumption import goes_on, laid_out_anew, newest_run, refuse_if_finished
+from rlcore.runtime.resumption import newest_run, refuse_if_finished, reset_layout, resume_plan
 
 __all__ = ["ResumeCommand"]
 
@@ -40,9 +40,9 @@ class ResumeCommand(Command):
         """Plan the run anew, with what was typed above its own settings; then go on."""
         run = newest_run(args.run)
         with nullcontext() if args.dry_run else locked(run.root):
-            plan = plan_run([run.root / "run.toml"], {**laid_out_anew(run), **train_flags(args)}, args.registry)
+            plan = plan_run([run.root / "run.toml"], {**reset_layout(run), **train_flags(args)}, args.registry)
             refuse_if_finished(plan, run)
-            return run_plan(goes_on(plan, run, step=args.step, any_version=args.any_version), args)
+            return run_plan(resume_plan(plan, run, step=args.step, any_version=args.any_version), args)
 
 
 def _settings(words: Sequence[str]) -> list[str]:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlcore.host.visible_text import visible
-from rlcore.runlog.points import past_runs
+from rlcore.host.terminal_text import escape_control
+from rlcore.runlog.past_runs import past_runs
 
 __all__ = ["runs_among"]
 
@@ -19,5 +19,5 @@ def runs_among(paths: Sequence[Path], least: int = 1) -> list[Path]:
     if not least <= len(runs) < len(paths):
         return list(paths)
     others = ", ".join(str(path) for path in paths if path not in runs)
-    print(f"left out, for they are no run folders: {visible(others)}", file=sys.stderr)
+    print(f"left out, for they are no run folders: {escape_control(others)}", file=sys.stderr)
     return runs

@@ -13,16 +13,16 @@ from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.config import Plan, plan_run
 from rlcore.config.data_source import is_file
 from rlcore.config.layers import replaced
-from rlcore.config.model import DataSource
+from rlcore.config.machine_check import check_machine
+from rlcore.config.run_config import DataSource
 from rlcore.config.staleness import STALENESS
-from rlcore.config.this_machine import checked_here
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import UsageError
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.blame import set_aside
+from rlcore.registry.error_context import stdout_to_stderr
 
 if TYPE_CHECKING:
-    from rlcore.host.registry import Registry
+    from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["INTERRUPTED", "TrainCommand", "add_run_options", "check_data", "plan_of", "run_plan"]
 
@@ -68,7 +68,7 @@ def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True
 def run_plan(plan: Plan, args: argparse.Namespace) -> int:
     """Check this machine and the data, then print the plan (``args.dry_run``) or run it; UsageError if something is missing. Returns the
     exit code."""
-    plan = checked_here(plan)
+    plan = check_machine(plan)
     check_data(plan)
     if args.dry_run:
         from rlcore.cli.plan_view import plan_json, show_plan
@@ -99,8 +99,8 @@ def _resume(plan: Plan, args: argparse.Namespace) -> int:
 
 def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
     from rlcore.cli.consoles import RunConsole
-    from rlcore.cli.display import shown
-    from rlcore.cli.outcome import show_outcome
+    from rlcore.cli.line_display import shown
+    from rlcore.cli.run_summary import show_outcome
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)
@@ -109,7 +109,10 @@ def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
     notes = ["; ".join([*overlap, told]), *(note for note in plan.notes if note not in (*plan.derived, told))]
     if plan.derived:
         notes.insert(0, f"{len(plan.derived)} settings follow from the others; rlcore show config, with the same files and flags, says how")
-    with set_aside(for_all=True) if as_json else nullcontext(), shown(console, plan.registry, quiet=quiet, as_json=as_json) as display:
+    with (
+        stdout_to_stderr(for_all=True) if as_json else nullcontext(),
+        shown(console, plan.registry, quiet=quiet, as_json=as_json) as display,
+    ):
         for note in notes:
             display.note(note)
         summary = run_roles(plan, display)

@@ -10,10 +10,10 @@ from rlcore.cli.parser import Parser
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import PluginError, RlcoreError, RunError, UsageError
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.blame import closest, reason
-from rlcore.host.catalogue import distribution_of
-from rlcore.host.registry import Registry
-from rlcore.host.unpackaged import is_reference
+from rlcore.registry.error_context import closest, reason
+from rlcore.registry.known_plugins import distribution_of
+from rlcore.registry.plugin_registry import Registry
+from rlcore.registry.unpackaged import is_reference
 
 __all__ = ["run_command"]
 
@@ -34,7 +34,7 @@ def run_command(name: str, words: Sequence[str]) -> int:
     target = _target(registry, spec.name)
     parser = Parser(prog=f"rlcore {spec.name}", description=spec.summary)
     parser.set_defaults(registry=registry)
-    with _blamed(label, owner):
+    with _plugin_error_context(label, owner):
         command = target()
         command.add_arguments(parser)
         code = command.run(parser.parse_args(words))
@@ -62,7 +62,7 @@ def _target(registry: Registry, name: str) -> type[Command]:
 
 
 @contextmanager
-def _blamed(label: str, owner: str) -> Iterator[None]:
+def _plugin_error_context(label: str, owner: str) -> Iterator[None]:
     """Turn a defect of a plugin into a RunError that names the plugin. A defect of rlcore itself is not hidden."""
     try:
         yield

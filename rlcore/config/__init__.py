@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlcore.config.chosen import Missing
-from rlcore.config.layers import Origin, Typed
-from rlcore.config.model import RunConfig
+from rlcore.config.layers import Origin, TypedFlag
 from rlcore.config.plan import Plan, plan_run
+from rlcore.config.plugin_selection import Missing
+from rlcore.config.run_config import RunConfig
 from rlcore.config.toml_text import to_toml
 
-__all__ = ["Missing", "Origin", "Plan", "RunConfig", "Typed", "plan_run", "to_toml"]
+__all__ = ["Missing", "Origin", "Plan", "RunConfig", "TypedFlag", "plan_run", "to_toml"]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.config.chosen import Chosen
 from rlcore.config.layers import get_path, replaced
-from rlcore.config.model import RunConfig
+from rlcore.config.plugin_selection import PluginSelection
+from rlcore.config.run_config import RunConfig
 from rlcore.contracts.specs import RewardSpec
 from rlcore.host.threads import cores
 
@@ -71,7 +71,7 @@ _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
 """In this order: a later one may read an earlier one's value."""
 
 
-def resolve(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
+def resolve(config: RunConfig, chosen: PluginSelection) -> tuple[RunConfig, tuple[Resolved, ...]]:
     """The configuration without "auto", but for what ``chosen`` leaves open; and every one resolved."""
     done: list[Resolved] = []
     for path, (name, why) in chosen.autos.items():
@@ -86,7 +86,7 @@ def resolve(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolve
     return config, tuple(done)
 
 
-def resolve_declared(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
+def resolve_declared(config: RunConfig, chosen: PluginSelection) -> tuple[RunConfig, tuple[Resolved, ...]]:
     """What plugins that are installed declare, if nobody set it: the range of the correction, the deadline of every reward."""
     done: list[Resolved] = []
     correction, kind = chosen.spec("algorithm.mismatch_correction"), config.algorithm.mismatch_correction

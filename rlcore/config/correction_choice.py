@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlcore.config.model import RunConfig
+from rlcore.config.run_config import RunConfig
 from rlcore.config.staleness import capabilities, usable
 from rlcore.contracts.specs import LossSpec, PluginKind
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["CORRECTION", "correction_choice", "engine_differs"]
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlcore.config.model import DataSource
+from rlcore.config.run_config import DataSource
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import DataSourceSpec, PluginKind
-from rlcore.host.catalogue import known_source
-from rlcore.host.registry import Registry
+from rlcore.registry.known_plugins import known_source
+from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["is_file", "source_of", "source_spec"]
 

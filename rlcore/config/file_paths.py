@@ -12,8 +12,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from rlcore.config.model import PathKind
-from rlcore.config.settings import alternatives, bare, whole_type
+from rlcore.config.run_config import PathKind
+from rlcore.config.setting_table import alternatives, whole_type, without_bounds
 
 __all__ = ["relocated", "seen_from"]
 
@@ -35,7 +35,7 @@ def relocated(value: Any, annotation: Any, move: Callable[[str, PathKind], str],
     if none is not None and value == none and type(None) in alternatives(annotation):
         return None
     for shape in alternatives(annotation):
-        inner, parts = bare(shape), get_args(bare(shape))
+        inner, parts = without_bounds(shape), get_args(without_bounds(shape))
         kind = next((item for item in getattr(shape, "__metadata__", ()) if isinstance(item, PathKind)), None)
         if kind is not None and isinstance(value, str):
             return move(value, kind)

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from rlcore.config.file_paths import relocated, seen_from
-from rlcore.config.model import RunConfig
-from rlcore.config.settings import Setting, core_settings, from_text
+from rlcore.config.run_config import RunConfig
+from rlcore.config.setting_table import Setting, core_settings, from_text
 from rlcore.config.toml_text import line_of, read_toml
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import AlgorithmSpec
@@ -27,7 +27,8 @@ __all__ = [
     "Layer",
     "LayerName",
     "Origin",
-    "Typed",
+    "TypedFlag",
+    "as_typed",
     "combine",
     "file_layer",
     "flag_layer",
@@ -35,7 +36,6 @@ __all__ = [
     "python_layer",
     "recipe_layer",
     "replaced",
-    "spoken",
 ]
 
 _LONGEST = 80
@@ -57,10 +57,10 @@ class Origin:
 
     def cite(self, path: str, value: Any) -> str:
         """The setting and its value: ``-zero 2``, ``zero_stage = 2 (run.toml)``."""
-        return f"{self} {spoken(value)}" if self.layer == "flag" else f"{path.rpartition('.')[2]} = {spoken(value)} ({self})"
+        return f"{self} {as_typed(value)}" if self.layer == "flag" else f"{path.rpartition('.')[2]} = {as_typed(value)} ({self})"
 
 
-class Typed(NamedTuple):
+class TypedFlag(NamedTuple):
     """A flag as it was typed: its spelling and its words, not yet read as a type."""
 
     flag: str
@@ -75,7 +75,7 @@ class Layer:
     detail: str
     data: Mapping[str, Any]
     text: str = ""
-    typed: Mapping[str, Typed] = field(default_factory=dict)
+    typed: Mapping[str, TypedFlag] = field(default_factory=dict)
     moved: Mapping[str, str] = field(default_factory=dict)
     """Path now -> path in this layer, of values that were given another place."""
 
@@ -90,13 +90,13 @@ class Layer:
 
     def at(self, path: str, given: Any) -> Layer:
         """This layer, for one flag that goes to another ``path`` than its own."""
-        return replace(self, typed={path: given}) if isinstance(given, Typed) else self
+        return replace(self, typed={path: given}) if isinstance(given, TypedFlag) else self
 
     def said(self, path: str, value: Any) -> str:
         """A flag with its words, as they were typed: "-tbs 0", "--dynamic-batching"."""
-        flag, words = self.typed.get(path, Typed(self.place(path), (spoken(value),)))
+        flag, words = self.typed.get(path, TypedFlag(self.place(path), (as_typed(value),)))
         bare = (value is False and flag.startswith("--no-")) or (value is True and words == ("true",))
-        return flag if bare else f"{flag} {' '.join(spoken(word) for word in words)}"
+        return flag if bare else f"{flag} {' '.join(as_typed(word) for word in words)}"
 
     def place(self, path: str) -> str:
         """Where to look: "run.toml, line 4", "-tbs", "recipe dapo"."""
@@ -130,16 +130,16 @@ def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
 
 
 def flag_layer(flags: Mapping[str, Any], settings: Mapping[str, Setting]) -> Layer:
-    """Typed flags by dotted path (``Typed``, or a plain value); each is read as its setting's type."""
+    """TypedFlag flags by dotted path (``TypedFlag``, or a plain value); each is read as its setting's type."""
     data: dict[str, Any] = {}
-    typed: dict[str, Typed] = {}
+    typed: dict[str, TypedFlag] = {}
     for path, given in flags.items():
         value: Any = given
-        if isinstance(given, Typed):
+        if isinstance(given, TypedFlag):
             typed[path] = given
             value = from_text(given.words, settings[path].type if path in settings else _UNCHECKED)
         elif path in settings:
-            typed[path] = Typed(settings[path].flag, (spoken(given),))
+            typed[path] = TypedFlag(settings[path].flag, (as_typed(given),))
         if path == "rewards" and isinstance(value, str):
             value = [{"name": value}]
         if path.startswith("rewards."):
@@ -283,14 +283,14 @@ def replaced(value: Any, path: str, new: Any) -> Any:
     return value.model_copy(update={head: replaced(getattr(value, head), rest, new)})
 
 
-def spoken(value: Any) -> str:
+def as_typed(value: Any) -> str:
     """A value as it is typed after a flag."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return " ".join(spoken(item) for item in value)
+        return " ".join(as_typed(item) for item in value)
     if isinstance(value, BaseModel):
-        return spoken(value.model_dump(mode="json", exclude_defaults=True))
+        return as_typed(value.model_dump(mode="json", exclude_defaults=True))
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return shlex.quote(text) if isinstance(value, str) and (not text or any(c.isspace() for c in text)) else text

@@ -13,17 +13,17 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.config.chosen import Chosen, Missing, Part
-from rlcore.config.layers import Draft, Layer, Typed, get_path, replaced
-from rlcore.config.model import RunConfig
-from rlcore.config.sentences import refusal, unknown_option
-from rlcore.config.settings import Setting, alternatives, bare, core_settings, from_text, model_settings, whole_type
+from rlcore.config.layers import Draft, Layer, TypedFlag, get_path, replaced
+from rlcore.config.plugin_selection import Missing, Part, PluginSelection
+from rlcore.config.run_config import RunConfig
+from rlcore.config.setting_table import Setting, alternatives, core_settings, from_text, model_settings, whole_type, without_bounds
+from rlcore.config.validation_errors import unknown_option, validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.blame import closest
-from rlcore.host.catalogue import NotInstalledError
-from rlcore.host.registry import Registry
-from rlcore.host.sandboxes import sandbox_argument, sandboxes_in
+from rlcore.registry.error_context import closest
+from rlcore.registry.known_plugins import NotInstalledError
+from rlcore.registry.plugin_registry import Registry
+from rlcore.registry.sandboxes import sandbox_argument, sandboxes_in
 
 __all__ = ["Options", "check_sandboxes", "gather_options", "in_place", "plugin_settings", "spread_reward_flags"]
 
@@ -38,7 +38,7 @@ class Options:
     notes: tuple[str, ...]
 
 
-def gather_options(config: RunConfig, chosen: Chosen, draft: Draft) -> Options:
+def gather_options(config: RunConfig, chosen: PluginSelection, draft: Draft) -> Options:
     """Validate the options of every chosen plugin; ConfigError with the path that the user typed."""
     by_table: dict[str, list[Part]] = {}
     for part in chosen:
@@ -64,9 +64,9 @@ def gather_options(config: RunConfig, chosen: Chosen, draft: Draft) -> Options:
     return Options(instances=instances, tables=tables, notes=tuple(notes))
 
 
-def in_place(layer: Layer, chosen: Chosen) -> Layer:
-    """The layer with every option of loss and estimator where ``Chosen.place`` has it: what ``algorithm.loss_options`` says of an option
-    that the loss alone has, and what a recipe says of one that both have, if one of them is not the recipe's own."""
+def in_place(layer: Layer, chosen: PluginSelection) -> Layer:
+    """The layer with every option of loss and estimator where ``PluginSelection.place`` has it: what ``algorithm.loss_options`` says of
+    an option that the loss alone has, and what a recipe says of one that both have, if one of them is not the recipe's own."""
     data, moved = layer.data, dict(layer.moved)
     own = [part for part in chosen if part.own_table and part.path in chosen.autos]
     for part in chosen:
@@ -85,7 +85,7 @@ def in_place(layer: Layer, chosen: Chosen) -> Layer:
     return replace(layer, data=data, moved=moved)
 
 
-def plugin_settings(chosen: Chosen) -> dict[str, Setting]:
+def plugin_settings(chosen: PluginSelection) -> dict[str, Setting]:
     """The options of the chosen plugins as settings, by their place; those of rewards have the place of the reward in the list.
     Options of data sources have no flag: several data sets may have the same one."""
     table: dict[str, Setting] = {}
@@ -110,7 +110,7 @@ def _check_shared(by_table: Mapping[str, Sequence[Part]], draft: Draft) -> None:
             raise ConfigError(f"{draft.where('log.trackers')}{both}; keep one, or give one class another name")
 
 
-def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen: Chosen, draft: Draft) -> list[str]:
+def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen: PluginSelection, draft: Draft) -> list[str]:
     """Notes on tables of trackers that a later layer replaced; ConfigError for one that was never chosen."""
     if any(f"log.trackers.{index}" not in chosen.parts for index in range(len(config.log.trackers))):
         return []  # one is not installed, and its table may be any of them
@@ -136,7 +136,7 @@ def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen
 
 
 def _known(
-    given: dict[str, Any], path: str, parts: Sequence[Part], chosen: Chosen, draft: Draft, *, keep: bool
+    given: dict[str, Any], path: str, parts: Sequence[Part], chosen: PluginSelection, draft: Draft, *, keep: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """What the parts have; notes on what was dropped. ``keep``: a part is not installed, so what it has is not known."""
     places = {chosen.place(part, name) for part in parts for name in part.fields}
@@ -172,12 +172,12 @@ def _ambiguous(path: str, parts: Sequence[Part], draft: Draft) -> ConfigError:
     return ConfigError(f"{draft.where(path)}{path} is an option of {both}; write {key} in {places}, or type {flags}")
 
 
-def _validated(mine: Mapping[str, Any], part: Part, chosen: Chosen, draft: Draft) -> BaseModel | None:
+def _validated(mine: Mapping[str, Any], part: Part, chosen: PluginSelection, draft: Draft) -> BaseModel | None:
     if part.model is None:
         return None
     try:
         for key, value in mine.items():
-            kinds = [bare(shape) for shape in alternatives(whole_type(part.model.model_fields[key]))]
+            kinds = [without_bounds(shape) for shape in alternatives(whole_type(part.model.model_fields[key]))]
             number = next((kind for kind in kinds if kind in (int, float)), None)
             if isinstance(value, bool) and number and not {bool, Any} & set(kinds):  # a model that is not strict reads true as 1
                 raise ValidationError.from_exception_data(part.name, [{"type": f"{number.__name__}_type", "loc": (key,), "input": value}])
@@ -185,10 +185,10 @@ def _validated(mine: Mapping[str, Any], part: Part, chosen: Chosen, draft: Draft
     except ValidationError as error:
         loc = error.errors(include_url=False)[0]["loc"]
         prefix = chosen.place(part, str(loc[0])).rpartition(".")[0] if loc else part.options_path
-        raise refusal(error, draft, part.model, prefix=prefix, owner=part.label) from error
+        raise validation_error(error, draft, part.model, prefix=prefix, owner=part.label) from error
 
 
-def spread_reward_flags(draft: Draft, flags: Mapping[str, Any], chosen: Chosen, layer: Layer) -> None:
+def spread_reward_flags(draft: Draft, flags: Mapping[str, Any], chosen: PluginSelection, layer: Layer) -> None:
     """``--reward-deadline 9`` goes to every reward, ``--rewards.boxed.scale 5`` to that one, ``rewards.options.scale`` to the one chosen
     reward that has the option; in place, before the options are validated."""
     for path, given in flags.items():
@@ -201,13 +201,13 @@ def spread_reward_flags(draft: Draft, flags: Mapping[str, Any], chosen: Chosen, 
             setting = _taken(path, given, chosen)
             entry, _, key = setting.path.removeprefix("rewards.").partition(".")
             entries = [entry]
-        value = from_text(given.words, setting.type) if isinstance(given, Typed) else given
+        value = from_text(given.words, setting.type) if isinstance(given, TypedFlag) else given
         for entry in entries:
             draft.data["rewards"] = replaced(tuple(draft.data["rewards"]), f"{entry}.{key}", value)
             draft.owners[f"rewards.{entry}.{key}"] = layer.at(f"rewards.{entry}.{key}", given)
 
 
-def _taken(path: str, given: Any, chosen: Chosen) -> Setting:
+def _taken(path: str, given: Any, chosen: PluginSelection) -> Setting:
     """The option of a reward at a path, or of the one reward that has the option ``rewards.options.KEY``."""
     settings = plugin_settings(chosen)
     name = path.rpartition(".")[2]
@@ -217,12 +217,12 @@ def _taken(path: str, given: Any, chosen: Chosen) -> Setting:
         whose = (
             " and ".join(chosen.parts[f"{known.partition('.options.')[0]}.name"].name for known in found) or "none of the chosen rewards"
         )
-        flag = given.flag if isinstance(given, Typed) else f"--{path}"
+        flag = given.flag if isinstance(given, TypedFlag) else f"--{path}"
         raise ConfigError(f"{flag}: {whose} has the option {name}; exactly one must, so write it in [[rewards]] of a file")
     return settings[found[0]]
 
 
-def check_sandboxes(chosen: Chosen, options: Options, registry: Registry, draft: Draft) -> list[Missing]:
+def check_sandboxes(chosen: PluginSelection, options: Options, registry: Registry, draft: Draft) -> list[Missing]:
     """Look at the sandboxes that the options of rewards name before anything starts, though only workers open them: what is not installed.
     ConfigError, with the line that sets it, if a sandbox refuses its options or cannot give the level asked for,
     PluginError if there is no sandbox of that name."""
@@ -242,7 +242,7 @@ def check_sandboxes(chosen: Chosen, options: Options, registry: Registry, draft:
                 model = registry.options_model(PluginKind.SANDBOX, asked.backend)
                 assert model is not None  # it raised the error
                 owner = f"sandbox {asked.backend} of {registry.owner(PluginKind.SANDBOX, asked.backend)}"
-                raise refusal(error, draft, model, prefix=f"{path}.backend_options", owner=owner) from error
+                raise validation_error(error, draft, model, prefix=f"{path}.backend_options", owner=owner) from error
             except (ConfigError, PluginError) as error:
                 raise type(error)(f"{draft.where(path)}{error}") from error
     return missing

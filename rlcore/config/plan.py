@@ -15,26 +15,26 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlcore.config.auto import resolve, resolve_declared
-from rlcore.config.chosen import AROUND_THE_LOSS, Chosen, Missing, choose, choose_recipe
 from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
-from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
+from rlcore.config.plugin_selection import LOSS_WRAPPERS, Missing, PluginSelection, choose, choose_recipe
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.remarks import remarks
-from rlcore.config.rules import Facts, check_required, check_rules
-from rlcore.config.sentences import refusal
-from rlcore.config.settings import core_settings
+from rlcore.config.rules import RuleContext, check_required, check_rules
+from rlcore.config.run_config import DataSource, RewardBudget, RewardPolicy, RunConfig
+from rlcore.config.setting_table import core_settings
 from rlcore.config.staleness import STALENESS, Reproducibility, reproducibility
 from rlcore.config.toml_text import to_toml
+from rlcore.config.validation_errors import validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.contracts.specs import LABELS, InferenceBackendSpec, PluginKind, RewardSpec
-from rlcore.host.catalogue import NotInstalledError
-from rlcore.host.registry import Registry
+from rlcore.registry.known_plugins import NotInstalledError
+from rlcore.registry.plugin_registry import Registry
 
-__all__ = ["Plan", "peek", "plan_run"]
+__all__ = ["Plan", "plan_run", "preview_settings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Plan:
             (PluginKind.ALGORITHM, config.algorithm.name),
             (PluginKind.ESTIMATOR, config.algorithm.estimator),
             (PluginKind.LOSS, config.algorithm.loss),
-            *((kind, name) for path, kind in AROUND_THE_LOSS.items() if (name := get_path(config, path)) != "none"),
+            *((kind, name) for path, kind in LOSS_WRAPPERS.items() if (name := get_path(config, path)) != "none"),
             (PluginKind.INFERENCE, config.inference.name),
             (PluginKind.TRAINING, config.training.name),
             (PluginKind.TRANSFER, config.weights.transport),
@@ -108,8 +108,8 @@ def plan_run(
     require: bool = True,
     reads: Callable[[str], bool] = lambda path: True,
 ) -> Plan:
-    """Resolve and check a run. ``flags`` maps dotted paths to ``Typed`` words or plain values; ``overrides`` come from Python, below flags.
-    ``reads``: whether a setting (``run.seed``) of the files is read; for a command that does only a part of what a run does.
+    """Resolve and check a run. ``flags`` maps dotted paths to ``TypedFlag`` words or plain values; ``overrides`` come from Python, below
+    flags. ``reads``: whether a setting (``run.seed``) of the files is read; for a command that does only a part of what a run does.
 
     Raises ConfigError and PluginError, one sentence each. ``require=False`` (``show config``) lets model, data and reward be absent.
     """
@@ -128,13 +128,18 @@ def plan_run(
     try:
         plan = finish(chosen)
         registry.check_portable()
-    except (ConfigError, PluginError) as refusal:  # what rlcore chose is no reason to refuse a run
-        return finish(choose(config, recipe, registry, draft, exact=f"1 is refused: {refusal}"))
+    except (ConfigError, PluginError) as validation_error:  # what rlcore chose is no reason to refuse a run
+        return finish(choose(config, recipe, registry, draft, exact=f"1 is refused: {validation_error}"))
     return plan
 
 
 def _finished(
-    layers: Sequence[Layer], flags: Mapping[str, Any], registry: Registry, missing_recipe: Sequence[Missing], require: bool, chosen: Chosen
+    layers: Sequence[Layer],
+    flags: Mapping[str, Any],
+    registry: Registry,
+    missing_recipe: Sequence[Missing],
+    require: bool,
+    chosen: PluginSelection,
 ) -> Plan:
     """The plan of the chosen plugins, checked."""
     config, draft = _with_options(layers, flags, chosen)
@@ -142,7 +147,7 @@ def _finished(
     config, resolved = resolve(config, chosen)
     config, declared = resolve_declared(_filled(config, options, chosen), chosen)
     autos = {item.path: Layer(name="auto", detail=f"auto: {item.why}", data={}) for item in (*resolved, *declared)}
-    facts = Facts(config=config, chosen=chosen, draft=replace(draft, owners={**draft.owners, **autos}))
+    facts = RuleContext(config=config, chosen=chosen, draft=replace(draft, owners={**draft.owners, **autos}))
     if require:
         check_required(facts)
     check_rules(facts)
@@ -178,7 +183,7 @@ def _finished(
         training_options=instances.get("training.name"),
         loss_options=instances.get("algorithm.loss"),
         estimator_options=instances.get("algorithm.estimator"),
-        algorithm_options={path.partition(".")[2]: instances.get(path) for path in AROUND_THE_LOSS},
+        algorithm_options={path.partition(".")[2]: instances.get(path) for path in LOSS_WRAPPERS},
         reward_options=tuple(instances.get(f"rewards.{index}.name") for index in range(len(config.rewards))),
     )
 
@@ -207,17 +212,17 @@ def _checked(draft: Draft) -> RunConfig:
     try:
         return RunConfig.model_validate(draft.data)
     except ValidationError as error:
-        raise refusal(error, draft, RunConfig) from error
+        raise validation_error(error, draft, RunConfig) from error
 
 
-def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: Chosen) -> tuple[RunConfig, Draft]:
+def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: PluginSelection) -> tuple[RunConfig, Draft]:
     flagged = flag_layer(flags, {**core_settings(), **plugin_settings(chosen)})
     draft = combine([*(in_place(layer, chosen) for layer in layers), flagged])
     spread_reward_flags(draft, flags, chosen, flagged)
     return _checked(draft), draft
 
 
-def _filled(config: RunConfig, options: Options, chosen: Chosen) -> RunConfig:
+def _filled(config: RunConfig, options: Options, chosen: PluginSelection) -> RunConfig:
     """The configuration with every option of the chosen plugins and the name of every data source written out."""
     of_trackers = {path for path in options.tables if path.startswith("log.options.")}
     if len(of_trackers) == len(config.log.trackers):  # else one is not installed, and a table may be any tracker's
@@ -233,7 +238,7 @@ def _filled(config: RunConfig, options: Options, chosen: Chosen) -> RunConfig:
     return config
 
 
-def _check_targets(config: RunConfig, chosen: Chosen, registry: Registry) -> None:
+def _check_targets(config: RunConfig, chosen: PluginSelection, registry: Registry) -> None:
     """PluginError, one sentence for each chosen part whose target is not there; nothing is imported."""
     held_out = [(PluginKind.DATA, name) for name in _held_out(config, registry) if registry.has(PluginKind.DATA, name)]
     formats = [(PluginKind.FORMAT, name) for name in _named_format(config) if registry.has(PluginKind.FORMAT, name)]
@@ -242,7 +247,7 @@ def _check_targets(config: RunConfig, chosen: Chosen, registry: Registry) -> Non
         raise PluginError("; ".join(lost))
 
 
-def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Missing]]:
+def _check_model(config: RunConfig, chosen: PluginSelection) -> tuple[list[str], list[Missing]]:
     """Notes, and what is missing; ConfigError where a folder is there and cannot be loaded."""
     spec = chosen.spec("inference.name")
     name, tokenizer = config.model.model, config.model.tokenizer_path
@@ -306,7 +311,7 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
         "algorithm.options",
         "algorithm.estimator_options",
         "algorithm.loss_options",
-        *(f"{path}_options" for path in AROUND_THE_LOSS),
+        *(f"{path}_options" for path in LOSS_WRAPPERS),
         "weights.options",
         "sampling.options",
         "sampling.extra",
@@ -333,13 +338,13 @@ def _exact(path: str, draft: Draft) -> Origin:
     return Origin("core", "default of the plugin" if "options." in path else "default")
 
 
-def peek(
+def preview_settings(
     files: Sequence[Path],
     flags: Mapping[str, Any],
     registry: Registry,
     names: Mapping[str, Any],
     reads: Callable[[str], bool] = lambda path: True,
-) -> Chosen:
+) -> PluginSelection:
     """The plugins that files and flags choose, above ``names``; for ``--help`` and for plugin options as flags. A flag with a wrong value
     chooses nothing: ``plan_run`` says what is wrong with it. ``reads``: as for ``plan_run``."""
     right = {path: given for path, given in flags.items() if _right(path, given)}

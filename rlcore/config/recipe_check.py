@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from rlcore.config.chosen import AROUND_THE_LOSS
-from rlcore.config.settings import core_settings
+from rlcore.config.plugin_selection import LOSS_WRAPPERS
+from rlcore.config.setting_table import core_settings
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import LABELS, AlgorithmSpec, PluginKind
-from rlcore.host.blame import closest
-from rlcore.host.catalogue import NotInstalledError
-from rlcore.host.registry import Registry
+from rlcore.registry.error_context import closest
+from rlcore.registry.known_plugins import NotInstalledError
+from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["check_recipe"]
 
-_OWN_TABLES = tuple(f"{path}_options" for path in AROUND_THE_LOSS)
+_OWN_TABLES = tuple(f"{path}_options" for path in LOSS_WRAPPERS)
 _TABLES = ("algorithm.options", "algorithm.estimator_options", "algorithm.loss_options")
 
 
@@ -20,7 +20,7 @@ def check_recipe(registry: Registry, name: str) -> None:
     """Raise PluginError, naming the recipe's distribution, if the recipe names what does not exist. What is merely not installed may do."""
     recipe, label = registry.spec(PluginKind.ALGORITHM, name), f"algorithm {name!r} of {registry.owner(PluginKind.ALGORITHM, name)}"
     assert isinstance(recipe, AlgorithmSpec)  # the registry keeps kinds apart
-    for path, kind in AROUND_THE_LOSS.items():
+    for path, kind in LOSS_WRAPPERS.items():
         if (value := recipe.defaults.get(path, ("none", ""))[0]) != "none" and not registry.has(kind, str(value)):
             raise PluginError(f"{label} sets {path} to {value!r}, which is no {LABELS[kind]}{closest(str(value), registry.names(kind))}")
     options = _options(registry, recipe, label)

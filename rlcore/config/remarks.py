@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlcore.config.auto import ratio_is_one
-from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
-from rlcore.config.rules import BACKENDS, Facts
+from rlcore.config.rules import BACKENDS, RuleContext
+from rlcore.config.run_config import AlgorithmSection, RunConfig, ScheduleSection
 from rlcore.config.transfer_choice import in_one_process
-from rlcore.contracts.specs import PATIENCE, LossSpec
+from rlcore.contracts.specs import DEADLINE_SETTINGS, LossSpec
 
 __all__ = ["remarks"]
 
 
-def remarks(facts: Facts) -> Iterator[str]:
+def remarks(facts: RuleContext) -> Iterator[str]:
     """What is legal and worth saying."""
     config = facts.config
     if config.sampling.num_generations == 1 and facts.estimator is not None and facts.estimator.group_baseline:
@@ -75,7 +75,7 @@ def remarks(facts: Facts) -> Iterator[str]:
     yield from _without_use(facts)
 
 
-def _without_use(facts: Facts) -> Iterator[str]:
+def _without_use(facts: RuleContext) -> Iterator[str]:
     """What was chosen, and does nothing in this run."""
     config = facts.config
     for name, plain in (("lora_alpha", 32.0), ("lora_targets", ())):
@@ -83,7 +83,7 @@ def _without_use(facts: Facts) -> Iterator[str]:
             yield f"{facts.cite(f'training.{name}')} is not used, for no adapters are trained: --lora-rank 16 trains them"
     if config.run.master_address is not None and config.run.ray_dir is not None:
         yield f"{facts.cite('run.ray_dir')} is not used: the cluster that is joined keeps its files where it was told to at its start"
-    for path in PATIENCE:
+    for path in DEADLINE_SETTINGS:
         name, spec = path.removeprefix("schedule."), facts.runtime
         if spec is None or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
             continue
@@ -93,7 +93,7 @@ def _without_use(facts: Facts) -> Iterator[str]:
             yield f"{facts.cite(path)} is not used: the runtime {config.run.runtime} {why}"
 
 
-def _weighing(facts: Facts) -> str:
+def _weighing(facts: RuleContext) -> str:
     """Which correction would be accepted."""
     spec = facts.chosen.spec("algorithm.loss")
     if facts.config.sampling.truncates:

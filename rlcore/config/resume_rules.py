@@ -8,9 +8,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from rlcore.config.file_paths import relocated
-from rlcore.config.layers import get_path, spoken
-from rlcore.config.model import RunConfig
+from rlcore.config.layers import as_typed, get_path
 from rlcore.config.plan import Plan
+from rlcore.config.run_config import RunConfig
 from rlcore.contracts.errors import ConfigError
 from rlcore.host.bounded_reading import read_document
 
@@ -53,7 +53,7 @@ def changed_settings(plan: Plan, run: RunConfig) -> dict[str, tuple[str, str]]:
     typed after a flag. Paths of files are seen from anywhere."""
     now = _read(plan.to_toml())
     return {
-        path: (spoken(get_path(run, path)), spoken(get_path(now, path)))
+        path: (as_typed(get_path(run, path)), as_typed(get_path(now, path)))
         for section in RunConfig.model_fields
         for key in ([""] if section == "rewards" else type(getattr(run, section)).model_fields)
         if get_path(now, path := f"{section}.{key}".rstrip(".")) != get_path(run, path)
@@ -70,8 +70,8 @@ def check_resumable(plan: Plan, run: RunConfig) -> None:
     for path in changed_settings(plan, run):
         if path in _FIXED:
             raise ConfigError(
-                f"{plan.cite(path)}: a run that goes on keeps its {path}, which is {spoken(get_path(run, path))}; leave it out, or begin a "
-                "new run with rlcore train"
+                f"{plan.cite(path)}: a run that goes on keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or "
+                "begin a new run with rlcore train"
             )
 
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rlcore.config.chosen import Chosen, unoffered
 from rlcore.config.layers import Draft, get_path
-from rlcore.config.model import RunConfig
+from rlcore.config.plugin_selection import PluginSelection, unsupported
+from rlcore.config.run_config import RunConfig
 from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.metric_names import metric_of
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
-from rlcore.host.visible_text import visible
+from rlcore.host.terminal_text import escape_control
 
-__all__ = ["RULES", "Facts", "check_required", "check_rules"]
+__all__ = ["RULES", "RuleContext", "check_required", "check_rules"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class RuleContext:
     """What the rules see: the resolved configuration, the specs of the chosen plugins, and how to cite what was typed."""
 
     config: RunConfig
-    chosen: Chosen
+    chosen: PluginSelection
     draft: Draft
 
     def cite(self, path: str) -> str:
@@ -65,10 +65,10 @@ class Facts:
 
 
 BACKENDS = ("training.name", "inference.name")
-Rule = Callable[[Facts], str | None]
+Rule = Callable[[RuleContext], str | None]
 
 
-def _slice_within_batch(facts: Facts) -> str | None:
+def _slice_within_batch(facts: RuleContext) -> str | None:
     training = facts.config.training
     if training.train_batch_size >= int(training.train_minibatch_size):
         return None
@@ -78,7 +78,7 @@ def _slice_within_batch(facts: Facts) -> str | None:
     )
 
 
-def _forward_within_slice(facts: Facts) -> str | None:
+def _forward_within_slice(facts: RuleContext) -> str | None:
     training, generations = facts.config.training, facts.config.sampling.num_generations
     most = int(training.train_minibatch_size) * generations
     if most >= int(training.train_microbatch_size):
@@ -89,7 +89,7 @@ def _forward_within_slice(facts: Facts) -> str | None:
     )
 
 
-def _filter_range_order(facts: Facts) -> str | None:
+def _filter_range_order(facts: RuleContext) -> str | None:
     bounds = facts.config.algorithm.filter_range
     if bounds is not None and bounds[0] < bounds[1] and (bounds[0] >= 1.0 or bounds[1] <= 0.0):
         return f"{facts.cite('algorithm.filter_range')} lets no group pass: an accuracy lies from 0 to 1; type --filter-range 0.01 0.99"
@@ -102,7 +102,7 @@ def _filter_range_order(facts: Facts) -> str | None:
     )
 
 
-def _cache_within_response(facts: Facts) -> str | None:
+def _cache_within_response(facts: RuleContext) -> str | None:
     algorithm, limit = facts.config.algorithm, facts.config.sampling.max_new_tokens
     cache = int(algorithm.cache_length)
     if limit == 1 and (cache >= limit or algorithm.soft_over_length_punishment):
@@ -120,7 +120,7 @@ def _cache_within_response(facts: Facts) -> str | None:
     return None
 
 
-def _buffer_holds_batch(facts: Facts) -> str | None:
+def _buffer_holds_batch(facts: RuleContext) -> str | None:
     batch = facts.config.training.train_batch_size
     if int(facts.config.schedule.data_actor_buffer_size_limit) >= batch:
         return None
@@ -130,7 +130,7 @@ def _buffer_holds_batch(facts: Facts) -> str | None:
     )
 
 
-def _kl_in_reward(facts: Facts) -> str | None:
+def _kl_in_reward(facts: RuleContext) -> str | None:
     algorithm, estimator = facts.config.algorithm, facts.estimator
     if algorithm.kl_in != "reward" or not algorithm.kl_coeff or estimator is None or estimator.accepts_kl:
         return None
@@ -140,7 +140,7 @@ def _kl_in_reward(facts: Facts) -> str | None:
     )
 
 
-def _dynamic_needs_filter(facts: Facts) -> str | None:
+def _dynamic_needs_filter(facts: RuleContext) -> str | None:
     algorithm = facts.config.algorithm
     if not algorithm.dynamic_batching or algorithm.filter_range is not None:
         return None
@@ -150,7 +150,7 @@ def _dynamic_needs_filter(facts: Facts) -> str | None:
     )
 
 
-def _filter_has_accuracy(facts: Facts) -> str | None:
+def _filter_has_accuracy(facts: RuleContext) -> str | None:
     algorithm = facts.config.algorithm
     if algorithm.filter_range is None or not facts.config.rewards or not facts.all_rewards_known:
         return None
@@ -169,14 +169,14 @@ def _filter_has_accuracy(facts: Facts) -> str | None:
     return f"{facts.cite('algorithm.filter_by')} must be accuracy or a chosen reward that gives accuracy; {choice}"
 
 
-def _backends_offer_it(facts: Facts) -> str | None:
+def _backends_offer_it(facts: RuleContext) -> str | None:
     specs = [spec for path in BACKENDS if (spec := facts.chosen.spec(path)) and spec.capabilities]
     way = getattr(facts.chosen.spec("weights.transport"), "way", "host")
-    said = [unoffered(spec.capabilities, spec.name, facts.config, facts.cite, way) for spec in specs]
+    said = [unsupported(spec.capabilities, spec.name, facts.config, facts.cite, way) for spec in specs]
     return next(filter(None, said), None)
 
 
-def _trainers_divisible(facts: Facts) -> str | None:
+def _trainers_divisible(facts: RuleContext) -> str | None:
     training, shards = facts.config.training, facts.config.training.replica_size
     if training.num_trainers % shards == 0:
         return None
@@ -188,7 +188,7 @@ def _trainers_divisible(facts: Facts) -> str | None:
     )
 
 
-def _correction_has_two_policies(facts: Facts) -> str | None:
+def _correction_has_two_policies(facts: RuleContext) -> str | None:
     algorithm, cut = facts.config.algorithm, facts.config.sampling.cut
     if algorithm.mismatch_correction == "none":
         return None
@@ -205,7 +205,7 @@ def _correction_has_two_policies(facts: Facts) -> str | None:
     return None
 
 
-def _mismatch_range_acts(facts: Facts) -> str | None:
+def _mismatch_range_acts(facts: RuleContext) -> str | None:
     algorithm, spec = facts.config.algorithm, facts.correction
     bounds, usual = algorithm.mismatch_range, " ".join(f"{bound:g}" for bound in spec.usual_range) if spec else ""
     if not isinstance(bounds, tuple):
@@ -229,7 +229,7 @@ def _mismatch_range_acts(facts: Facts) -> str | None:
     )
 
 
-def _correction_of_a_sequence(facts: Facts) -> str | None:
+def _correction_of_a_sequence(facts: RuleContext) -> str | None:
     spec, correction = facts.chosen.spec("algorithm.loss"), facts.correction
     if not isinstance(spec, LossSpec) or not spec.sequence_ratio or correction is None or correction.per == "rollout":
         return None
@@ -239,7 +239,7 @@ def _correction_of_a_sequence(facts: Facts) -> str | None:
     )
 
 
-def _one_advantage_a_response(facts: Facts) -> str | None:
+def _one_advantage_a_response(facts: RuleContext) -> str | None:
     spec, algorithm, estimator = facts.chosen.spec("algorithm.loss"), facts.config.algorithm, facts.estimator
     if not isinstance(spec, LossSpec) or not spec.one_advantage or estimator is None or estimator.per != "token":
         return None
@@ -251,7 +251,7 @@ def _one_advantage_a_response(facts: Facts) -> str | None:
     )
 
 
-def _loss_without_ratio(facts: Facts) -> str | None:
+def _loss_without_ratio(facts: RuleContext) -> str | None:
     spec, algorithm = facts.chosen.spec("algorithm.loss"), facts.config.algorithm
     if not isinstance(spec, LossSpec) or not spec.on_policy:
         return None
@@ -272,7 +272,7 @@ def _loss_without_ratio(facts: Facts) -> str | None:
     return None
 
 
-def _truncated_sampler(facts: Facts) -> str | None:
+def _truncated_sampler(facts: RuleContext) -> str | None:
     if facts.config.algorithm.old_logprobs != "rollout" or not facts.config.sampling.truncates:
         return None
     return (
@@ -281,7 +281,7 @@ def _truncated_sampler(facts: Facts) -> str | None:
     )
 
 
-def _splits_within_batch(facts: Facts) -> str | None:
+def _splits_within_batch(facts: RuleContext) -> str | None:
     algorithm, batch = facts.config.algorithm, facts.config.training.train_batch_size
     if algorithm.updates_per_batch <= batch or algorithm.updates_per_batch == _of_recipe(facts, "algorithm.updates_per_batch"):
         return None
@@ -291,16 +291,16 @@ def _splits_within_batch(facts: Facts) -> str | None:
     )
 
 
-def _of_recipe(facts: Facts, path: str) -> object:
+def _of_recipe(facts: RuleContext, path: str) -> object:
     """The recipe's own value, None where it has none: nobody asked for that one."""
     return next((get_path(layer.data, path) for layer in facts.draft.layers if layer.name == "recipe"), None)
 
 
-def _runtime_is_one_process(facts: Facts) -> str | None:
+def _runtime_is_one_process(facts: RuleContext) -> str | None:
     if facts.runtime is None or facts.runtime.several:
         return None
     least = {"training.num_trainers": (1, "-t 1"), "inference.num_inferencer": (1, "-i 1"), "training.zero_stage": (0, "-zero 0")}
-    if facts.runtime.in_turns:
+    if facts.runtime.alternating:
         least["schedule.max_staleness"] = (0, "--max-staleness 0")
     for path, (most, flag) in least.items():
         if get_path(facts.config, path) > most:
@@ -309,7 +309,7 @@ def _runtime_is_one_process(facts: Facts) -> str | None:
     return None
 
 
-def _runtime_reads_address(facts: Facts) -> str | None:
+def _runtime_reads_address(facts: RuleContext) -> str | None:
     spec = facts.runtime
     if spec is None:
         return None
@@ -322,7 +322,7 @@ def _runtime_reads_address(facts: Facts) -> str | None:
     return None
 
 
-def _transport_fits_runtime(facts: Facts) -> str | None:
+def _transport_fits_runtime(facts: RuleContext) -> str | None:
     transfer, runtime, name = facts.chosen.spec("weights.transport"), facts.runtime, facts.config.run.runtime
     if runtime is None:
         return None
@@ -348,7 +348,7 @@ def _transport_fits_runtime(facts: Facts) -> str | None:
     return None
 
 
-def _colocated_takes_turns(facts: Facts) -> str | None:
+def _colocated_takes_turns(facts: RuleContext) -> str | None:
     if facts.config.run.placement != "colocated" or facts.config.schedule.max_staleness == 0:
         return None
     return (
@@ -357,14 +357,14 @@ def _colocated_takes_turns(facts: Facts) -> str | None:
     )
 
 
-def _rewards_differ(facts: Facts) -> str | None:
+def _rewards_differ(facts: RuleContext) -> str | None:
     specs = {name: spec.name for name, spec in facts.rewards()}
     names = [specs.get(reward.name, reward.name.lower()) for reward in facts.config.rewards]
     twice = next((name for name in names if names.count(name) > 1), None)
     return f"[[rewards]] names {twice} twice: a name is how rows and metrics refer to it; keep one and raise its weight" if twice else None
 
 
-def _eval_has_data(facts: Facts) -> str | None:
+def _eval_has_data(facts: RuleContext) -> str | None:
     section = facts.config.eval
     if not section.eval_interval or section.eval_dataset:
         return None
@@ -372,7 +372,7 @@ def _eval_has_data(facts: Facts) -> str | None:
     return f"{facts.cite('eval.eval_interval')} evaluates, and there is no evaluation data set; add {example}, or type -ei 0"
 
 
-def _samples_differ(facts: Facts) -> str | None:
+def _samples_differ(facts: RuleContext) -> str | None:
     section = facts.config.eval
     if section.eval_samples == 1 or section.eval_temperature > 0 or not section.eval_dataset:
         return None
@@ -380,7 +380,7 @@ def _samples_differ(facts: Facts) -> str | None:
     return f"{samples} asks for several completions a prompt, and {greedy} makes them all the same; type --eval-temperature 0.6"
 
 
-def _best_is_a_metric(facts: Facts) -> str | None:
+def _best_is_a_metric(facts: RuleContext) -> str | None:
     by, evaluated = facts.config.log.best_by, [f"eval/{task}" for task in facts.config.eval.eval_dataset]
     name, samples = by.removeprefix("min:"), facts.config.eval.eval_samples
     known_of_task = {f"{task}{end}" for task in evaluated for end in ("", "/low", "/high", "/reward", "/length", "/truncated")}
@@ -408,21 +408,21 @@ def _is_folder_name(name: str) -> bool:
     return plain and len(name.encode()) <= _LONGEST_NAME
 
 
-def _tasks_are_folders(facts: Facts) -> str | None:
+def _tasks_are_folders(facts: RuleContext) -> str | None:
     bad = next((task for task in facts.config.eval.eval_dataset if not _is_folder_name(task)), None)
     if bad is None:
         return None
     return f'the evaluation task {bad!r} names a folder of the run: use a plain word; type -ed \'{{"heldout": "heldout.jsonl"}}\''
 
 
-def _project_is_folder(facts: Facts) -> str | None:
+def _project_is_folder(facts: RuleContext) -> str | None:
     name = facts.config.run.project
     if _is_folder_name(name):
         return None
-    return f"{visible(facts.cite('run.project'))} names a folder: use a plain word; type -p my-project"
+    return f"{escape_control(facts.cite('run.project'))} names a folder: use a plain word; type -p my-project"
 
 
-def _folders_can_be_paths(facts: Facts) -> str | None:
+def _folders_can_be_paths(facts: RuleContext) -> str | None:
     run, log = facts.config.run, facts.config.log
     places = {
         "run.run_dir": run.run_dir,
@@ -432,7 +432,7 @@ def _folders_can_be_paths(facts: Facts) -> str | None:
         "eval.eval_save_dir": facts.config.eval.eval_save_dir,
     }
     bad = next((path for path, place in places.items() if place and not place.isprintable()), None)
-    return f"{visible(facts.cite(bad))} has a character that nobody sees: name a folder without it" if bad else None
+    return f"{escape_control(facts.cite(bad))} has a character that nobody sees: name a folder without it" if bad else None
 
 
 RULES: tuple[Rule, ...] = (
@@ -467,14 +467,14 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check_rules(facts: Facts) -> None:
+def check_rules(facts: RuleContext) -> None:
     """ConfigError with the first rule that is broken."""
     for rule in RULES:
         if sentence := rule(facts):
             raise ConfigError(sentence)
 
 
-def check_required(facts: Facts) -> None:
+def check_required(facts: RuleContext) -> None:
     """ConfigError where the model, the data set or the reward is not given."""
     config = facts.config
     if not config.model.model:

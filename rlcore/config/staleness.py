@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.config.layers import replaced
-from rlcore.config.model import RunConfig, SamplingSection
+from rlcore.config.run_config import RunConfig, SamplingSection
 from rlcore.config.transfer_choice import needed_reach, transfer_name
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import (
@@ -20,8 +20,8 @@ from rlcore.contracts.specs import (
     WeightTransferSpec,
 )
 from rlcore.host.devices import cuda_devices, device_of
-from rlcore.host.registry import Registry
 from rlcore.host.threads import cores
+from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["STALENESS", "Reproducibility", "capabilities", "reproducibility", "staleness_choice", "usable"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from rlcore.config.file_paths import relocated, seen_from
-from rlcore.config.model import RunConfig, RunSection
+from rlcore.config.run_config import RunConfig, RunSection
 from rlcore.contracts.errors import ConfigError
 
 __all__ = ["line_of", "read_toml", "to_toml"]

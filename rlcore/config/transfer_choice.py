@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import get_args
 
-from rlcore.config.model import RunConfig
+from rlcore.config.run_config import RunConfig
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind, Reach, RuntimeSpec, Spec, WeightTransferSpec
-from rlcore.host.catalogue import known_transfer
-from rlcore.host.registry import Registry
+from rlcore.registry.known_plugins import known_transfer
+from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["fitting_transfers", "in_one_process", "needed_reach", "transfer_name"]
 
@@ -44,7 +44,7 @@ def in_one_process(config: RunConfig, runtime: RuntimeSpec | None, transfer: Spe
     alone = config.training.num_trainers == config.inference.num_inferencer == 1
     apart = config.training.environment is not None or config.inference.environment is not None
     leaves = isinstance(transfer, WeightTransferSpec) and transfer.way != "host" and transfer.reach != "process"
-    return runtime.in_turns and alone and not apart and not leaves and config.schedule.max_staleness == 0
+    return runtime.alternating and alone and not apart and not leaves and config.schedule.max_staleness == 0
 
 
 def needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:

@@ -33,18 +33,18 @@ __all__ = [
     "InferenceBackend",
     "InferenceContext",
     "Loss",
+    "ModelRole",
     "Need",
     "Objective",
+    "PendingSave",
     "Reward",
     "RewardDetail",
     "RowSource",
     "RunInfo",
-    "Saving",
     "Tokenizer",
     "Tracker",
     "TrainingBackend",
     "TrainingContext",
-    "Which",
 ]
 
 
@@ -68,7 +68,7 @@ class RewardDetail(StrEnum):
     ROLLOUT_LOGPROBS = "rollout_logprobs"
 
 
-class Which(StrEnum):
+class ModelRole(StrEnum):
     """Whose log probabilities a training backend is asked for."""
 
     POLICY = "policy"
@@ -241,7 +241,7 @@ class Objective(Protocol):
         ...
 
 
-class Saving(Protocol):
+class PendingSave(Protocol):
     """Something that is being written; a ``concurrent.futures.Future`` is one."""
 
     def done(self) -> bool:
@@ -265,7 +265,7 @@ class TrainingBackend(ABC):
         """Load the model and build the optimizer; heavy imports happen here or later."""
 
     @abstractmethod
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         """float32[N] of this rank's share: of every policy token at its rollout's temperature, over the full vocabulary, without
         gradient. A share may be empty."""
 
@@ -287,14 +287,14 @@ class TrainingBackend(ABC):
         """int32[T] -> float32[T-1]: the policy's log probability of each token after the first, at temperature 1."""
 
     @abstractmethod
-    def save_model(self, folder: Path, dtype: str | None = None) -> Saving | None:
+    def save_model(self, folder: Path, dtype: str | None = None) -> PendingSave | None:
         """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder that all ranks see, in the precision that
         a resume goes on from; ``dtype``, one of ``capabilities.exports``: the whole model rounded to it, adapters merged.
-        None: it is written. A ``Saving``: the weights are copied, so that the next update may change them, and are being written; ``save``
-        follows at once, and no other checkpoint before both are done. Either may be called while the backend sleeps."""
+        None: it is written. A ``PendingSave``: the weights are copied, so that the next update may change them, and are being written;
+        ``save`` follows at once, and no other checkpoint before both are done. Either may be called while the backend sleeps."""
 
     @abstractmethod
-    def save(self, folder: Path) -> Saving | None:
+    def save(self, folder: Path) -> PendingSave | None:
         """Write what exact resume needs beyond the model: optimizer, schedule, random state. What it returns: see ``save_model``."""
 
     @abstractmethod

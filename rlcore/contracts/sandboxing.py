@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Job", "Level", "Limit", "Limits", "Ran", "Sandbox", "SandboxOptions"]
+__all__ = ["Job", "Level", "Limit", "Limits", "ProgramResult", "Sandbox", "SandboxOptions"]
 
 _MIB = 1 << 20
 _LEAST = {"memory_bytes": 64 * _MIB, "disk_bytes": 4096, "files": 16, "output_bytes": 0, "address_bytes": 0}  # what a jail itself needs
@@ -119,7 +119,7 @@ def _gap(name: object) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ProgramResult:
     """What became of a run. One of ``exit_code`` and ``signal`` is None; both are None if the sandbox ended the run (``limit`` says why).
 
     ``stdout``: at most ``output_bytes``; ``stderr``: the last 4 KiB. ``cpu_seconds`` of the program and the children it waited for;
@@ -156,7 +156,7 @@ class Sandbox(ABC):
     """Names of the packages that programs may import beside the standard library, set before the constructor returns; None: not known."""
 
     @abstractmethod
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         """Run it to its end or its first limit; nothing of it is left afterwards.
 
         :raises SandboxError: the sandbox itself failed, twice; says nothing about the program.

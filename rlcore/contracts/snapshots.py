@@ -33,7 +33,7 @@ __all__ = [
     "WeightsKind",
     "WeightsManifest",
     "compare_checksums",
-    "grouped",
+    "cut_into_buckets",
     "probe_tolerance",
     "tensor_hasher",
 ]
@@ -162,7 +162,7 @@ class WeightSource(ABC):
         is read before the next bucket is asked for."""
 
 
-def grouped(sizes: Sequence[int], max_bytes: int) -> list[range]:
+def cut_into_buckets(sizes: Sequence[int], max_bytes: int) -> list[range]:
     """Cut consecutive items of so many bytes each into runs of at most ``max_bytes``, or of one item that is larger."""
     starts, held = [0], 0
     for place, size in enumerate(sizes):
@@ -230,7 +230,7 @@ class Snapshot:
     def buckets(self, max_bytes: int) -> Iterator[Bucket]:
         """Its tensors, at most ``max_bytes`` of them at a time, or one that is larger; views, no copies."""
         names = list(self.tensors)
-        for index, places in enumerate(grouped([self.tensors[name].data.nbytes for name in names], max_bytes)):
+        for index, places in enumerate(cut_into_buckets([self.tensors[name].data.nbytes for name in names], max_bytes)):
             tensors = {names[place]: self.tensors[names[place]] for place in places}
             seal = xxhash.xxh3_64_intdigest(np.array([self.checksums[name] for name in tensors], np.uint64).tobytes())
             yield Bucket(version=self.version, index=index, tensors=tensors, checksum=seal)

@@ -11,8 +11,8 @@ from types import NoneType
 from typing import Any, Literal, get_args
 
 __all__ = [
+    "DEADLINE_SETTINGS",
     "LABELS",
-    "PATIENCE",
     "REGISTERING_HOOKS",
     "RUNTIME_SETTINGS",
     "AdvantageSpec",
@@ -44,12 +44,12 @@ Reach = Literal["process", "host", "cluster"]
 """How far apart two processes are."""
 
 _ADDRESS = ("run.master_address", "run.master_port", "run.ray_dir")
-PATIENCE = (
+DEADLINE_SETTINGS = (
     *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline"),
     *("schedule.heartbeat_deadline", "schedule.lease_deadline", "schedule.trainer_deadline"),
 )
 _ENVIRONMENTS = ("inference.environment", "training.environment")
-RUNTIME_SETTINGS = (*_ADDRESS, *PATIENCE, *_ENVIRONMENTS)
+RUNTIME_SETTINGS = (*_ADDRESS, *DEADLINE_SETTINGS, *_ENVIRONMENTS)
 """The settings of the core that not every runtime reads."""
 
 Per = Literal["rollout", "token"]
@@ -360,11 +360,11 @@ def _check_among(spec: Spec, label: str, known: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSpec(Spec):
-    """A runtime: it decides where the roles of a run live. The target is called as ``target(plan, closing, say)`` and returns a ``Crew``
+    """A runtime: it decides where the roles of a run live. The target is called as ``target(plan, closing, say)`` and returns a ``Runtime``
     (``rlcore.api.runtime``).
 
     ``reach``: how far apart its processes may be: ``process`` (one process, with one producer and one trainer rank), ``host`` (processes on
-    one host), ``cluster`` (processes on any hosts; one that reads ``run.master_address`` stays on this host without it). ``in_turns``:
+    one host), ``cluster`` (processes on any hosts; one that reads ``run.master_address`` stays on this host without it). ``alternating``:
     whether one producer and one trainer rank share a process if they take turns (``max_staleness`` 0), neither has an environment, and
     the weights go through the host, however far it reaches; one whose reach is ``process`` takes no other ``max_staleness``. ``settings``:
     the settings of the core that not every runtime reads and that this one does, by path:
@@ -375,7 +375,7 @@ class RuntimeSpec(Spec):
     ``runtime = "auto"`` takes the one with the highest preference; below 0: never by itself."""
 
     reach: Reach = "process"
-    in_turns: bool = False
+    alternating: bool = False
     preference: int = 0
     settings: tuple[str, ...] = ()
     requires_module: str = ""

@@ -27,7 +27,8 @@ class LoraSettings:
     """Train adapters over frozen weights: ``W + alpha / rank * B A`` with A [rank, columns] and B [rows, rank], B zero at the start; the
     rank does not change the scale of A's entries.
 
-    ``targets``: ends of names of linear layers, none: all but the output head. ``travels``: the engines take versions of kind ADAPTER over
+    ``targets``: ends of names of linear layers, none: all but the output head. ``adapter_only``: the engines take versions of kind
+    ADAPTER over
     the weights of ``TrainingContext.model``; else, and if the weights below the adapters are others, whole merged weights are handed out.
     Source: Hu et al., "LoRA" (arXiv 2106.09685), section 4.1.
     """
@@ -35,4 +36,4 @@ class LoraSettings:
     rank: int
     alpha: float
     targets: tuple[str, ...] = ()
-    travels: bool = False
+    adapter_only: bool = False

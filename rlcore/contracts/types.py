@@ -19,9 +19,8 @@ from rlcore.contracts.pickling import pickled_by_fields
 __all__ = [
     "AuditCase",
     "Completion",
-    "Finish",
+    "FinishReason",
     "Group",
-    "Kind",
     "Lease",
     "Message",
     "Outcome",
@@ -29,6 +28,7 @@ __all__ = [
     "Request",
     "RewardInput",
     "Rollout",
+    "RolloutKind",
     "Sampling",
     "Score",
     "Segment",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-class Finish(StrEnum):
+class FinishReason(StrEnum):
     """Why a completion ended."""
 
     STOP = "stop"
@@ -47,7 +47,7 @@ class Finish(StrEnum):
     """Cancelled, or dropped by a weight update of a backend that aborts."""
 
 
-class Kind(StrEnum):
+class RolloutKind(StrEnum):
     """How the tokens of a rollout were chosen."""
 
     SAMPLED = "sampled"
@@ -241,7 +241,7 @@ class Completion(_Rebuilt):
     token_ids: np.ndarray
     logprobs: np.ndarray
     versions: np.ndarray
-    finish: Finish
+    finish: FinishReason
     details: TokenDetails | None = None
 
     def __post_init__(self) -> None:
@@ -328,8 +328,8 @@ class Rollout(_Rebuilt):
     index: int
     segments: tuple[Segment, ...]
     text: str
-    finish: Finish
-    kind: Kind = Kind.SAMPLED
+    finish: FinishReason
+    kind: RolloutKind = RolloutKind.SAMPLED
     temperature: float = 1.0
     """The temperature that its tokens were sampled at; 0 for greedy ones. What is trained is trained at it."""
     turns: tuple[Message, ...] = ()
@@ -374,7 +374,7 @@ class RewardInput:
     messages: tuple[Message, ...]
     columns: Mapping[str, Any]
     text: str
-    finish: Finish = Finish.STOP
+    finish: FinishReason = FinishReason.STOP
     turns: tuple[Message, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -431,7 +431,7 @@ class AuditCase:
     text: str
     accept: bool | None
     messages: tuple[Message, ...] = (Message(role="user", content="?"),)
-    finish: Finish = Finish.STOP
+    finish: FinishReason = FinishReason.STOP
     note: str = ""
 
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.data.rows import BadRow, readable
-from rlcore.host.bounded_reading import TooMuchError, UnpackedTooLargeError, bounded_lines, unpacked
+from rlcore.host.bounded_reading import InputTooLargeError, UnpackedTooLargeError, bounded_lines, unpacked
 
 __all__ = ["JsonFile", "JsonLines", "opened", "read_jsonl"]
 
@@ -63,7 +63,7 @@ def opened(path: Path, name: str) -> Iterator[BinaryIO]:
                 yield file
     except UnpackedTooLargeError as error:
         raise DataError(f"{name}: {error}, the most for a gzip file of its size; if you trust it, unpack it with gunzip") from error
-    except TooMuchError as error:
+    except InputTooLargeError as error:
         raise DataError(f"{name}:{error}, the most that a row may have; split that row, or leave it out") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{name}: the gzip file is damaged or cut short ({error}); copy it again") from error

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.config.data_source import is_file, source_of, source_spec
-from rlcore.config.model import DataSection, DataSource
+from rlcore.config.run_config import DataSection, DataSource
 from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.dataset import DataSet, collect, resized
-from rlcore.data.row_formats import RowForming, formed
+from rlcore.data.row_formats import RowConversion, converted
 from rlcore.data.rows import BadRow, Routes, kind_of
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 if TYPE_CHECKING:
     from rlcore.config import RunConfig
@@ -45,14 +45,14 @@ def read_rows(
     beside: Sequence[str] = (),
     say: Callable[[str], None] = _silent,
 ) -> Iterator[tuple[int, object]]:
-    """(number from 1, row of rlcore, or a BadRow with the reason) of each row: read by the data source, formed as ``data.format`` and
+    """(number from 1, row of rlcore, or a BadRow with the reason) of each row: read by the data source, converted as ``data.format`` and
     ``data.columns`` say. DataError if the data set is not there or cannot be read.
 
     ``beside``: columns that a row may have and that no row format sees, such as a completion to judge; ``say``: told once which format
     was found."""
     source = DataSource(path=source) if isinstance(source, str) else source
-    forming = RowForming(path=source.path, registry=registry, data=data or DataSection(), beside=beside, say=say)
-    return formed(_raw_rows(source, registry), forming)
+    conversion = RowConversion(path=source.path, registry=registry, data=data or DataSection(), beside=beside, say=say)
+    return converted(_raw_rows(source, registry), conversion)
 
 
 def _raw_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, object]]:
@@ -108,7 +108,7 @@ def load_eval(
     data: DataSection | None = None,
     say: Callable[[str], None] = _silent,
 ) -> DataSet:
-    """One evaluation task; the same formats and rules as for training. ``data``: how rows are formed, by default as nothing is set."""
+    """One evaluation task; the same formats and rules as for training. ``data``: how rows are converted, by default as nothing is set."""
     source = DataSource(path=str(path))
     stem, routes = _stem_of(source, registry), Routes(tuple(reward_specs))
     return DataSet.made_of(collect(read_rows(source, registry, data, say=say), name=source.path, stem=stem, routes=routes))

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.config.model import DataSection
+from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.row_format import RowFormat
 from rlcore.contracts.specs import PluginKind
 from rlcore.data.rows import BadRow, kind_of, listed
-from rlcore.host.catalogue import distribution_of, known_names
-from rlcore.host.install import install_line
-from rlcore.host.registry import Registry
+from rlcore.registry.install import install_line
+from rlcore.registry.known_plugins import distribution_of, known_names
+from rlcore.registry.plugin_registry import Registry
 
-__all__ = ["RowForming", "formed", "is_raw"]
+__all__ = ["RowConversion", "converted", "is_raw"]
 
 
 @dataclass(slots=True, kw_only=True)
-class RowForming:
+class RowConversion:
     """How the rows of one data set, ``path``, become rows of rlcore. ``beside``: columns that belong to no data row, such as a completion
     to judge, and that no format sees; ``say``: told once which format was found."""
 
@@ -45,12 +45,12 @@ class RowForming:
         whole = {key: value for key, value in {**raw, **mapped}.items() if key not in apart}
         if not self._asked:
             self._choose(whole)
-        formed = whole if self._chosen is None else {**self._converted(whole, *self._chosen), **mapped, **apart}
-        formed = {**formed, **apart}
-        if lost := next((target for target in absent if formed.get(target) is None), ""):
+        converted = whole if self._chosen is None else {**self._converted(whole, *self._chosen), **mapped, **apart}
+        converted = {**converted, **apart}
+        if lost := next((target for target in absent if converted.get(target) is None), ""):
             told = f'which [data.columns] names for "{lost}" (it has {listed(whole) or "nothing"})'
             raise BadRow(f'the row has no "{absent[lost]}", {told}; mend [data.columns] or --columns')
-        return formed
+        return converted
 
     def _choose(self, first: Mapping[Any, Any]) -> None:
         named = self.data.format
@@ -106,14 +106,14 @@ class RowForming:
 _ADVICE = 'add {"role": "user", "content": "…"} or a list of these, or name columns: [data.columns] messages = "…"'
 
 
-def formed(rows: Iterable[tuple[int, object]], forming: RowForming) -> Iterator[tuple[int, object]]:
+def converted(rows: Iterable[tuple[int, object]], conversion: RowConversion) -> Iterator[tuple[int, object]]:
     """(number, row of rlcore or the reason why there is none) of each row."""
     for number, row in rows:
         if not isinstance(row, Mapping):
             yield number, row
             continue
         try:
-            made: object = forming.row(row)
+            made: object = conversion.row(row)
         except BadRow as bad:
             made = bad
         yield number, made

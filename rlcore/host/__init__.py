@@ -1,1 +1,1 @@
-"""Finds plugins and resolves names: discovery, registry, unpackaged parts, attestation."""
+"""This machine: its threads, devices and memory, its terminal, and files that are read up to a limit."""

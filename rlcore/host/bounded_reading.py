@@ -9,27 +9,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["LONGEST_ROW", "TooMuchError", "UnpackedTooLargeError", "bounded_lines", "json_document", "read_document", "unpacked"]
+__all__ = ["LONGEST_ROW", "InputTooLargeError", "UnpackedTooLargeError", "bounded_lines", "json_document", "read_document", "unpacked"]
 
 LONGEST_ROW = 256 << 20
 """Bytes of a line, of a row, or of a JSON or TOML document. A row of code with all its tests has less."""
 
 
-class TooMuchError(ValueError):
+class InputTooLargeError(ValueError):
     """A file holds more than a reader takes; the text is what it holds, without its place."""
 
 
-class UnpackedTooLargeError(TooMuchError):
+class UnpackedTooLargeError(InputTooLargeError):
     """A packed file holds too much."""
 
 
 def bounded_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, line) of each line. TooMuchError, with the number in front, for one that is too long."""
+    """(line number from 1, line) of each line. InputTooLargeError, with the number in front, for one that is too long."""
     number = 0
     while line := stream.readline(LONGEST_ROW + 1):
         number += 1
         if len(line) > LONGEST_ROW:
-            raise TooMuchError(f"{number}: the line has more than {_words(LONGEST_ROW)}")
+            raise InputTooLargeError(f"{number}: the line has more than {_words(LONGEST_ROW)}")
         yield number, line
 
 
@@ -59,11 +59,11 @@ class _Unpacked(io.RawIOBase):
 
 
 def read_document(path: Path) -> bytes:
-    """A file that is read at once. OSError if it cannot be read, TooMuchError if it is too large."""
+    """A file that is read at once. OSError if it cannot be read, InputTooLargeError if it is too large."""
     with path.open("rb") as file:
         data = file.read(LONGEST_ROW + 1)
     if len(data) > LONGEST_ROW:
-        raise TooMuchError(f"it has more than {_words(LONGEST_ROW)}")
+        raise InputTooLargeError(f"it has more than {_words(LONGEST_ROW)}")
     return data
 
 

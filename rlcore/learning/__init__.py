@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rlcore.learning.lr_schedule import learning_rate
     from rlcore.learning.micro_batches import plan_micro_batches
     from rlcore.learning.objective import PolicyObjective
-    from rlcore.learning.shaping import SoftOverlong, soft_overlong
+    from rlcore.learning.overlong_punishment import SoftOverlong, soft_overlong
 
 _HOMES = (
     *(
@@ -43,7 +43,7 @@ _HOMES = (
         "lr_schedule",
         "micro_batches",
         "objective",
-        "shaping",
+        "overlong_punishment",
     ),
     "collation",  # last, for it loads torch
 )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcore.contracts.around_loss import Aggregation
 from rlcore.contracts.batches import Normalisers
 from rlcore.contracts.errors import RunError
-from rlcore.host.blame import blaming
+from rlcore.contracts.loss_wrappers import Aggregation
+from rlcore.registry.error_context import error_context
 
 __all__ = ["ConstantLength", "SampleLevel", "TokenLevel", "count", "token_weights"]
 
@@ -59,7 +59,7 @@ def token_weights(
     """
     lengths, who = np.asarray(lengths, np.int64), f"aggregation {type(variation).__name__}"
     groups = np.arange(len(lengths)) if group is None else group
-    with blaming(who, "weighing tokens"):
+    with error_context(who, "weighing tokens"):
         values = np.asarray(variation.weights(lengths, np.asarray(in_loss, np.bool_), groups, normalisers), np.float64)
     if values.shape != (lengths.sum(),):
         raise RunError(f"{who} returned weights of shape {list(values.shape)}; it must return one per token, [{lengths.sum()}]")

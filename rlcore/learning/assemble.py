@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.around_loss import Aggregation
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, RewardDetail
-from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
+from rlcore.contracts.loss_wrappers import Aggregation
+from rlcore.contracts.types import FinishReason, Group, Rollout, RolloutKind, Score, Segment
 from rlcore.learning.aggregation import SampleLevel, count, token_weights
-from rlcore.learning.shaping import SoftOverlong, soft_overlong
+from rlcore.learning.overlong_punishment import SoftOverlong, soft_overlong
 
 __all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split", "undeclared"]
 
@@ -211,8 +211,8 @@ def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collectio
     group = np.array([number for number, _, _ in rows], np.int64)
     lengths = np.array([rollout.length for _, rollout, _ in rows], np.int64)
     kept = ~np.isin(group, np.array(sorted(masked), np.int64))
-    whole = np.array([rollout.finish != Finish.ABORTED for _, rollout, _ in rows], np.bool_)
-    truncated = np.array([rollout.finish == Finish.LENGTH for _, rollout, _ in rows], np.bool_)
+    whole = np.array([rollout.finish != FinishReason.ABORTED for _, rollout, _ in rows], np.bool_)
+    truncated = np.array([rollout.finish == FinishReason.LENGTH for _, rollout, _ in rows], np.bool_)
     in_loss = whole & kept & np.array([score.in_loss for _, _, score in rows], np.bool_) & (lengths > 0)
     return _Flat(
         rollouts=tuple(rollout for _, rollout, _ in rows),
@@ -227,7 +227,7 @@ def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collectio
 
 
 def _sampled(group: Group) -> list[tuple[Rollout, Score]]:
-    pairs = [pair for pair in zip(group.rollouts, group.scores, strict=True) if pair[0].kind == Kind.SAMPLED]
+    pairs = [pair for pair in zip(group.rollouts, group.scores, strict=True) if pair[0].kind == RolloutKind.SAMPLED]
     return sorted(pairs, key=lambda pair: pair[0].index)
 
 
@@ -241,10 +241,10 @@ def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
     values = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
         for rollout, score in zip(group.rollouts, group.scores, strict=True):
-            if rollout.kind == Kind.GREEDY and _counts(rollout, score):
+            if rollout.kind == RolloutKind.GREEDY and _counts(rollout, score):
                 values[number] = _value(rollout, score)
                 if settings.overlong is not None:
-                    cut = np.array([rollout.finish == Finish.LENGTH])
+                    cut = np.array([rollout.finish == FinishReason.LENGTH])
                     values[number] += soft_overlong(np.array([rollout.length]), cut, settings.overlong)[0]
     return values
 
@@ -286,7 +286,7 @@ def _token_rewards(rollout: Rollout, score: Score) -> np.ndarray:
 
 def _counts(rollout: Rollout, score: Score) -> bool:
     """Whether it enters statistics. An aborted rollout is an accident of the machine, whatever a judge made of its text."""
-    return score.in_statistics and rollout.finish is not Finish.ABORTED
+    return score.in_statistics and rollout.finish is not FinishReason.ABORTED
 
 
 def _value(rollout: Rollout, score: Score) -> float:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from rlcore.contracts.around_loss import Correction
 from rlcore.contracts.batches import LossBatch
+from rlcore.contracts.loss_wrappers import Correction
 from rlcore.learning.kl import RATIO_TANGENT, bounded_exp
 
 if TYPE_CHECKING:

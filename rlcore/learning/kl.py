@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlcore.contracts.around_loss import KlEstimator
 from rlcore.contracts.errors import RunError
+from rlcore.contracts.loss_wrappers import KlEstimator
 
 if TYPE_CHECKING:
     import torch

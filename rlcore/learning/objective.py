@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from rlcore.contracts.around_loss import Correction, KlEstimator
 from rlcore.contracts.batches import LossBatch, full_precision
 from rlcore.contracts.errors import RlcoreError, RunError
 from rlcore.contracts.interfaces import Loss, Need
+from rlcore.contracts.loss_wrappers import Correction, KlEstimator
 from rlcore.learning.assemble import undeclared
 from rlcore.learning.kl import K3
 

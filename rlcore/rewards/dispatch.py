@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from rlcore.contracts.types import Outcome
-from rlcore.rewards.process import State, WorkerProcess
-from rlcore.rewards.protocol import Broken, Call, Done, Ready, Task, WorkerLimits, encode
-from rlcore.rewards.queueing import QueuedTask, Result, ResultInbox, TaskQueue
 from rlcore.rewards.reward_entry import Traits
-from rlcore.rewards.verdict import failed
+from rlcore.rewards.task_queue import QueuedTask, Result, ResultInbox, TaskQueue
+from rlcore.rewards.worker_process import WorkerProcess, WorkerState
+from rlcore.rewards.worker_protocol import Broken, Call, Done, Ready, Task, WorkerLimits, encode
+from rlcore.rewards.worker_results import failed
 
 __all__ = ["UNASKED", "Dispatcher"]
 
@@ -41,7 +41,7 @@ class Dispatcher:
     makes any.
     """
 
-    hosting = False
+    asynchronous = False
     _sparing = True
 
     def __init__(self, setup: bytes, *, workers: int, inbox: ResultInbox, start_seconds: float, limits: WorkerLimits) -> None:
@@ -101,7 +101,7 @@ class Dispatcher:
                 self._top_up()
                 self._assign()
                 self._turn()
-            self._farewell()
+            self._close_idle_workers()
         except Exception as error:
             self._fail(f"the reward pool broke down ({type(error).__name__}: {error}); this is a fault of rlcore, please report it")
             raise
@@ -120,7 +120,7 @@ class Dispatcher:
                 self._drain_wake()
                 continue
             worker, handle = key.data
-            if worker.state is not State.DEAD:
+            if worker.state is not WorkerState.DEAD:
                 handle(worker, mask)
         now = time.monotonic()
         for worker in [w for w in self._workers if w.due is not None and w.due <= now]:
@@ -130,7 +130,7 @@ class Dispatcher:
     def _unhurried(self) -> bool:
         """Every busy worker has enough to do that answers may gather: on a full machine each time this thread wakes costs them."""
         enough = 2 * _GATHER_SECONDS
-        busy = [worker for worker in self._workers if worker.state is State.BUSY]
+        busy = [worker for worker in self._workers if worker.state is WorkerState.BUSY]
         return bool(busy) and all(self._queue.expected(len(worker.job)) > enough for worker in busy)
 
     def _hand_over(self) -> None:
@@ -147,12 +147,12 @@ class Dispatcher:
 
     @property
     def _lacking(self) -> bool:
-        return sum(worker.state is not State.RETIRING for worker in self._workers) < self._target + self._spares
+        return sum(worker.state is not WorkerState.RETIRING for worker in self._workers) < self._target + self._spares
 
     def _top_up(self) -> None:
         while not self._inbox.fatal and self._lacking and time.monotonic() >= self._pause_until:
             try:
-                worker = WorkerProcess(self._setup, hosting=self.hosting)
+                worker = WorkerProcess(self._setup, asynchronous=self.asynchronous)
             except OSError as error:
                 reason = f"a reward worker cannot be started ({error}); free memory or processes, or lower schedule.reward_workers"
                 self._not_started(reason, patience=_KILLED_STARTS)
@@ -194,22 +194,22 @@ class Dispatcher:
                 for message in worker.read():
                     self._on_message(worker, message)
             except EOFError:
-                self._bury(worker)
+                self._handle_death(worker)
 
     def _on_death(self, worker: WorkerProcess, mask: int) -> None:
         self._on_channel(worker, selectors.EVENT_READ)  # what it still said counts
-        if worker.state is not State.DEAD:
-            self._bury(worker)
+        if worker.state is not WorkerState.DEAD:
+            self._handle_death(worker)
 
     def _on_stderr(self, worker: WorkerProcess, mask: int) -> None:
         if not worker.read_stderr():
             self._selector.unregister(worker.stderr)
 
     def _on_message(self, worker: WorkerProcess, message: object) -> None:
-        if worker.state is State.DEAD:
+        if worker.state is WorkerState.DEAD:
             return  # buried for what it said before this
         if isinstance(message, Ready):
-            worker.state, worker.due, worker.opened = State.IDLE, None, worker.memory()
+            worker.state, worker.due, worker.opened = WorkerState.IDLE, None, worker.memory()
             self.notices.update({(place, traits.notice): None for place, traits in enumerate(message.traits) if traits.notice})
             self._begin(message.traits)
         elif isinstance(message, Broken):
@@ -221,7 +221,7 @@ class Dispatcher:
 
     def _on_done(self, worker: WorkerProcess, done: Done) -> None:
         if not worker.job or worker.job[0].task.task_id != done.task_id:
-            self._bury(worker, UNASKED)
+            self._handle_death(worker, UNASKED)
             return
         with self._lock:
             item = worker.job.popleft()
@@ -233,10 +233,10 @@ class Dispatcher:
             self._prefetch(worker)
             self._set_clock(worker)
         else:
-            worker.state, worker.due = State.IDLE, None
+            worker.state, worker.due = WorkerState.IDLE, None
 
     def _retire(self, worker: WorkerProcess) -> None:
-        worker.state, worker.due = State.RETIRING, time.monotonic() + _RETIRE_SECONDS
+        worker.state, worker.due = WorkerState.RETIRING, time.monotonic() + _RETIRE_SECONDS
 
     def _set_clock(self, worker: WorkerProcess) -> None:
         """The first task of the job begins now."""
@@ -250,13 +250,13 @@ class Dispatcher:
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        busy = sum(worker.state is State.BUSY for worker in self._workers)
-        for worker in [w for w in self._workers if w.state is State.IDLE][: max(0, self._target - busy)]:
+        busy = sum(worker.state is WorkerState.BUSY for worker in self._workers)
+        for worker in [w for w in self._workers if w.state is WorkerState.IDLE][: max(0, self._target - busy)]:
             with self._lock:
                 worker.job.extend(self._queue.next_job())
             if not worker.job:
                 return
-            worker.state = State.BUSY
+            worker.state = WorkerState.BUSY
             self._set_clock(worker)
             self._send(worker, encode([(item.task.task_id, item.payload) for item in worker.job]))
 
@@ -325,9 +325,9 @@ class Dispatcher:
     # --- ends -------------------------------------------------------------------------------------------------------
 
     def _overdue(self, worker: WorkerProcess) -> None:
-        if worker.state is State.BUSY:
+        if worker.state is WorkerState.BUSY:
             self._look_at(worker)
-        elif worker.state is State.STARTING:
+        elif worker.state is WorkerState.STARTING:
             self._remove(worker)
             self._not_started(f"the rewards were not ready after {self._start_seconds:g} s; their open() or imports are too slow")
         else:
@@ -356,15 +356,15 @@ class Dispatcher:
         self._suspect(worker, culprits, Outcome.ERROR, reason)
         return True
 
-    def _bury(self, worker: WorkerProcess, reason: str = "") -> None:
+    def _handle_death(self, worker: WorkerProcess, reason: str = "") -> None:
         """It is dead, or has to be for that ``reason``. What it was judging is suspected; one that nobody asked anything may be a reward
         that ends its own process, which would be started again for ever."""
         state, culprits = worker.state, self._culprits(worker)
         self._remove(worker)
-        how = reason or worker.epitaph()
-        if state is State.BUSY:
+        how = reason or worker.death_notice()
+        if state is WorkerState.BUSY:
             self._suspect(worker, culprits, Outcome.INFRA, f"the worker judging it died, twice ({how})")
-        elif state is not State.RETIRING and not worker.served:
+        elif state is not WorkerState.RETIRING and not worker.served:
             patience = _KILLED_STARTS if worker.killed else None
             self._not_started(f"a reward worker ended before it was asked anything ({how})", patience=patience)
 
@@ -375,7 +375,7 @@ class Dispatcher:
         for watched in (worker.channel, worker.stderr, worker.death):
             if watched is not None and watched in self._selector.get_map():
                 self._selector.unregister(watched)
-        worker.state, worker.due = State.DEAD, None
+        worker.state, worker.due = WorkerState.DEAD, None
         with self._lock:
             self._workers.remove(worker)  # before its number is free for another process
         worker.kill()
@@ -400,13 +400,13 @@ class Dispatcher:
         self._begin(reason)
         self._inbox.fail(reason)
 
-    def _farewell(self) -> None:
+    def _close_idle_workers(self) -> None:
         """Let idle workers close their rewards, for a moment; the rest is killed by ``_shut``."""
         for worker in list(self._workers):
-            if worker.state is State.IDLE:
+            if worker.state is WorkerState.IDLE:
                 self._send(worker, encode(None))
-                worker.state = State.RETIRING
-            elif worker.state is not State.RETIRING:
+                worker.state = WorkerState.RETIRING
+            elif worker.state is not WorkerState.RETIRING:
                 self._remove(worker)
         limit = time.monotonic() + _CLOSE_SECONDS
         for worker in self._workers:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError
-from rlcore.contracts.types import Finish, Outcome, Prompt, RewardInput, Rollout, Score
-from rlcore.rewards.books import OpenCase, RewardBooks
-from rlcore.rewards.protocol import USUAL_LIMITS, Call, WorkerLimits
-from rlcore.rewards.queueing import Result
+from rlcore.contracts.types import FinishReason, Outcome, Prompt, RewardInput, Rollout, Score
+from rlcore.rewards.judge_stats import JudgeCounts, JudgeStats
 from rlcore.rewards.reward_entry import RewardEntry
-from rlcore.rewards.tally import Tally, VerdictCounts
+from rlcore.rewards.reward_mixer import PendingScores, RewardMixer
+from rlcore.rewards.task_queue import Result
+from rlcore.rewards.worker_protocol import USUAL_LIMITS, Call, WorkerLimits
 
 __all__ = ["Judge"]
 
@@ -24,7 +24,7 @@ _ENOUGH_ROWS = 10  # bad rows after which no more are looked for
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupCase(OpenCase):
+class PendingGroup(PendingScores):
     """A group of rollouts that is being judged. ``row`` says where the prompt stands; ``size`` counts the rollouts."""
 
     key: int
@@ -33,7 +33,7 @@ class GroupCase(OpenCase):
     counted: bool = True
 
 
-class Judge(RewardBooks[GroupCase]):
+class Judge(RewardMixer[PendingGroup]):
     """Mixes and routes. Thread-safe: any thread may submit, any may poll.
 
     A row whose ``reward`` field is set goes to that reward alone, any other to all. A reward sees only the columns it declared.
@@ -56,11 +56,11 @@ class Judge(RewardBooks[GroupCase]):
     ) -> None:
         super().__init__(entries, workers=workers, limits=limits)
         self._lock = threading.Lock()
-        self._groups: dict[int, GroupCase] = {}
+        self._groups: dict[int, PendingGroup] = {}
         self._checked: dict[int, Result] = {}
         self._stopped = ""
         self._finished: list[tuple[int, tuple[Score, ...]]] = []
-        self._tally = Tally([entry.name for entry in self.entries], error_budget, {e.name: e.budget for e in self.entries})
+        self._tally = JudgeStats([entry.name for entry in self.entries], error_budget, {e.name: e.budget for e in self.entries})
 
     @property
     def pending(self) -> int:
@@ -74,14 +74,14 @@ class Judge(RewardBooks[GroupCase]):
 
         :raises DataError: the row routes itself to a reward that the run does not have.
         """
-        group = GroupCase(
+        group = PendingGroup(
             key=key, row=prompt.source or prompt.prompt_id, size=len(rollouts), rewards=self._routes_of(prompt), counted=counted
         )
         tasks = []
         for r in group.rewards:
             columns, items, reads_tokens = self.declared_columns(r, prompt.columns), {}, self.entries[r].spec.reads_tokens
             for place, rollout in enumerate(rollouts):
-                if rollout.finish is Finish.ABORTED:
+                if rollout.finish is FinishReason.ABORTED:
                     group.scores[r, place] = _ABORTED
                 else:
                     items[place] = RewardInput(
@@ -156,10 +156,10 @@ class Judge(RewardBooks[GroupCase]):
             raise self._complain(bad)
 
     def metrics(self) -> dict[str, float]:
-        """Figures since the last call: ``VerdictCounts.figures``."""
+        """Figures since the last call: ``JudgeCounts.figures``."""
         return self.take_judged().figures()
 
-    def take_judged(self) -> VerdictCounts:
+    def take_judged(self) -> JudgeCounts:
         """Counts since the last call of this or of ``metrics``, to be added to those of other judges."""
         with self._lock:
             return self._tally.take()
@@ -206,7 +206,7 @@ class Judge(RewardBooks[GroupCase]):
         if not group.missing:
             self._close_group(group)
 
-    def _by_policy(self, entry: RewardEntry, score: Score, group: GroupCase) -> Score:
+    def _by_policy(self, entry: RewardEntry, score: Score, group: PendingGroup) -> Score:
         """The score as the entry's policy has it: as it is, masked, or noted as the end of the run."""
         action, outcome = entry.action(score.outcome), score.outcome.value
         if action == "stop" and group.counted and not self._stopped:
@@ -217,7 +217,7 @@ class Judge(RewardBooks[GroupCase]):
             )
         return replace(score, in_statistics=False, in_loss=False) if action == "mask" else score
 
-    def _close_group(self, group: GroupCase) -> None:
+    def _close_group(self, group: PendingGroup) -> None:
         del self._groups[group.key]
         scores = tuple(self.mixed(group, place) for place in range(group.size))
         if group.counted:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from rlcore.contracts.errors import PluginError, RunError
+from rlcore.rewards.async_dispatcher import AsyncDispatcher
 from rlcore.rewards.dispatch import Dispatcher
-from rlcore.rewards.host_dispatch import HostDispatcher
-from rlcore.rewards.protocol import USUAL_LIMITS, Setup, Task, WorkerLimits, encode
-from rlcore.rewards.queueing import Result, ResultInbox
 from rlcore.rewards.reward_entry import RewardEntry, Traits
+from rlcore.rewards.task_queue import Result, ResultInbox
+from rlcore.rewards.worker_protocol import USUAL_LIMITS, Task, WorkerLimits, WorkerSetup, encode
 
 __all__ = ["RewardPool"]
 
@@ -43,7 +43,7 @@ class RewardPool:
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers is {workers}; a reward pool needs at least 1")
-        setup = Setup(recipes=tuple(entry.recipe() for entry in entries), limits=limits)
+        setup = WorkerSetup(recipes=tuple(entry.recipe() for entry in entries), limits=limits)
         self._inbox = ResultInbox()
         self._running: list[tuple[Dispatcher, threading.Thread]] = []
         self._finalizer = weakref.finalize(self, _stop, self._running)
@@ -52,8 +52,8 @@ class RewardPool:
         self.traits: tuple[Traits, ...] = self._begun(self._common)
         for place, traits in enumerate(self.traits):
             if traits.concurrency:
-                alone = Setup(recipes=(setup.recipes[place],), limits=limits, hosting=True)
-                self._hosts[place] = HostDispatcher(
+                alone = WorkerSetup(recipes=(setup.recipes[place],), limits=limits, asynchronous=True)
+                self._hosts[place] = AsyncDispatcher(
                     encode(alone),
                     concurrency=traits.concurrency,
                     inbox=self._inbox,

@@ -13,14 +13,14 @@ from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Outcome
-from rlcore.host.registry import Attestation, Registry
-from rlcore.host.sandboxes import SandboxShipment, receive_sandboxes, ship_sandboxes
-from rlcore.host.targets import disagreement, load_target, misfit
-from rlcore.host.unpackaged import FunctionReward, wrap
+from rlcore.registry.plugin_registry import Attestation, Registry
+from rlcore.registry.sandboxes import SandboxBundle, bundle_sandboxes, load_sandboxes
+from rlcore.registry.targets import class_problem, disagreement, load_target
+from rlcore.registry.unpackaged import FunctionReward, wrap
 
 if TYPE_CHECKING:  # a worker needs none of the configuration
     from rlcore.config import Plan
-    from rlcore.config.model import Policy
+    from rlcore.config.run_config import Policy
 
 __all__ = ["RewardEntry", "RewardRecipe", "Traits", "reward_entries"]
 
@@ -43,7 +43,7 @@ class RewardEntry:
     payload: bytes | None = None
     attestation: Attestation | None = None
     """What the driver resolved the name to; every worker must resolve it to the same."""
-    sandboxes: tuple[SandboxShipment, ...] = ()
+    sandboxes: tuple[SandboxBundle, ...] = ()
     """The sandboxes that the options name; every worker must resolve them to the same, too."""
     policy: Mapping[Outcome, Policy] = field(default_factory=dict)
     budget: Mapping[Outcome, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
             options=options,
             payload=plan.registry.payload(PluginKind.REWARD, reward.name),
             attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
-            sandboxes=ship_sandboxes(options, plan.registry),
+            sandboxes=bundle_sandboxes(options, plan.registry),
             policy={Outcome(outcome): action for outcome, action in reward.policy},
             budget={Outcome(outcome): share for outcome, share in reward.budget if share is not None},
         )
@@ -120,7 +120,7 @@ class RewardRecipe:
     options: dict[str, Any] | None
     pickled_options: bytes | None
     attestation: Attestation | None = None
-    sandboxes: tuple[SandboxShipment, ...] = ()
+    sandboxes: tuple[SandboxBundle, ...] = ()
 
     def build(self) -> Reward:
         """Import and construct the reward; raises whatever its own code raises, PluginError if another plugin or another version of it
@@ -131,12 +131,12 @@ class RewardRecipe:
             registry.check_attestations([self.attestation])
             registry.load(PluginKind.REWARD, self.name)
             spec = registry.spec(PluginKind.REWARD, self.name)
-        receive_sandboxes(self.sandboxes)
+        load_sandboxes(self.sandboxes)
         target = cloudpickle.loads(self.payload) if self.payload is not None else load_target(self.target, f"its target {self.target!r}")
         options = self._options()
         if callable(target) and not isinstance(target, type):
             target = wrap(PluginKind.REWARD, target)
-        if problem := misfit(PluginKind.REWARD, target, function=", or a function of one RewardInput"):
+        if problem := class_problem(PluginKind.REWARD, target, function=", or a function of one RewardInput"):
             raise PluginError(f"its target {self.target!r} {problem}")
         reward: Reward = target() if options is None else target(options)  # type: ignore[call-arg]
         if isinstance(reward, AsyncReward):

@@ -19,9 +19,9 @@ from typing import Any
 
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Score
-from rlcore.rewards.protocol import Call, Done, FrameReader, Panel, Ready, Setup, Task, encode, end_fork
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
-from rlcore.rewards.verdict import accident, broken, checked
+from rlcore.rewards.worker_protocol import Call, Done, FrameReader, LoopStatus, Ready, Task, WorkerSetup, encode, end_fork
+from rlcore.rewards.worker_results import accident, broken, checked
 
 __all__ = ["main", "run_task"]
 
@@ -29,19 +29,19 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, panel: int, parent: int) -> None:
-    """Serve the socket ``descriptor`` until the other side closes it. ``panel``: descriptor of what a hosting worker shares, or -1.
+    """Serve the socket ``descriptor`` until the other side closes it. ``panel``: descriptor of what a asynchronous worker shares, or -1.
     ``parent``: the process that owns the pool. Never returns."""
     _die_with(parent)
     me = os.getpid()
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     messages = _receive(channel)
-    setup: Setup = next(messages)
+    setup: WorkerSetup = next(messages)
     rewards: list[Reward] = []
     traits: list[Traits] = []
     for recipe in setup.recipes:
         try:
-            reward, trait = _built(recipe, hosting=setup.hosting)
+            reward, trait = _built(recipe, asynchronous=setup.asynchronous)
         except BaseException as error:  # whatever a plugin raises is the user's to read, in the parent
             end_fork(me)
             channel.sendall(encode(broken(recipe.name, error)))
@@ -49,31 +49,31 @@ def main(descriptor: int, panel: int, parent: int) -> None:
         end_fork(me)
         rewards.append(reward)
         traits.append(trait)
-    wear = _Wear(setup)
-    if setup.hosting:
-        from rlcore.rewards.hosting import Host  # asyncio, which other rewards need not wait for
+    wear = _WorkerUsage(setup)
+    if setup.asynchronous:
+        from rlcore.rewards.async_worker import AsyncWorker  # asyncio, which other rewards need not wait for
 
         os.set_inheritable(panel, False)
-        Host(channel, rewards[0], setup.recipes[0], Panel(panel), wear.out).run()
+        AsyncWorker(channel, rewards[0], setup.recipes[0], LoopStatus(panel), wear.out).run()
     else:
         channel.sendall(encode(Ready(traits=tuple(traits))))
         _serve(channel, messages, rewards, wear)
     for reward in rewards:
-        if setup.hosting or not isinstance(reward, AsyncReward):
+        if setup.asynchronous or not isinstance(reward, AsyncReward):
             reward.close()
     os._exit(0)  # threads that a reward left behind must not keep the process
 
 
-def _built(recipe: RewardRecipe, *, hosting: bool) -> tuple[Reward, Traits]:
+def _built(recipe: RewardRecipe, *, asynchronous: bool) -> tuple[Reward, Traits]:
     """The reward, open. An asynchronous one is opened in the process that hosts it; the others make it to learn its traits."""
     reward = recipe.build()
-    if isinstance(reward, AsyncReward) and not hosting:
+    if isinstance(reward, AsyncReward) and not asynchronous:
         return reward, recipe.traits(reward)
     reward.open()
-    return reward, recipe.traits(reward, notice="" if hosting else reward.notice())
+    return reward, recipe.traits(reward, notice="" if asynchronous else reward.notice())
 
 
-def _serve(channel: socket.socket, messages: Iterator[Any], rewards: Sequence[Reward], wear: _Wear) -> None:
+def _serve(channel: socket.socket, messages: Iterator[Any], rewards: Sequence[Reward], wear: _WorkerUsage) -> None:
     count, me = 0, os.getpid()
     for job in messages:
         if job is None:
@@ -128,10 +128,10 @@ def _die_with(parent: int) -> None:
         os._exit(0)
 
 
-class _Wear:
+class _WorkerUsage:
     """Whether the worker has had its share of calls, or grew too much since now."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: WorkerSetup) -> None:
         self._most = setup.limits.items
         try:
             self._statm: int | None = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)

@@ -18,19 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.around_loss import KlEstimator
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import ConfigError, RunError, WeightsError
-from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, RewardDetail, Saving, TrainingBackend, Which
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss, ModelRole, Need, Objective, PendingSave, RewardDetail, TrainingBackend
+from rlcore.contracts.loss_wrappers import KlEstimator
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Tensor, WeightsManifest, WeightSource
-from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Group
-from rlcore.host.blame import blaming
-from rlcore.host.targets import described
+from rlcore.contracts.weight_transfer import Publisher
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.kl import K1, reward_kl
 from rlcore.learning.objective import WEIGHT, WEIGHT_SQUARED
 from rlcore.learning.shares import StepShares, cut_shares, joined
+from rlcore.registry.error_context import error_context
+from rlcore.registry.targets import described
 from rlcore.runlog.folder import write_json, writing
 from rlcore.schedule.accounting import TimeAccount
 
@@ -42,7 +42,7 @@ _COUNTS = ("skipped_rollouts", "skipped_steps")
 _ESTIMATOR = "estimator.npz"
 """The estimator's state in the folder of the trainer's, if it has one."""
 _OWN = "consumer.json"
-"""Which backend wrote the trainer's folder, and what the consumer itself counts."""
+"""ModelRole backend wrote the trainer's folder, and what the consumer itself counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class SharePlan:
 
     shares: StepShares
     groups: tuple[int, ...]
-    nobodys: tuple[int, ...]
+    unassigned: tuple[int, ...]
 
 
 class Consumer:
@@ -144,12 +144,12 @@ class Consumer:
         shares = self._shares(batch, parts)
         place, size = self._backend.data_parallel
         needed = [shares.groups(rank, batch, parts) for rank in range(size)]
-        nobodys = set(range(len(groups))).difference(*needed)
-        return SharePlan(shares=shares, groups=tuple(needed[place]), nobodys=tuple(sorted(nobodys)))
+        unassigned = set(range(len(groups))).difference(*needed)
+        return SharePlan(shares=shares, groups=tuple(needed[place]), unassigned=tuple(sorted(unassigned)))
 
     def _shares(self, batch: TrainBatch, parts: Sequence[TrainBatch]) -> StepShares:
         (_, size), cost = self._backend.data_parallel, self._backend.cost
-        with self._blaming("saying what rollouts cost"):
+        with self._error_context("saying what rollouts cost"):
             return StepShares(
                 scored=cut_shares(batch, size, cost, everything=True) if self._scores else None,
                 steps=[cut_shares(part, size, cost) for part in parts],
@@ -161,7 +161,7 @@ class Consumer:
         epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
         return [part for parts in epochs for part in parts if part.in_loss.any()]
 
-    def from_whoever_has(self, ids: np.ndarray) -> np.ndarray:
+    def first_available(self, ids: np.ndarray) -> np.ndarray:
         """int32[T]: token ids that a data-parallel rank at least has; the others give none. Collective."""
         return next((given.astype(np.int32) for given in self._backend.gather(ids.astype(np.float64)) if len(given)), ids)
 
@@ -183,7 +183,7 @@ class Consumer:
         batch = self._with_logprobs(assembled, shares)
         batch = replace(batch, advantages=self._advantages(groups, masked, batch))
         self.advantages = _by_rollout(batch)
-        with blaming(f"loss {algorithm.loss_name!r}", "preparing the batch"):
+        with error_context(f"loss {algorithm.loss_name!r}", "preparing the batch"):
             batch = prepare_loss(algorithm.loss_name, algorithm.loss, batch)
         parts = self._parts(batch)
         metrics = [self._step(part, share) for part, share in zip(parts, shares.steps if shares else [None] * len(parts), strict=True)]
@@ -196,43 +196,43 @@ class Consumer:
         does so once its last bucket was read, before any engine hears of the version."""
         self._wake()
         with self._account.span("weights"):
-            with self._blaming("handing out weights"):
+            with self._error_context("handing out weights"):
                 probe = None
                 if probe_ids is not None:
                     probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
-                source = _NamedSource(self._backend, self._backend.weight_source(), self._blaming, self._sleep)
+                source = _NamedSource(self._backend, self._backend.weight_source(), self._error_context, self._sleep)
                 if publisher is None:
                     source.manifest()
                     for _ in source.buckets(self._bucket_bytes):
                         pass
                     return
-            with blaming(publisher.who, f"publishing version {version}"):
+            with error_context(publisher.who, f"publishing version {version}"):
                 publisher.publish(version, source, probe)
 
-    def save(self, folder: Path) -> Saving:
+    def save(self, folder: Path) -> PendingSave:
         """``model/`` in Hugging Face format, ``export/`` too if asked for, and ``trainer/`` with what a resume needs, below a folder that
-        all ranks see. The weights may change when this returns; the files are there when the ``Saving`` is done, whose ``result`` raises
-        RunError."""
+        all ranks see. The weights may change when this returns; the files are there when the ``PendingSave`` is done, whose ``result``
+        raises RunError."""
         if self._rank == 0:  # before the backend, whose save no rank leaves before the others
             own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped}
             write_json(folder / "trainer" / _OWN, own)
-        begun: list[Saving] = []
-        saving = _NamedSaving(begun, lambda: self._blaming(f"saving into {folder}"))
+        begun: list[PendingSave] = []
+        saving = _NamedSaving(begun, lambda: self._error_context(f"saving into {folder}"))
         with ExitStack() as failed:
             failed.callback(saving.end)
-            writes: dict[str, Callable[[Path], Saving | None]] = {"model": self._backend.save_model}
+            writes: dict[str, Callable[[Path], PendingSave | None]] = {"model": self._backend.save_model}
             if self._export is not None:
                 writes["export"] = partial(self._backend.save_model, dtype=self._export)
             for name, write in {**writes, "trainer": self._backend.save}.items():
                 (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
-                with self._blaming(f"saving into {folder / name}"):
+                with self._error_context(f"saving into {folder / name}"):
                     begun += _begun(write(folder / name))
             self._save_estimator(folder / "trainer" / _ESTIMATOR)
             failed.pop_all()
         return saving
 
     def _save_estimator(self, path: Path) -> None:
-        with self._blaming_estimator("giving its state"):
+        with self._estimator_error_context("giving its state"):
             state: dict[str, Any] = {name: np.asarray(value) for name, value in self._algorithm.estimator.state().items()}
             if strange := [name for name, value in state.items() if value.dtype.kind not in "biufU"]:
                 raise TypeError(f"{strange[0]} of its state is of type {state[strange[0]].dtype}; numbers and texts can be saved")
@@ -248,7 +248,7 @@ class Consumer:
         own, here = json.loads((folder / "trainer" / _OWN).read_text()), type(self._backend).__name__
         self._skipped = own["skipped_steps"]
         if own["backend"] == here:
-            with self._blaming(f"loading {folder / 'trainer'}"):
+            with self._error_context(f"loading {folder / 'trainer'}"):
                 self._backend.load(folder / "trainer")
         elif model_alone:
             self.notes.append(
@@ -261,18 +261,18 @@ class Consumer:
                 "the backend that it was begun with"
             )
         if (folder / "trainer" / _ESTIMATOR).exists():
-            with np.load(folder / "trainer" / _ESTIMATOR) as state, self._blaming_estimator("restoring its state"):
+            with np.load(folder / "trainer" / _ESTIMATOR) as state, self._estimator_error_context("restoring its state"):
                 self._algorithm.estimator.restore(dict(state))
 
     def _wake(self) -> None:
         if self._asleep:
-            with self._account.span("weights"), self._blaming("waking"):
+            with self._account.span("weights"), self._error_context("waking"):
                 self._backend.wake()
             self._asleep = False
 
     def _sleep(self) -> None:
         if self._sleeps and not self._asleep:
-            with self._blaming("going to sleep"):
+            with self._error_context("going to sleep"):
                 self._backend.sleep()
             self._asleep = True
 
@@ -297,16 +297,16 @@ class Consumer:
 
     def _with_logprobs(self, batch: TrainBatch, shares: StepShares | None) -> TrainBatch:
         algorithm = self._algorithm
-        with self._account.span("log probabilities"), self._blaming("computing log probabilities"):
+        with self._account.span("log probabilities"), self._error_context("computing log probabilities"):
             if Need.REFERENCE in algorithm.needs:
-                batch = replace(batch, reference_logprobs=self._logprobs(batch, Which.REFERENCE, shares))
+                batch = replace(batch, reference_logprobs=self._logprobs(batch, ModelRole.REFERENCE, shares))
             if not algorithm.old_from_trainer:
                 batch = replace(batch, old_logprobs=batch.rollout_logprobs)
             elif self._recomputes:
-                batch = replace(batch, old_logprobs=self._logprobs(batch, Which.POLICY, shares))
+                batch = replace(batch, old_logprobs=self._logprobs(batch, ModelRole.POLICY, shares))
         return batch
 
-    def _logprobs(self, batch: TrainBatch, which: Which, shares: StepShares | None) -> np.ndarray:
+    def _logprobs(self, batch: TrainBatch, which: ModelRole, shares: StepShares | None) -> np.ndarray:
         """float32[N] of the whole batch: this rank computes its share, the others' are gathered. Raises RunError if those of a token
         in the loss are not finite."""
         if shares is None or shares.scored is None:
@@ -325,7 +325,7 @@ class Consumer:
         algorithm = self._algorithm
         kl = None
         if algorithm.kl_in_reward and batch.old_logprobs is not None and batch.reference_logprobs is not None:
-            with blaming(f"KL estimator {type(algorithm.kl_kind).__name__}", "estimating the KL in the reward"):
+            with error_context(f"KL estimator {type(algorithm.kl_kind).__name__}", "estimating the KL in the reward"):
                 kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
         rewards = assemble_rewards(
             groups,
@@ -336,21 +336,21 @@ class Consumer:
             with_greedy=algorithm.estimator.needs_greedy,
             needs=algorithm.estimator.needs,
         )
-        with self._blaming_estimator("estimating advantages"):
+        with self._estimator_error_context("estimating advantages"):
             return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
 
-    def _blaming_estimator(self, doing: str) -> AbstractContextManager[None]:
-        return blaming(f"estimator {self._algorithm.estimator_name!r}", doing)
+    def _estimator_error_context(self, doing: str) -> AbstractContextManager[None]:
+        return error_context(f"estimator {self._algorithm.estimator_name!r}", doing)
 
-    def _blaming(self, doing: str) -> AbstractContextManager[None]:
-        return blaming(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")
+    def _error_context(self, doing: str) -> AbstractContextManager[None]:
+        return error_context(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")
 
     def _step(self, part: TrainBatch, shares: list[np.ndarray] | None) -> Mapping[str, float]:
         """One optimizer step on the global ``part``; whether there is one is decided on the whole of it, the same on every rank."""
         share = part if shares is None else part.take(shares[self._backend.data_parallel[0]])
         with self._account.span("training"):
             self._backend.timings()
-            with self._blaming("updating"):
+            with self._error_context("updating"):
                 metrics = self._backend.update(share, self._algorithm.objective)
                 if not isinstance(metrics, Mapping):
                     raise TypeError(f"update returned a {type(metrics).__name__}, where metrics by name are due")
@@ -379,12 +379,12 @@ class _NamedSource(WeightSource):
 
     backend: TrainingBackend
     source: WeightSource
-    blaming: Callable[[str], AbstractContextManager[None]]
+    error_context: Callable[[str], AbstractContextManager[None]]
     read: Callable[[], None]
     """Called when the last bucket was read."""
 
     def manifest(self) -> WeightsManifest:
-        with self.blaming("saying which weights it has"):
+        with self.error_context("saying which weights it has"):
             manifest = self.source.manifest()
         if manifest.kind not in self.backend.capabilities.kinds:
             raise WeightsError(
@@ -396,7 +396,7 @@ class _NamedSource(WeightSource):
     def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
         buckets = iter(self.source.buckets(max_bytes))
         while True:
-            with self.blaming("handing out weights"):
+            with self.error_context("handing out weights"):
                 bucket = next(buckets, None)
             if bucket is None:
                 self.read()
@@ -404,10 +404,10 @@ class _NamedSource(WeightSource):
             yield bucket
 
 
-def _begun(saving: Any) -> list[Saving]:
+def _begun(saving: Any) -> list[PendingSave]:
     """What ``save_model`` or ``save`` of a backend returned, if it still writes."""
     if saving is not None and not (callable(getattr(saving, "done", None)) and callable(getattr(saving, "result", None))):
-        raise TypeError(f"it returned {described(saving)}, where a Saving is due, or None")
+        raise TypeError(f"it returned {described(saving)}, where a PendingSave is due, or None")
     return [] if saving is None else [saving]
 
 
@@ -415,8 +415,8 @@ def _begun(saving: Any) -> list[Saving]:
 class _NamedSaving:
     """All that a backend writes at a time; what goes wrong names the backend."""
 
-    begun: Sequence[Saving]
-    blaming: Callable[[], AbstractContextManager[None]]
+    begun: Sequence[PendingSave]
+    error_context: Callable[[], AbstractContextManager[None]]
 
     def done(self) -> bool:
         return all(saving.done() for saving in self.begun)
@@ -427,7 +427,7 @@ class _NamedSaving:
             self.result()
 
     def result(self) -> None:
-        with self.blaming(), ExitStack() as waited:  # for all of them, whichever fails
+        with self.error_context(), ExitStack() as waited:  # for all of them, whichever fails
             for saving in self.begun:
                 waited.callback(saving.result)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from rlcore.contracts.crew import TaskReport
-from rlcore.contracts.types import Finish, Prompt, Rollout, Sampling, Score
+from rlcore.contracts.runtime_interface import TaskReport
+from rlcore.contracts.types import FinishReason, Prompt, Rollout, Sampling, Score
 from rlcore.learning.accuracy_at_k import Estimate, majority_at_k, mean_interval, pass_at_k, usual_ks
-from rlcore.roles.producer import GroupJob, Produced
+from rlcore.roles.producer import GroupJob, ProducedGroup
 
 __all__ = ["Evaluation", "Evaluator"]
 
@@ -45,17 +45,17 @@ class Evaluation:
         self._tasks = {job.key: task for task, job in jobs}
         self.jobs = [job for _, job in jobs]
 
-    def reports(self, results: Iterable[Produced]) -> list[TaskReport]:
+    def reports(self, results: Iterable[ProducedGroup]) -> list[TaskReport]:
         """One report a task, of the results of all jobs, in any order. Completions whose judge failed count neither for nor against; the
         rows say so."""
         by_key = {produced.job.key: produced for produced in results}
-        by_task: dict[str, list[Produced]] = {}
+        by_task: dict[str, list[ProducedGroup]] = {}
         for key, task in self._tasks.items():
             by_task.setdefault(task, []).append(by_key[key])
         return [_report(task, made) for task, made in by_task.items()]
 
 
-def _report(task: str, results: list[Produced]) -> TaskReport:
+def _report(task: str, results: list[ProducedGroup]) -> TaskReport:
     made = [pair for produced in results for pair in _pairs(produced)]
     judged = [score for _, score in made if score.outcome.judged]
     by_prompt = [[score for score in produced.scores if score.outcome.judged and score.accuracy is not None] for produced in results]
@@ -71,12 +71,12 @@ def _report(task: str, results: list[Produced]) -> TaskReport:
             **({"low": average.low, "high": average.high} if average else {}),
             **_at_k(known),
             "length": fmean(rollout.length for rollout, _ in made),
-            "truncated": fmean(rollout.finish is Finish.LENGTH for rollout, _ in made),
+            "truncated": fmean(rollout.finish is FinishReason.LENGTH for rollout, _ in made),
         },
     )
 
 
-def _pairs(produced: Produced) -> Iterator[tuple[Rollout, Score]]:
+def _pairs(produced: ProducedGroup) -> Iterator[tuple[Rollout, Score]]:
     yield from zip(produced.rollouts, produced.scores, strict=True)
 
 

@@ -14,17 +14,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlcore.contracts.conversations import Conversation, Dialogue, Transcript
+from rlcore.contracts.conversation import Conversation, Dialogue, Transcript
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend, Tokenizer
 from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot, WeightsKind
-from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score, TokenDetails
-from rlcore.host.blame import blaming
+from rlcore.contracts.types import Completion, FinishReason, Prompt, Request, Rollout, RolloutKind, Sampling, Score, TokenDetails
+from rlcore.registry.error_context import error_context
 from rlcore.roles.engine_update import update_engine
-from rlcore.roles.single_turn import OpenTalk
+from rlcore.roles.single_turn import ActiveConversation
 from rlcore.schedule.accounting import TimeAccount
 
-__all__ = ["GroupJob", "JudgeLike", "Produced", "Producer"]
+__all__ = ["GroupJob", "JudgeLike", "ProducedGroup", "Producer"]
 
 
 _EMPTY_POLLS = 20
@@ -53,7 +53,7 @@ class GroupJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Produced:
+class ProducedGroup:
     """A finished job: rollouts in order, one score each; ``cut_tokens`` were sampled for those that were cut."""
 
     job: GroupJob
@@ -63,7 +63,7 @@ class Produced:
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
+class _OpenGroup:
     """A job under way. ``talking``: its conversations that the engine still answers, cut ones included; ``wanted``: the sampled rollouts
     that it lacks."""
 
@@ -79,21 +79,21 @@ class _Open:
         """Keep the fresh rollouts that are wanted. The shorter ones first, for one poll may cover several steps of the engine: then it
         depends on no timing which are kept."""
         for rollout in sorted(self.fresh, key=lambda one: (one.length, one.index)):
-            if rollout.kind is Kind.GREEDY or self.wanted:
+            if rollout.kind is RolloutKind.GREEDY or self.wanted:
                 self.rollouts.append(rollout)
-                self.wanted -= rollout.kind is Kind.SAMPLED
+                self.wanted -= rollout.kind is RolloutKind.SAMPLED
             else:
                 self.cut_tokens += rollout.length
         self.fresh.clear()
 
 
 @dataclass(slots=True)
-class _Live:
+class _ActiveRollout:
     """A conversation waiting for a completion."""
 
-    open: _Open
+    open: _OpenGroup
     index: int
-    talk: OpenTalk
+    talk: ActiveConversation
     cut: bool = False
     """Its request is cancelled; it ends with whatever the engine answers."""
     aborts: int = 0
@@ -127,8 +127,8 @@ class Producer:
         self._account = account
         self._bucket_bytes = bucket_bytes
         self._conversation = conversation
-        self._live: dict[str, _Live] = {}
-        self._judging: dict[int, _Open] = {}
+        self._live: dict[str, _ActiveRollout] = {}
+        self._judging: dict[int, _OpenGroup] = {}
         self.booking: str | None = None
         """The activity that engine and judge are booked to, where it is not generation and scoring (an evaluation)."""
         self._requests = 0
@@ -156,13 +156,13 @@ class Producer:
             return
         if not self.idle:
             raise RunError(f"producer {self.name} was put to sleep with {len(self._live)} conversations and {len(self._judging)} jobs open")
-        with self._account.span("weights"), self._blaming("going to sleep"):
+        with self._account.span("weights"), self._error_context("going to sleep"):
             self._engine.sleep(2 if self._engine.capabilities.kinds == {WeightsKind.FULL} else 1)
         self.asleep = True
 
     def load(self, snapshot: Snapshot) -> None:
         """Serve other weights from here on, verified: version, then probe. An engine that sleeps is woken for it."""
-        with self._account.span("weights"), self._blaming(f"loading version {snapshot.version}"):
+        with self._account.span("weights"), self._error_context(f"loading version {snapshot.version}"):
             if self.asleep and not self._woken:  # it was, if the group of the transfer broke
                 self._engine.wake()
                 self._woken = True
@@ -190,16 +190,16 @@ class Producer:
             for job in jobs:
                 context_ids = self._tokenizer.render(job.prompt.messages)
                 sampled = sum(sampling.temperature > 0 for sampling in job.samplings)
-                opened = _Open(job, talking=len(job.samplings), wanted=sampled - job.spare)
+                opened = _OpenGroup(job, talking=len(job.samplings), wanted=sampled - job.spare)
                 self._generating += 1
                 for index, sampling in enumerate(job.samplings):
                     transcript = Transcript(job.prompt, context_ids, sampling, self._tokenizer, (*job.noise, index))
-                    talk = OpenTalk(self._conversation, transcript)
-                    talk.go_on()
-                    requests.append(self._ask(_Live(opened, index, talk)))
+                    talk = ActiveConversation(self._conversation, transcript)
+                    talk.advance()
+                    requests.append(self._ask(_ActiveRollout(opened, index, talk)))
             self._submit(requests)
 
-    def step(self, timeout: float) -> list[Produced]:
+    def step(self, timeout: float) -> list[ProducedGroup]:
         """Make progress for at most about ``timeout`` seconds; return the jobs that are generated and judged."""
         self._refuse_torn()
         if self._live:
@@ -214,12 +214,12 @@ class Producer:
             return [self._produced(key, scores) for key, scores in self._judge.poll(timeout)]
 
     def _submit(self, requests: Sequence[Request]) -> None:
-        with self._account.span(self.booking or "generation"), self._blaming("taking requests"):
+        with self._account.span(self.booking or "generation"), self._error_context("taking requests"):
             self._engine.submit(requests)
 
     def _poll(self, timeout: float) -> list[Completion]:
         start = time.monotonic()
-        with self._account.span(self.booking or "generation"), self._blaming("generating"):
+        with self._account.span(self.booking or "generation"), self._error_context("generating"):
             completions = list(self._engine.poll(timeout))
             if strange := [one for one in completions if not isinstance(one, Completion)]:
                 raise TypeError(f"poll returned a {type(strange[0]).__name__} among its completions")
@@ -233,10 +233,10 @@ class Producer:
             )
         return completions
 
-    def _blaming(self, doing: str) -> AbstractContextManager[None]:
-        return blaming(f"the inference backend {type(self._engine).__name__} of producer {self.name}", doing, "lower -imbs")
+    def _error_context(self, doing: str) -> AbstractContextManager[None]:
+        return error_context(f"the inference backend {type(self._engine).__name__} of producer {self.name}", doing, "lower -imbs")
 
-    def _ask(self, live: _Live) -> Request:
+    def _ask(self, live: _ActiveRollout) -> Request:
         self._requests += 1
         request_id = f"{self.name}-{self._requests}"
         self._live[request_id] = live
@@ -249,7 +249,7 @@ class Producer:
         group = f"{self.name}-{live.open.job.key}"
         return Request(request_id=request_id, token_ids=ids, sampling=sampling, noise=noise, continued=continued, group=group)
 
-    def _advance(self, completion: Completion) -> _Open:
+    def _advance(self, completion: Completion) -> _OpenGroup:
         """Take a completion to its conversation; returns the job of it."""
         live = self._live.pop(completion.request_id, None)
         if live is None:
@@ -263,19 +263,19 @@ class Producer:
             live.open.talking -= 1
             live.open.cut_tokens += sum(len(one.token_ids) for one in (*live.talk.sampled, completion))
             return live.open
-        if completion.finish is Finish.ABORTED:
+        if completion.finish is FinishReason.ABORTED:
             self._ask_again(live, completion)
             return live.open
         live.kept = None
         self._check(completion, live.talk.turn.sampling)
-        live.talk.go_on(completion)
+        live.talk.advance(completion)
         if live.talk.said is not None:
             self._keep(live, completion, live.talk.said)
         else:
             self._submit([self._ask(live)])
         return live.open
 
-    def _settle(self, opened: _Open) -> None:
+    def _settle(self, opened: _OpenGroup) -> None:
         """Cut what a job needs no more; hand it to the judge once the engine is done with all of it."""
         opened.settle()
         if opened.job.spare and not opened.wanted:
@@ -286,12 +286,12 @@ class Producer:
             self._judging[opened.job.key] = opened
             self._judge.submit(opened.job.key, opened.job.prompt, opened.rollouts, counted=opened.job.counted)
 
-    def _cut(self, lives: Mapping[str, _Live]) -> None:
+    def _cut(self, lives: Mapping[str, _ActiveRollout]) -> None:
         late = {name: live for name, live in lives.items() if not live.cut and live.talk.transcript.sampling.temperature > 0}
         for live in late.values():
             live.cut = True
         if late:
-            with self._account.span(self.booking or "generation"), self._blaming("cancelling requests"):
+            with self._account.span(self.booking or "generation"), self._error_context("cancelling requests"):
                 self._engine.cancel(list(late))
 
     def _check(self, completion: Completion, sampling: Sampling) -> None:
@@ -300,13 +300,13 @@ class Producer:
             wrong = f"{len(completion.token_ids)} tokens where {sampling.max_new_tokens} were asked for"
         elif not np.isfinite(completion.logprobs).all():
             wrong = "log probabilities that are not finite"
-        elif not isinstance(completion.finish, Finish):
-            wrong = f"finish {completion.finish!r}, which is none of {', '.join(repr(str(one)) for one in Finish)}"
+        elif not isinstance(completion.finish, FinishReason):
+            wrong = f"finish {completion.finish!r}, which is none of {', '.join(repr(str(one)) for one in FinishReason)}"
         else:
             return
         raise RunError(f"the inference backend {type(self._engine).__name__} of producer {self.name} returned {wrong}")
 
-    def _ask_again(self, live: _Live, left: Completion) -> None:
+    def _ask_again(self, live: _ActiveRollout, left: Completion) -> None:
         """A weight update may abort what is in flight; the same noise key asks for the same draw under the new weights, for all tokens, or,
         of an engine that continues, for those after the ``left`` ones."""
         before, kept = len(live.kept.token_ids) if live.kept else 0, len(left.token_ids)
@@ -320,14 +320,14 @@ class Producer:
             )
         self._submit([self._ask(live)])
 
-    def _keep(self, live: _Live, completion: Completion, said: Dialogue) -> None:
+    def _keep(self, live: _ActiveRollout, completion: Completion, said: Dialogue) -> None:
         job = live.open.job
         live.open.talking -= 1
         live.open.fresh.append(
             Rollout(
                 prompt_id=job.prompt.prompt_id,
                 index=live.index,
-                kind=Kind.GREEDY if job.samplings[live.index].temperature == 0 else Kind.SAMPLED,
+                kind=RolloutKind.GREEDY if job.samplings[live.index].temperature == 0 else RolloutKind.SAMPLED,
                 segments=said.segments,
                 text=[message.content for message in said.messages if message.policy][-1],
                 finish=said.finish or completion.finish,
@@ -338,6 +338,6 @@ class Producer:
             )
         )
 
-    def _produced(self, key: int, scores: tuple[Score, ...]) -> Produced:
+    def _produced(self, key: int, scores: tuple[Score, ...]) -> ProducedGroup:
         opened = self._judging.pop(key)
-        return Produced(job=opened.job, rollouts=tuple(opened.rollouts), scores=scores, cut_tokens=opened.cut_tokens)
+        return ProducedGroup(job=opened.job, rollouts=tuple(opened.rollouts), scores=scores, cut_tokens=opened.cut_tokens)

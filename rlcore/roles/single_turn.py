@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.conversations import Conversation, Dialogue, Talk, Transcript, Turn
+from rlcore.contracts.conversation import Conversation, ConversationSteps, Dialogue, Transcript, Turn
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.types import Completion, Finish, Message, Segment
-from rlcore.host.blame import blaming
-from rlcore.host.targets import described
+from rlcore.contracts.types import Completion, FinishReason, Message, Segment
+from rlcore.registry.error_context import error_context
+from rlcore.registry.targets import described
 
-__all__ = ["OpenTalk", "SingleTurn"]
+__all__ = ["ActiveConversation", "SingleTurn"]
 
 
 class SingleTurn(Conversation):
@@ -22,14 +22,14 @@ class SingleTurn(Conversation):
 
     max_turns = 1
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         """See Conversation."""
         yield from transcript.ask()
         return transcript.dialogue()
 
 
 @dataclass(slots=True)
-class OpenTalk:
+class ActiveConversation:
     """One rollout under way. Raises RunError, naming the conversation, if that raises or breaks a rule."""
 
     conversation: Conversation
@@ -37,11 +37,11 @@ class OpenTalk:
     sampled: list[Completion] = field(default_factory=list)
     turn: Turn = field(init=False)
     said: Dialogue | None = None
-    _talk: Talk | None = None
+    _talk: ConversationSteps | None = None
 
-    def go_on(self, completion: Completion | None = None) -> None:
+    def advance(self, completion: Completion | None = None) -> None:
         """After a completion (None: in the beginning), to the next ``turn``, or to the end: then ``said`` holds what was said."""
-        with blaming(self.conversation.who, f"talking about prompt {self.transcript.prompt.prompt_id}"):
+        with error_context(self.conversation.who, f"talking about prompt {self.transcript.prompt.prompt_id}"):
             try:
                 if completion is None or self._talk is None:
                     self._talk = self.conversation.converse(self.transcript)
@@ -74,8 +74,8 @@ class OpenTalk:
         for label, values, wanted in (("segments", said.segments, Segment), ("messages", said.messages, Message)):
             if not isinstance(values, tuple) or not all(isinstance(value, wanted) for value in values):
                 raise self._broken(f"{label} of its Dialogue must be a tuple of {wanted.__name__}")
-        if not isinstance(said.finish, Finish | None):
-            raise self._broken(f"finish of its Dialogue is {said.finish!r}, it must be a Finish or None")
+        if not isinstance(said.finish, FinishReason | None):
+            raise self._broken(f"finish of its Dialogue is {said.finish!r}, it must be a FinishReason or None")
         turns, rewards = sum(message.policy for message in said.messages), said.turn_rewards
         if not turns or not self.sampled or not said.segments:
             raise self._broken("it ended before the policy said anything")

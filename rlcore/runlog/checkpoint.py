@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rlcore.contracts.errors import ConfigError, RunError, disk_full
-from rlcore.contracts.interfaces import Saving
+from rlcore.contracts.interfaces import PendingSave
 from rlcore.host.bounded_reading import json_document
 from rlcore.runlog.folder import sync_entry, sync_folder, write_json, write_text, writing
 
@@ -36,13 +36,13 @@ class Checkpoint:
         self,
         folder: Path,
         step: int,
-        fill: Callable[[Path], Saving | None],
+        fill: Callable[[Path], PendingSave | None],
         state: Mapping[str, Any],
         then: Callable[[], None] | None = None,
     ) -> None:
         self.step = step
         self._folder, self._state, self._then = folder, state, then
-        self._saving: Saving | None = None
+        self._saving: PendingSave | None = None
         self._sealing: threading.Thread | None = None
         self._error: BaseException | None = None
         self._given_up = threading.Event()

@@ -102,7 +102,7 @@ class RunFolder:
         """One line of ``NAME.jsonl``: ``metrics``."""
         append_json_line(self.root / f"{name}.jsonl", record)
 
-    def log_accident(self, name: str, record: Mapping[str, Any]) -> None:
+    def log_capped(self, name: str, record: Mapping[str, Any]) -> None:
         """One line of ``NAME.jsonl``, which ends once it has 4 MB, with a line that says so: ``failures``, a prompt that could not be
         judged, and why; ``reward_errors``, an exception that a reward raised, where, and the text that met it."""
         path = self.root / f"{name}.jsonl"

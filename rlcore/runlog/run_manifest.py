@@ -20,9 +20,9 @@ from rlcore.contracts.errors import ConfigError
 from rlcore.host.bounded_reading import json_document
 
 if TYPE_CHECKING:
-    from rlcore.host.registry import Attestation
+    from rlcore.registry.plugin_registry import Attestation
 
-__all__ = ["began_with", "build_manifest", "read_manifest", "resumed_manifest"]
+__all__ = ["build_manifest", "original_settings", "read_manifest", "resumed_manifest"]
 
 _REQUIREMENT = re.compile(r"[\w.-]+")
 _OF_AN_EXTRA = re.compile(r";.*\bextra\b")
@@ -86,7 +86,7 @@ def read_manifest(root: Path) -> dict[str, Any] | None:
     return found
 
 
-def began_with(root: Path) -> dict[str, str]:
+def original_settings(root: Path) -> dict[str, str]:
     """Path -> value, as typed after a flag, of each setting that the run has changed since it began: what it was then."""
     resumes = (read_manifest(root) or {}).get("resumes", ())
     return {path: old for item in reversed(resumes) for path, (old, _) in item.get("settings", {}).items()}

@@ -14,8 +14,8 @@ __all__ = ["Progress", "Summary", "run"]
 
 def run(plan: Plan, progress: Progress | None = None) -> Summary:
     """Train as planned, on the runtime that the plan names."""
-    from rlcore.runtime.recovery import run_to_the_end
+    from rlcore.runtime.recovery import run_with_restores
     from rlcore.runtime.resumption import check_model_files
 
     check_model_files(plan)
-    return run_to_the_end(plan, progress or Progress())
+    return run_with_restores(plan, progress or Progress())

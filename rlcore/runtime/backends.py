@@ -11,10 +11,9 @@ from math import inf
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.config.chosen import unoffered
+from rlcore.config.plugin_selection import unsupported
 from rlcore.config.staleness import capabilities
-from rlcore.contracts.around_loss import Correction, KlEstimator
-from rlcore.contracts.conversations import Conversation
+from rlcore.contracts.conversation import Conversation
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.interfaces import (
     AdvantageEstimator,
@@ -26,13 +25,14 @@ from rlcore.contracts.interfaces import (
     TrainingBackend,
     TrainingContext,
 )
+from rlcore.contracts.loss_wrappers import Correction, KlEstimator
 from rlcore.contracts.specs import InferenceCapabilities, PluginKind, RewardSpec, TrainingCapabilities
 from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
 from rlcore.host.allocator import keep_freed_memory
-from rlcore.host.blame import close_part
 from rlcore.learning.assemble import BatchSettings
 from rlcore.learning.objective import PolicyObjective
-from rlcore.learning.shaping import SoftOverlong
+from rlcore.learning.overlong_punishment import SoftOverlong
+from rlcore.registry.error_context import close_part
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.runtime.loading import loading
 from rlcore.schedule import ScheduleSettings, TimeAccount
@@ -120,7 +120,7 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack, producer: 
         tensor_parallel=inference.producer_tensor_parallel_size,
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
-        adapter_rank=lora.rank if (lora := _lora(plan)) and lora.travels else 0,
+        adapter_rank=lora.rank if (lora := _lora(plan)) and lora.adapter_only else 0,
         producer=producer,
         producers=inference.num_inferencer,
     )
@@ -140,8 +140,8 @@ def _lora(plan: Plan) -> LoraSettings | None:
     if not training.lora_rank:
         return None
     offered = capabilities(plan.registry, PluginKind.INFERENCE, plan.config.inference.name)
-    travels = "adapter" in getattr(offered, "kinds", ()) and _way(plan) == "host"
-    return LoraSettings(rank=training.lora_rank, alpha=training.lora_alpha, targets=training.lora_targets, travels=travels)
+    adapter_only = "adapter" in getattr(offered, "kinds", ()) and _way(plan) == "host"
+    return LoraSettings(rank=training.lora_rank, alpha=training.lora_alpha, targets=training.lora_targets, adapter_only=adapter_only)
 
 
 def _way(plan: Plan) -> str:
@@ -164,7 +164,7 @@ def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:
     if not isinstance(declared, record):
         owner = plan.registry.owner(kind, name)
         raise PluginError(f"{kind} backend {name!r} of {owner} declares no {record.__name__}; its class needs the attribute capabilities")
-    if sentence := unoffered(declared, name, plan.config, plan.cite, _way(plan)):
+    if sentence := unsupported(declared, name, plan.config, plan.cite, _way(plan)):
         raise ConfigError(sentence)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.types import Finish, Group, Kind, Prompt, Rollout, Score
+from rlcore.contracts.types import FinishReason, Group, Prompt, Rollout, RolloutKind, Score
 
 __all__ = ["Batch", "batch_figures", "logged_groups", "probe_sequence", "rollout_rows", "with_prompts"]
 
@@ -46,7 +46,7 @@ def _sequence_of(rollout: Rollout, tokens: int) -> np.ndarray | None:
 def batch_figures(batch: Batch) -> dict[str, float]:
     """Figures of the sampled rollouts of the batch, by the names of ``contracts.metric_names``: rewards over those in the statistics, the
     rest over all. ``cut_share``: of the tokens of its groups, those of rollouts that oversampling cut. If ranks share the batch, some
-    groups are outlines (``contracts/outlines.py``): with texts and log probabilities, and without token ids."""
+    groups are outlines (``contracts/group_outlines.py``): with texts and log probabilities, and without token ids."""
     pairs = list(batch.sampled())
     counted = [score for _, score in pairs if score.in_statistics]
     ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
@@ -60,7 +60,7 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "temperature": fmean(rollout.temperature for rollout, _ in pairs) if pairs else float("nan"),
         "entropy/sampled": _sampled_entropy([rollout for rollout, _ in pairs]),
         "turns/mean": _mean(turns if max(turns, default=1) > 1 else []),
-        "truncated": _mean([float(rollout.finish is Finish.LENGTH) for rollout, _ in pairs]),
+        "truncated": _mean([float(rollout.finish is FinishReason.LENGTH) for rollout, _ in pairs]),
         "staleness/mean": _mean([float(age) for age in ages]),
         "staleness/max": float(max(ages, default=0)),
         "cut_share": cut / (cut + float(sum(lengths))) if cut else float("nan"),
@@ -137,7 +137,7 @@ def rollout_rows(batch: Batch, advantages: np.ndarray | None = None, *, share: f
     logged = set(logged_groups(batch, share, seed))
     for place, group in enumerate(batch.groups):
         for rollout, score in zip(group.rollouts, group.scores, strict=True):
-            advantage = next(known) if rollout.kind is Kind.SAMPLED else None
+            advantage = next(known) if rollout.kind is RolloutKind.SAMPLED else None
             if place in logged:
                 yield {"step": batch.version + 1, **_row(group, rollout, score), "advantage": advantage, "masked": place in batch.masked}
 
@@ -175,7 +175,7 @@ def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Sequence[Prompt]) -
 
 def _sampled(group: Group) -> Iterator[tuple[Rollout, Score]]:
     for rollout, score in zip(group.rollouts, group.scores, strict=True):
-        if rollout.kind is Kind.SAMPLED:
+        if rollout.kind is RolloutKind.SAMPLED:
             yield rollout, score
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-from rlcore.contracts.crew import Interrupt
+from rlcore.contracts.runtime_interface import Interrupt
 
 __all__ = ["SignalInterrupt", "result_of"]
 

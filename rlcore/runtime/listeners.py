@@ -13,9 +13,9 @@ from rlcore.config import Plan
 from rlcore.contracts.interfaces import RunInfo, Tracker
 from rlcore.contracts.specs import PluginKind
 from rlcore.contracts.types import Group
-from rlcore.host.blame import reason, set_aside
-from rlcore.host.visible_text import visible
-from rlcore.runtime.parts import first_version
+from rlcore.host.terminal_text import escape_control
+from rlcore.registry.error_context import reason, stdout_to_stderr
+from rlcore.runtime.factories import first_version
 
 __all__ = ["Listeners"]
 
@@ -87,7 +87,7 @@ class Listeners:
         answers = []
         for observer in list(self._observers):
             try:
-                with set_aside():
+                with stdout_to_stderr():
                     answers.append((observer, getattr(observer[1].hook, hook)(**given)))
             except (Exception, SystemExit) as error:
                 self._drop(observer, f"{hook} raised {reason(error)}")
@@ -100,13 +100,13 @@ class Listeners:
             self._drop(observer, f"rlcore_note_step returned {found}, it must return a list of sentences")
             return
         for sentence in (sentence for answer in answers for sentence in answer):
-            self.warnings.append(f"after update {step}: {visible(sentence)}")
+            self.warnings.append(f"after update {step}: {escape_control(sentence)}")
             self._tell(f"warning: {self.warnings[-1]}")
 
     def _drop(self, observer: _Observer, problem: str) -> None:
         self._observers.remove(observer)
         owner = observer[0]
-        self.switched_off[owner] = problem = visible(problem)
+        self.switched_off[owner] = problem = escape_control(problem)
         self._tell(f"warning: observer {owner} is switched off for the rest of the run: {problem}")
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
@@ -118,5 +118,5 @@ class Listeners:
                 self._switch_off(name, error)
 
     def _switch_off(self, name: str, error: BaseException) -> None:
-        self.switched_off[name] = visible(" ".join(f"{type(error).__name__}: {error}".split()))
+        self.switched_off[name] = escape_control(" ".join(f"{type(error).__name__}: {error}".split()))
         self._tell(f"warning: tracker {name} is switched off for the rest of the run: {self.switched_off[name]}")

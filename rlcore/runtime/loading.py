@@ -15,8 +15,8 @@ from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
 from rlcore.contracts.types import Prompt
 from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt
 from rlcore.data.tokenizer import load_tokenizer
-from rlcore.host.blame import SHOW_TRACEBACK, out_of_memory, reason
-from rlcore.host.targets import load_target
+from rlcore.registry.error_context import SHOW_TRACEBACK, out_of_memory, reason
+from rlcore.registry.targets import load_target
 
 __all__ = ["Texts", "fingerprints", "load_data", "loading", "read_texts"]
 

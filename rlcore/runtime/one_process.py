@@ -24,44 +24,45 @@ import numpy as np
 
 from rlcore.config import Plan
 from rlcore.config.transfer_choice import in_one_process
-from rlcore.contracts.crew import Crew, Interrupt, TaskReport, Update
 from rlcore.contracts.errors import RunError, WeightsError
-from rlcore.contracts.interfaces import Saving
+from rlcore.contracts.interfaces import PendingSave
+from rlcore.contracts.runtime_interface import Interrupt, Runtime, TaskReport, Update
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.specs import PluginKind, RuntimeSpec
 from rlcore.contracts.types import Group
-from rlcore.roles.producer import Produced
+from rlcore.roles.producer import ProducedGroup
 from rlcore.runtime.backends import make_consumer
 from rlcore.runtime.batch_report import Batch, batch_figures, probe_sequence, rollout_rows, with_prompts
-from rlcore.runtime.loading import fingerprints, load_data, read_texts
-from rlcore.runtime.parts import (
+from rlcore.runtime.factories import (
     first_version,
     make_coordinator,
     make_evaluator,
+    make_filter_monitor,
     make_jobs,
     make_publisher,
-    make_watch,
     open_judge,
     schedule_settings,
 )
+from rlcore.runtime.filter_monitor import FilterMonitor
+from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.producer_thread import ProducerThread
-from rlcore.runtime.pulse import EngineGuard
-from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing
-from rlcore.schedule import Role, Status, TimeAccount, Tokens, TrainOrder, Verdict, WaitingFor
+from rlcore.runtime.watchdog import EngineGuard
+from rlcore.schedule import DeliveryStatus, Role, Status, TimeAccount, TokenCounts, TrainOrder, WaitingFor
 
 __all__ = ["OneProcess", "fits_one_process"]
 
 
 def fits_one_process(plan: Plan) -> bool:
-    """Return whether ``OneProcess`` can do what the plan asks for, if its runtime lets one process alternate (``RuntimeSpec.in_turns``)."""
+    """Return whether ``OneProcess`` can do what the plan asks for, if its runtime lets one process alternate
+    (``RuntimeSpec.alternating``)."""
     runtime = plan.registry.spec(PluginKind.RUNTIME, plan.config.run.runtime)
     transfer = plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport)
     return in_one_process(plan.config, runtime if isinstance(runtime, RuntimeSpec) else None, transfer)
 
 
-class OneProcess(Crew):
-    """See ``Crew``. At staleness 0: nothing is leased from the moment a batch is complete until the next one is asked for."""
+class OneProcess(Runtime):
+    """See ``Runtime``. At staleness 0: nothing is leased from the moment a batch is complete until the next one is asked for."""
 
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
         """Build everything, which ``closing`` closes. What can be refused cheaply comes first, and the reward workers start before torch
@@ -83,7 +84,7 @@ class OneProcess(Crew):
         plan, prompts = self._plan, len(self._texts.training)
         settings = schedule_settings(plan, prompts)
         self.horizon, self.prompts = settings.horizon, settings.prompts
-        self._coordinator, self._watch = make_coordinator(plan, prompts), make_watch(plan)
+        self._coordinator, self._watch = make_coordinator(plan, prompts), make_filter_monitor(plan)
         self._jobs, self._evaluator = make_jobs(plan, self._texts), make_evaluator(plan, self._texts)
         self._state = self._state_now()
         self._groups: dict[int, Group] = {}
@@ -94,7 +95,7 @@ class OneProcess(Crew):
         self._failures: list[dict[str, Any]] = []
         self._reports: list[tuple[int, list[TaskReport]]] = []
         self._evaluation_key = -1
-        self._tokens = self._counted = Tokens()
+        self._tokens = self._counted = TokenCounts()
 
     def _make_trainer(self, closing: ExitStack) -> Any:
         """Load it; returns the address of its weights."""
@@ -145,15 +146,15 @@ class OneProcess(Crew):
             leases = self._coordinator.lease(self._producer.name, most, serving=self._producer.version)
             self._deliver(self._producer.make([self._jobs.job(lease) for lease in leases]))
 
-    def _deliver(self, made: Sequence[Produced]) -> None:
+    def _deliver(self, made: Sequence[ProducedGroup]) -> None:
         """Report the groups to the schedule, and keep those that it wants."""
         arrivals, groups = zip(*map(self._jobs.finished, made), strict=True)
         verdicts = self._coordinator.deliver([arrival.delivery for arrival in arrivals])
         self._scored += groups
         for arrival, group, verdict in zip(arrivals, groups, verdicts, strict=True):
             self._watch.saw(arrival.delivery, verdict)
-            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT, cut=arrival.cut_tokens)
-            if verdict is Verdict.FAILED:
+            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not DeliveryStatus.KEPT, cut=arrival.cut_tokens)
+            if verdict is DeliveryStatus.FAILED:
                 failed = {"episode": group.episode, "prompt_id": group.prompt_id, "reason": arrival.reason}
                 self._failures.append({"step": self._coordinator.version + 1, **failed})
             if verdict.kept:
@@ -216,7 +217,7 @@ class OneProcess(Crew):
     def remarks(self) -> list[str]:
         return []
 
-    def save(self, folder: Path) -> Saving:
+    def save(self, folder: Path) -> PendingSave:
         with self._training():
             return self._consumer.save(folder.resolve())
 
@@ -229,7 +230,7 @@ class OneProcess(Crew):
     def status(self) -> Status:
         return self._coordinator.status()
 
-    def watch(self) -> FilterWatch:
+    def watch(self) -> FilterMonitor:
         return self._watch
 
     def _rows(self, batch: Batch) -> Iterator[dict[str, Any]]:

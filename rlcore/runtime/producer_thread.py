@@ -15,14 +15,14 @@ from rlcore.config import Plan
 from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.snapshots import Snapshot
-from rlcore.host.blame import blaming
+from rlcore.registry.error_context import error_context
 from rlcore.rewards.judge import Judge
-from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.runtime.backends import inference_notes, make_conversation, make_engine
+from rlcore.runtime.factories import make_receiver, newer_weights
 from rlcore.runtime.interrupt import result_of
-from rlcore.runtime.parts import make_receiver, newer_weights
-from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.timing import profiled
+from rlcore.runtime.watchdog import Watchdog
 from rlcore.schedule import Role, TimeAccount, WorkerTime
 
 __all__ = ["ProducerThread"]
@@ -38,7 +38,7 @@ class ProducerThread:
 
     name = "producer-0"
 
-    def __init__(self, plan: Plan, tokenizer: Tokenizer, judge: Judge, address: Any, pulse: Pulse, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, tokenizer: Tokenizer, judge: Judge, address: Any, pulse: Watchdog, say: Callable[[str], None]) -> None:
         """Load the engine. ``address``: of the publisher of the weights. ``close`` frees what was made, also if this raises."""
         config = plan.config
         self._pulse, self._seconds, self._account = pulse, config.weights.deadline, TimeAccount()
@@ -65,13 +65,13 @@ class ProducerThread:
         """Of the weights that its engine serves."""
         return self._producer.version
 
-    def make(self, jobs: Sequence[GroupJob], booking: str | None = None) -> list[Produced]:
+    def make(self, jobs: Sequence[GroupJob], booking: str | None = None) -> list[ProducedGroup]:
         """Generate and have judged; one result a job, in the order of their keys. ``booking``: see ``Producer``."""
 
-        def work() -> list[Produced]:
+        def work() -> list[ProducedGroup]:
             self._producer.booking = booking
             self._producer.accept(jobs)
-            made: list[Produced] = []
+            made: list[ProducedGroup] = []
             while not self._producer.idle and not self._stopping:
                 self._pulse.beat()
                 made += self._producer.step(_POLL_SECONDS)
@@ -130,10 +130,10 @@ class ProducerThread:
         try:
             self._producer.load(snapshot)
         except GroupBrokenError:  # the version comes again, under a higher epoch
-            with blaming(self._receiver.who, f"hearing that the group of version {snapshot.version} broke"):
-                self._receiver.group_broke(getattr(snapshot, "epoch", -1))
+            with error_context(self._receiver.who, f"hearing that the group of version {snapshot.version} broke"):
+                self._receiver.on_group_broken(getattr(snapshot, "epoch", -1))
             return
-        with blaming(self._receiver.who, f"releasing version {snapshot.version}"):
+        with error_context(self._receiver.who, f"releasing version {snapshot.version}"):
             self._receiver.release(snapshot.version)
 
     def _call(self, work: Callable[[], T], then: str = "") -> T:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.runlog.best_checkpoint import BestFigure
 
 if TYPE_CHECKING:
-    from rlcore.contracts.crew import TaskReport
+    from rlcore.contracts.runtime_interface import TaskReport
 
 __all__ = ["Progress", "Sample", "Summary"]
 

@@ -18,18 +18,18 @@ from rlcore.contracts.errors import (
     WorkerLostError,
 )
 from rlcore.contracts.resume_point import ResumePoint
-from rlcore.runlog.points import NoPointError, find_point
-from rlcore.runtime.parts import first_version
+from rlcore.runlog.past_runs import NoCheckpointError, find_checkpoint
+from rlcore.runtime.factories import first_version
 from rlcore.runtime.progress import Progress, Summary
 from rlcore.runtime.training_run import TrainingRun
 
-__all__ = ["run_to_the_end"]
+__all__ = ["run_with_restores"]
 
 _PAUSE_SECONDS = 10.0
 """Before the second restore in a row; each one after it waits so much longer."""
 
 
-def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
+def run_with_restores(plan: Plan, progress: Progress) -> Summary:
     """Run; after the loss of such a part make all workers anew and go on from the newest whole checkpoint of the same run folder, or from
     its beginning if there is none. Raises what was raised last once ``schedule.max_restores`` restores in a row brought no new checkpoint,
     and InterruptedRunError after a loss if the run had been told to end.
@@ -49,7 +49,7 @@ def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
                 raise
             except (WorkerLostError, WeightsError, UsageError) as error:
                 root = run.root
-                if root is None or not _is_accident(error, run, restores):
+                if root is None or not _is_recoverable(error, run, restores):
                     raise
                 if run.interrupted:
                     raise InterruptedRunError(f"{error}; the run had been told to end, and what it made since then is lost") from error
@@ -59,13 +59,13 @@ def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
                 if not most:
                     raise
                 if restored > most:
-                    raise _beyond_help(error, most, plan) from error
+                    raise _unrecoverable(error, most, plan) from error
                 again = f"the run goes on by itself from step {newest}, restore {restored} of at most {most} in a row"
                 progress.note(f"warning: {error}; {again}")
                 restores += 1
 
 
-def _is_accident(error: RlcoreError, run: TrainingRun, restores: int) -> bool:
+def _is_recoverable(error: RlcoreError, run: TrainingRun, restores: int) -> bool:
     """Whether another beginning may go better. Weights that do not arrive, or are not those that were sent, are a defect if they never
     did; a refusal to begin may come from a node that is lost, if the run has begun before."""
     if isinstance(error, UsageError):
@@ -75,14 +75,14 @@ def _is_accident(error: RlcoreError, run: TrainingRun, restores: int) -> bool:
 
 def _newest_point(root: Path, lost: RlcoreError, progress: Progress) -> ResumePoint | None:
     try:
-        return find_point(root, say=progress.note)
-    except NoPointError:
+        return find_checkpoint(root, say=progress.note)
+    except NoCheckpointError:
         return None
     except ConfigError as error:
         raise WorkerLostError(f"{lost}; {error}") from lost
 
 
-def _beyond_help(error: RlcoreError, most: int, plan: Plan) -> RunError:
+def _unrecoverable(error: RlcoreError, most: int, plan: Plan) -> RunError:
     """A RunError whatever the last error was: the run had begun, and what it saved stays."""
     times = "once" if most == 1 else f"{most} times in a row"
     kept = _kept(plan)

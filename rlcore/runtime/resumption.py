@@ -13,21 +13,21 @@ from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.contracts.specs import LABELS
 from rlcore.host.bounded_reading import json_document
-from rlcore.host.unpackaged import is_reference
+from rlcore.registry.unpackaged import is_reference
 from rlcore.runlog.checkpoint import checkpoint_steps, verify
-from rlcore.runlog.points import NoPointError, PastRun, find_point, past_runs
+from rlcore.runlog.past_runs import NoCheckpointError, PastRun, find_checkpoint, past_runs
 from rlcore.runlog.run_lock import last_writer, locked
-from rlcore.runlog.run_manifest import began_with, read_manifest
-from rlcore.runtime.parts import used_plugins
+from rlcore.runlog.run_manifest import original_settings, read_manifest
+from rlcore.runtime.factories import used_plugins
 from rlcore.runtime.progress import Sample, Summary
 
 __all__ = [
     "auto",
     "check_model_files",
-    "goes_on",
-    "laid_out_anew",
     "newest_run",
     "refuse_if_finished",
+    "reset_layout",
+    "resume_plan",
     "summary_of",
 ]
 
@@ -60,7 +60,7 @@ def auto(plan: Plan, *, dry: bool = False) -> Iterator[tuple[Plan, PastRun | Non
         return
     with nullcontext() if dry else locked(run.root):
         finished = run.finished is not None
-        yield (plan, run) if finished else (_goes_on_or_anew(plan, run), None)
+        yield (plan, run) if finished else (_resume_or_start(plan, run), None)
 
 
 def _latest_like(plan: Plan) -> tuple[PastRun | None, list[str]]:
@@ -71,7 +71,7 @@ def _latest_like(plan: Plan) -> tuple[PastRun | None, list[str]]:
     for run in past_runs(place):
         try:
             other = other_settings(plan, settings_of(run.root))
-            began = began_with(run.root) if other else {}
+            began = original_settings(run.root) if other else {}
         except ConfigError:
             continue
         differs = ", ".join(plan.cite(path) for path, value in other.items() if began.get(path) != value)
@@ -81,7 +81,7 @@ def _latest_like(plan: Plan) -> tuple[PastRun | None, list[str]]:
     return None, note
 
 
-def laid_out_anew(run: PastRun) -> dict[str, str]:
+def reset_layout(run: PastRun) -> dict[str, str]:
     """The settings of a run that are "auto" again if it goes on: nobody set them, and they follow from how many workers there are."""
     origins = (read_manifest(run.root) or {"origins": {}})["origins"]
     return {path: "auto" for path in _LAYOUT if str(origins.get(path)).startswith("auto: ")}
@@ -99,11 +99,11 @@ def refuse_if_finished(plan: Plan, run: PastRun) -> None:
         raise UsageError(f"{run.root} is finished, after {steps} updates; type a greater {flag} to train on")
 
 
-def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: bool = False) -> Plan:
+def resume_plan(plan: Plan, run: PastRun, *, step: int | None = None, any_version: bool = False) -> Plan:
     """The plan with the point that the run goes on from, and notes on what a person should read of it.
 
     Raises ConfigError for a setting that the run must keep, for plugins of another major version (unless ``any_version``), and for a step
-    that is damaged or not there; NoPointError if there is no checkpoint."""
+    that is damaged or not there; NoCheckpointError if there is no checkpoint."""
     settings = settings_of(run.root)
     check_resumable(plan, settings)
     changed = changed_settings(plan, settings)
@@ -114,7 +114,7 @@ def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: b
         )
     notes: list[str] = []
     _check_versions(plan, run.root, any_version, notes.append)
-    point = find_point(run.root, step, notes.append)
+    point = find_checkpoint(run.root, step, notes.append)
     most = plan.config.run.max_steps
     if most is not None and most < point.step:
         raise UsageError(
@@ -127,11 +127,11 @@ def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: b
     return replace(plan, resume=point, notes=(*plan.notes, *notes))
 
 
-def _goes_on_or_anew(plan: Plan, run: PastRun) -> Plan:
-    """``goes_on``, but a run without any checkpoint is begun anew."""
+def _resume_or_start(plan: Plan, run: PastRun) -> Plan:
+    """``resume_plan``, but a run without any checkpoint is begun anew."""
     try:
-        return goes_on(plan, run)
-    except NoPointError:
+        return resume_plan(plan, run)
+    except NoCheckpointError:
         note = f"the run {run.root} has the same settings and ended before its first checkpoint; this one begins anew"
         return replace(plan, notes=(*plan.notes, note))
 

@@ -1,4 +1,4 @@
-"""One run, from a plan to a summary: the loop, the run folder, whoever listens. Where the workers are is their crew's business."""
+"""One run, from a plan to a summary: the loop, the run folder, whoever listens. Where the workers are is their runtime's business."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rlcore.config import Plan
 from rlcore.config.resume_rules import changed_settings, settings_of
-from rlcore.contracts.crew import Crew, Interrupt, TaskReport, TimeReport, Update
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError, disk_full
-from rlcore.contracts.interfaces import Saving
+from rlcore.contracts.interfaces import PendingSave
+from rlcore.contracts.runtime_interface import Interrupt, Runtime, TaskReport, TimeReport, Update
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.blame import blaming, reason
 from rlcore.host.threads import threads_limited, threads_of
+from rlcore.registry.error_context import error_context, reason
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.best_checkpoint import BestCheckpoint
 from rlcore.runlog.checkpoint import Checkpoint, checkpoint_steps, prune
@@ -28,9 +28,9 @@ from rlcore.runlog.rewind import rewind, sizes_of_logs
 from rlcore.runlog.run_lock import locked, sign
 from rlcore.runlog.run_manifest import resumed_manifest
 from rlcore.runlog.trace import write_trace
+from rlcore.runtime.factories import first_version, used_plugins
 from rlcore.runtime.interrupt import SignalInterrupt
 from rlcore.runtime.listeners import Listeners
-from rlcore.runtime.parts import first_version, used_plugins
 from rlcore.runtime.progress import Progress, Sample, Summary
 from rlcore.runtime.timing import peak_memory, profiled
 
@@ -84,8 +84,10 @@ class TrainingRun:
             closing.callback(self._drop_save)
             closing.callback(self._writer.shutdown)
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
-            crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
-            self._crew = crew
+            runtime: Runtime = self._plan.registry.make(
+                PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note
+            )
+            self._runtime = runtime
             self._check_beginning()
             for said in filter(None, (self._short_batch(), "; ".join(self._dropped()))):
                 self._progress.note(said)
@@ -96,9 +98,9 @@ class TrainingRun:
             closing.callback(self._log_last_reward_errors)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note, self._manifest))
             closing.callback(self._progress.finished)
-            self._progress.started(self._folder.root, crew.horizon)
-            profile = self._folder.root / f"profile-{crew.loop_role}.prof" if self._config.run.enable_profiling else None
-            with self._saved_told():
+            self._progress.started(self._folder.root, runtime.horizon)
+            profile = self._folder.root / f"profile-{runtime.loop_role}.prof" if self._config.run.enable_profiling else None
+            with self._report_saved():
                 with SignalInterrupt(self._progress.note) as interrupt, profiled(profile):
                     interrupt.wakes.append(lambda: setattr(self, "interrupted", True))
                     timing = self._trained(interrupt)
@@ -113,7 +115,7 @@ class TrainingRun:
     def _check_beginning(self) -> None:
         """RunError if the runtime has not begun where it was told to: it would train the first steps again."""
         begins, runtime = first_version(self._plan), self._config.run.runtime
-        if begins and (version := self._crew.status().version) != begins:
+        if begins and (version := self._runtime.status().version) != begins:
             owner = self._plan.registry.owner(PluginKind.RUNTIME, runtime)
             raise RunError(
                 f"runtime {runtime!r} of {owner} begins at step {version}, and the checkpoint is of step {begins}: it cannot resume a run; "
@@ -141,19 +143,19 @@ class TrainingRun:
         most = self._config.data.max_prompt_tokens
         return [
             f"{name}: {count} prompts are longer than {most} tokens and are left out (--overlong drop)"
-            for name, count in self._crew.dropped.items()
+            for name, count in self._runtime.dropped.items()
         ]
 
     def _short_batch(self) -> str:
         """A sentence if the prompts run out before ``max_steps``, or in the middle of the last batch."""
         batch, run = self._config.training.train_batch_size, self._config.run
-        total = run.num_episodes * self._crew.prompts
+        total = run.num_episodes * self._runtime.prompts
         updates, last = ceil(total / batch), total % batch
         wanted = updates if run.max_steps is None else run.max_steps
         if not total or self._config.algorithm.dynamic_batching or wanted < updates:  # a runtime need not count its prompts
             return ""
         if wanted > updates:
-            episodes = ceil(wanted * batch / self._crew.prompts)
+            episodes = ceil(wanted * batch / self._runtime.prompts)
             what = f"--max-steps {wanted} cannot be reached: {total} prompts are {updates} updates of -tbs {batch}"
             return f"{what}; type -e {episodes} for more"
         if not last:
@@ -164,12 +166,12 @@ class TrainingRun:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
         too."""
         try:
-            self._crew.begin(self._folder.root, interrupt)
+            self._runtime.begin(self._folder.root, interrupt)
             return self._train(interrupt)
         except StarvationError as error:
-            self._crew.stop()
+            self._runtime.stop()
             self._log_failures()
-            status = self._crew.status()
+            status = self._runtime.status()
             if not status.trained:
                 raise
             self._save(status.version)
@@ -177,7 +179,7 @@ class TrainingRun:
             raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
 
     @contextmanager
-    def _saved_told(self) -> Iterator[None]:
+    def _report_saved(self) -> Iterator[None]:
         """Inside, the error of a run that cannot go on says what was saved. An OSError that nobody has told otherwise is one of the
         runtime, unless the disk is full."""
         try:
@@ -199,16 +201,16 @@ class TrainingRun:
 
     def _train(self, interrupt: Interrupt) -> TimeReport:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
-        crew, version = self._crew, first_version(self._plan)
+        runtime, version = self._runtime, first_version(self._plan)
         interval = self._config.eval.eval_interval
         asked = version - version % interval if interval else 0
         if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation was lost, if there was one
             self._evaluate(version, wait=True)
-        crew.start_clock()
+        runtime.start_clock()
         self._since = time.monotonic()
-        while not interrupt.requested and crew.next_batch():
-            self._listeners.groups_scored(crew.take_scored(), version)
-            update = crew.train(log_rollouts=self._logs_rollouts(version + 1))
+        while not interrupt.requested and runtime.next_batch():
+            self._listeners.groups_scored(runtime.take_scored(), version)
+            update = runtime.train(log_rollouts=self._logs_rollouts(version + 1))
             version = update.version
             self._record(update)
             self._end_save(wait=False)
@@ -216,17 +218,17 @@ class TrainingRun:
                 self._evaluate(version, wait=False)
             if self._save_due(version):
                 self._save(version)
-        timing = crew.timing()
+        timing = runtime.timing()
         self._log_failures()
-        status = crew.status()
+        status = runtime.status()
         self.interrupted = not status.finished
         if not self.interrupted:
             if not status.trained:
-                raise StarvationError(crew.watch().nothing_trained(status.filtered, status.failed))
+                raise StarvationError(runtime.watch().nothing_trained(status.filtered, status.failed))
             self._save(version)
             self._end_save()  # before the evaluation, which may take long
             self._evaluate(version, wait=True)
-        crew.stop()
+        runtime.stop()
         self._save(version)
         self._end_save()
         return timing
@@ -245,10 +247,10 @@ class TrainingRun:
         }
         manifest = build_manifest(
             seed=self._config.run.seed,
-            data=self._crew.fingerprints,
+            data=self._runtime.fingerprints,
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
-            planned_steps=self._crew.horizon,
+            planned_steps=self._runtime.horizon,
         )
         holding = self._holding or closing
         if self.root is None:
@@ -299,8 +301,8 @@ class TrainingRun:
             written.result()
 
     def _log_failures(self) -> None:
-        for failure in self._crew.take_failures():
-            self._folder.log_accident("failures", failure)
+        for failure in self._runtime.take_failures():
+            self._folder.log_capped("failures", failure)
 
     def _log_last_reward_errors(self) -> None:
         """However the run ends: a reward that raises is what ends many. What keeps them from being written does not hide that end."""
@@ -310,8 +312,8 @@ class TrainingRun:
             logging.getLogger("rlcore").warning("%s", error)
 
     def _log_reward_errors(self, *, last: bool = False) -> None:
-        for error in self._crew.take_reward_faults(last=last):
-            self._folder.log_accident("reward_errors", error)
+        for error in self._runtime.take_reward_faults(last=last):
+            self._folder.log_capped("reward_errors", error)
 
     def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
         """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
@@ -329,11 +331,11 @@ class TrainingRun:
     def _evaluate(self, step: int, *, wait: bool) -> None:
         if self._config.eval.eval_dataset and step not in self._asked:
             self._asked.add(step)
-            self._crew.evaluate(step)
+            self._runtime.evaluate(step)
         self._collect_evaluations(wait=wait)
 
     def _collect_evaluations(self, *, wait: bool) -> None:
-        for step, reports in self._crew.take_evaluations(wait=wait):
+        for step, reports in self._runtime.take_evaluations(wait=wait):
             self._evaluations[step] = reports
             figures = {name: figure for report in reports for name, figure in report.figures().items()}
             self._held_out[step] = figures
@@ -351,18 +353,18 @@ class TrainingRun:
         if self._checkpoint is not None and self._checkpoint.name == f"step-{step}":
             return
 
-        def fill(folder: Path) -> Saving | None:
-            saving = self._crew.save(folder)
+        def fill(folder: Path) -> PendingSave | None:
+            saving = self._runtime.save(folder)
             with ExitStack() as failed:
                 if saving is not None:  # it writes into this folder, which is removed if the tokenizer fails
                     failed.callback(_ended, saving)
                 for place in (folder / "model", *[folder / "export"] * (self._config.log.export_dtype is not None)):
-                    with blaming("the tokenizer", f"saving into {place}"):
-                        self._crew.tokenizer.save(place)
+                    with error_context("the tokenizer", f"saving into {place}"):
+                        self._runtime.tokenizer.save(place)
                 failed.pop_all()
             return saving
 
-        parts = self._crew.state()
+        parts = self._runtime.state()
         self._log_failures()  # all that is counted there
         state = {"logs": sizes_of_logs(self._folder.root), **parts}
         self._saved_at = time.monotonic()
@@ -383,7 +385,7 @@ class TrainingRun:
         saving = self._saving
         if saving is not None and (wait or saving.done()):
             self._checkpoint = saving.finish()
-            self._saving = None  # not before: what an interrupted one leaves is dropped when the crew has closed
+            self._saving = None  # not before: what an interrupted one leaves is dropped when the runtime has closed
             self._listeners.checkpoint_saved(saving.step, self._checkpoint)
 
     def _drop_save(self) -> None:
@@ -391,7 +393,7 @@ class TrainingRun:
             self._saving.drop()
 
     def _summarise(self, timing: TimeReport) -> Summary:
-        status, watch = self._crew.status(), self._crew.watch()
+        status, watch = self._runtime.status(), self._runtime.watch()
         before = self._evaluations.get(0, [])
         after = self._evaluations.get(status.version, []) if status.version else []
         peaks = {"driver": peak_memory(), **timing.peaks}
@@ -412,9 +414,11 @@ class TrainingRun:
             interrupted=self.interrupted,
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
-            dropped=dict(self._crew.dropped),
+            dropped=dict(self._runtime.dropped),
             remarks=tuple(
-                filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks(), self._told_of_restores(), *self._listeners.warnings])
+                filter(
+                    None, [watch.remark(), *self._dropped(), *self._runtime.remarks(), self._told_of_restores(), *self._listeners.warnings]
+                )
             ),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
@@ -429,7 +433,7 @@ class TrainingRun:
         return f"{what}; seconds and tokens/s are of what came after" if self._restores else ""
 
     def _train_on(self, steps: int) -> str:
-        run, prompts = self._config.run, self._crew.prompts
+        run, prompts = self._config.run, self._runtime.prompts
         if run.max_steps is None or not prompts:
             return f"-e {2 * run.num_episodes}" if run.max_steps is None else f"--max-steps {2 * steps}"
         episodes = ceil(2 * steps * self._config.training.train_batch_size / prompts)
@@ -440,7 +444,7 @@ class TrainingRun:
         return self._best.accuracy(self._held_out.get(step, {}))
 
 
-def _ended(saving: Saving) -> None:
+def _ended(saving: PendingSave) -> None:
     """Wait for what is written without a word: something else failed."""
     with suppress(Exception):
         saving.result()

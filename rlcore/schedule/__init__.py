@@ -3,27 +3,27 @@
 Numbers and names only: no groups, no tensors, no I/O, no threads of its own. Runtimes wrap it.
 """
 
-from rlcore.contracts.crew import Admission, Status, WaitingFor
+from rlcore.contracts.runtime_interface import Admission, Status, WaitingFor
 from rlcore.schedule.accounting import IDLE, Role, Span, TimeAccount, Timeline, WorkerTime
 from rlcore.schedule.coordinator import Coordinator
-from rlcore.schedule.order import episode_order
-from rlcore.schedule.schedule_records import Arrival, Delivery, ScheduleSettings, Tokens, TrainOrder, Verdict
+from rlcore.schedule.prompt_order import episode_order
+from rlcore.schedule.schedule_records import Delivery, DeliveryStatus, GroupSummary, ScheduleSettings, TokenCounts, TrainOrder
 
 __all__ = [
     "IDLE",
     "Admission",
-    "Arrival",
     "Coordinator",
     "Delivery",
+    "DeliveryStatus",
+    "GroupSummary",
     "Role",
     "ScheduleSettings",
     "Span",
     "Status",
     "TimeAccount",
     "Timeline",
-    "Tokens",
+    "TokenCounts",
     "TrainOrder",
-    "Verdict",
     "WaitingFor",
     "WorkerTime",
     "episode_order",

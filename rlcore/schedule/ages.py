@@ -8,7 +8,7 @@ groups are asked for; ``must_wait`` keeps it when a batch leaves without those i
 
 from __future__ import annotations
 
-from rlcore.contracts.crew import Admission
+from rlcore.contracts.runtime_interface import Admission
 from rlcore.schedule.schedule_records import ScheduleSettings
 
 __all__ = ["Ages", "must_wait", "room"]

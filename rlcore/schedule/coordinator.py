@@ -15,15 +15,15 @@ from enum import Enum, auto
 from math import isfinite
 from typing import Any
 
-from rlcore.contracts.crew import Admission, Status, WaitingFor
 from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.runtime_interface import Admission, Status, WaitingFor
 from rlcore.contracts.types import Lease
 from rlcore.schedule.ages import Ages, must_wait, room
 from rlcore.schedule.ledger import Ledger
-from rlcore.schedule.order import PromptLine, PromptPlace
-from rlcore.schedule.schedule_records import Delivery, ScheduleSettings, TrainOrder, Verdict
+from rlcore.schedule.prompt_order import PromptPlace, PromptQueue
+from rlcore.schedule.schedule_records import Delivery, DeliveryStatus, ScheduleSettings, TrainOrder
 
-__all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "ScheduleSettings", "Status", "TrainOrder", "Verdict", "WaitingFor"]
+__all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "DeliveryStatus", "ScheduleSettings", "Status", "TrainOrder", "WaitingFor"]
 
 NO_ACCURACY = "no accuracy"
 """The ledger's reason for a group that the filter could not judge, because its reward gave no accuracy."""
@@ -62,7 +62,7 @@ class Coordinator:
         self.settings = settings
         self.version = 0
         self.ledger = Ledger(settings.prompts)
-        self._line = PromptLine(settings)
+        self._line = PromptQueue(settings)
         self._next_lease = 0
         self._held: dict[int, _Held] = {}
         self._by_worker: dict[str, set[int]] = {}
@@ -94,7 +94,7 @@ class Coordinator:
         coordinator = cls(settings)
         coordinator.version, coordinator._next_lease = state["version"], state["next_lease"]
         coordinator.ledger = Ledger.restored(settings.prompts, state["ledger"])
-        coordinator._line = PromptLine.restored(settings, state["cursor"], state["open"])
+        coordinator._line = PromptQueue.restored(settings, state["cursor"], state["open"])
         return coordinator
 
     @property
@@ -149,7 +149,7 @@ class Coordinator:
             version=version,
         )
 
-    def deliver(self, deliveries: Sequence[Delivery]) -> list[Verdict]:
+    def deliver(self, deliveries: Sequence[Delivery]) -> list[DeliveryStatus]:
         """One verdict for each, in order. A repeated delivery of a group still held gets its first verdict again.
 
         Raises ValueError, and records nothing, for a version older than the lease's or newer than any that can exist.
@@ -169,21 +169,21 @@ class Coordinator:
                 f"versions {held.version} to {newest} only; a worker that serves an older policy must say so (`serving=`) when it leases"
             )
 
-    def _receive(self, delivery: Delivery) -> Verdict:
+    def _receive(self, delivery: Delivery) -> DeliveryStatus:
         held = self._held.get(delivery.lease_id)
         if held is None:
-            return Verdict.UNKNOWN
+            return DeliveryStatus.UNKNOWN
         if held.phase is _Phase.IN_FLIGHT:
             self._land(delivery.lease_id, held)
             reason = delivery.failed or self._unfilterable(delivery.accuracy)
             if reason:
-                return self._end(delivery.lease_id, Verdict.FAILED, reason)
+                return self._end(delivery.lease_id, DeliveryStatus.FAILED, reason)
             held.masked = delivery.accuracy is not None and not self.settings.effective(delivery.accuracy)
             if held.masked and self.settings.dynamic_batching:
-                return self._end(delivery.lease_id, Verdict.FILTERED)
+                return self._end(delivery.lease_id, DeliveryStatus.FILTERED)
             held.version = min(delivery.version, self.version)
             self._shelve(delivery.lease_id, held)
-        return Verdict.MASKED if held.masked else Verdict.KEPT
+        return DeliveryStatus.MASKED if held.masked else DeliveryStatus.KEPT
 
     def _unfilterable(self, accuracy: float | None) -> str:
         missing = accuracy is None or not isfinite(accuracy)
@@ -203,12 +203,12 @@ class Coordinator:
         self._ready.add(held.version)
         heapq.heappush(self._oldest, (held.version, lease_id))
 
-    def _end(self, lease_id: int, verdict: Verdict, reason: str = "") -> Verdict:
+    def _end(self, lease_id: int, verdict: DeliveryStatus, reason: str = "") -> DeliveryStatus:
         """The prompt's fate is known; its place opens for the next prompt."""
         held = self._held.pop(lease_id)
-        if verdict is Verdict.FAILED:
+        if verdict is DeliveryStatus.FAILED:
             self.ledger.fail(held.place.episode, reason)
-        elif verdict is Verdict.FILTERED:
+        elif verdict is DeliveryStatus.FILTERED:
             self.ledger.filter(held.place.episode)
         else:
             self.ledger.train(held.place.episode)
@@ -274,7 +274,7 @@ class Coordinator:
             )
         for lease_id in self._batch:
             masked = self._held[lease_id].masked
-            self._end(lease_id, Verdict.FILTERED if masked else Verdict.KEPT)
+            self._end(lease_id, DeliveryStatus.FILTERED if masked else DeliveryStatus.KEPT)
         self._batch = ()
         self.version += 1
         return self.version

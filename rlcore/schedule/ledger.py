@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["EpisodeTally", "Ledger"]
+__all__ = ["EpisodeCounts", "Ledger"]
 
 
 @dataclass(slots=True)
-class EpisodeTally:
+class EpisodeCounts:
     """One episode's prompts: how many were asked for the first time, and how many of those have ended, by how."""
 
     issued: int = 0
@@ -35,7 +35,7 @@ class Ledger:
     def __init__(self, prompts: int) -> None:
         """``prompts``: the size of the data set, which every finished episode adds up to."""
         self.prompts = prompts
-        self.episodes: dict[int, EpisodeTally] = {}
+        self.episodes: dict[int, EpisodeCounts] = {}
         self.reissued = 0
         self.trained = 0
         self.filtered = 0
@@ -47,7 +47,7 @@ class Ledger:
         ledger = cls(prompts)
         ledger.reissued = state["reissued"]
         for episode, issued, trained, filtered, failed in state["episodes"]:
-            ledger.episodes[episode] = EpisodeTally(issued, trained, filtered, dict(failed))
+            ledger.episodes[episode] = EpisodeCounts(issued, trained, filtered, dict(failed))
             ledger.trained += trained
             ledger.filtered += filtered
             ledger.failed += sum(failed.values())
@@ -55,7 +55,7 @@ class Ledger:
 
     def issue(self, episode: int) -> None:
         """A prompt of this episode is asked for, for the first time."""
-        tally = self.episodes.setdefault(episode, EpisodeTally())
+        tally = self.episodes.setdefault(episode, EpisodeCounts())
         if tally.issued == self.prompts:
             raise ValueError(f"episode {episode} has {self.prompts} prompts and all of them were issued before")
         tally.issued += 1
@@ -80,7 +80,7 @@ class Ledger:
         failed[reason] = failed.get(reason, 0) + 1
         self.failed += 1
 
-    def _open(self, episode: int) -> EpisodeTally:
+    def _open(self, episode: int) -> EpisodeCounts:
         tally = self.episodes.get(episode)
         if tally is None or tally.open <= 0:
             raise ValueError(f"episode {episode} has no open prompt that could end")

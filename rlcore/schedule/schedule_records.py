@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, isfinite
 
-__all__ = ["Arrival", "Delivery", "ScheduleSettings", "Tokens", "TrainOrder", "Verdict"]
+__all__ = ["Delivery", "DeliveryStatus", "GroupSummary", "ScheduleSettings", "TokenCounts", "TrainOrder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ _LEAST = {
 }
 
 
-class Verdict(StrEnum):
+class DeliveryStatus(StrEnum):
     """What became of a delivered group."""
 
     KEPT = "kept"
@@ -89,7 +89,7 @@ class Verdict(StrEnum):
     @property
     def kept(self) -> bool:
         """True where the payload must be kept until its batch is trained."""
-        return self in (Verdict.KEPT, Verdict.MASKED)
+        return self in (DeliveryStatus.KEPT, DeliveryStatus.MASKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class GroupSummary:
     """What else a run books of a group that is delivered. ``reason``: why its prompt failed, if that is the verdict; ``cut_tokens``: of
     rollouts that were cut (``sampling.oversampling``), which are not in the group."""
 
@@ -120,24 +120,24 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, lost afterwards,
+class TokenCounts:
+    """TokenCounts of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, lost afterwards,
     or cut before the answer ended."""
 
     generated: int = 0
     wasted: int = 0
 
-    def plus(self, tokens: int, *, wasted: bool, cut: int = 0) -> Tokens:
+    def plus(self, tokens: int, *, wasted: bool, cut: int = 0) -> TokenCounts:
         """With one more group, and what was cut of it."""
-        return Tokens(self.generated + tokens + cut, self.wasted + tokens * wasted + cut)
+        return TokenCounts(self.generated + tokens + cut, self.wasted + tokens * wasted + cut)
 
-    def lost(self, tokens: int) -> Tokens:
+    def lost(self, tokens: int) -> TokenCounts:
         """With a group that was counted as good, and is gone."""
-        return Tokens(self.generated, self.wasted + tokens)
+        return TokenCounts(self.generated, self.wasted + tokens)
 
-    def since(self, earlier: Tokens) -> Tokens:
+    def since(self, earlier: TokenCounts) -> TokenCounts:
         """What has come after an earlier count."""
-        return Tokens(self.generated - earlier.generated, self.wasted - earlier.wasted)
+        return TokenCounts(self.generated - earlier.generated, self.wasted - earlier.wasted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
 from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, RewardDetail
+from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
 from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
 from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Bucket, RemoteSnapshot
-from rlcore.contracts.transport import OnFailure, Receiver, WeightTransfer
+from rlcore.contracts.weight_transfer import OnFailure, Receiver, WeightTransfer
 from rlcore.testing.fake_group_rank import HELLO, WHOLE, exactly
 from rlcore.testing.fake_publisher import FakePublisher, HeldVersion
 
@@ -407,7 +407,7 @@ class FakeCollectiveReceiver(Receiver):
         """See Receiver."""
         self._tell("serves", version)
 
-    def group_broke(self, epoch: int) -> None:
+    def on_group_broken(self, epoch: int) -> None:
         """See Receiver."""
         self._tell("broke", epoch)
 

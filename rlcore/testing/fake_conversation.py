@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.contracts.conversations import Conversation, Dialogue, Talk, Transcript, Turn
+from rlcore.contracts.conversation import Conversation, ConversationSteps, Dialogue, Transcript, Turn
 from rlcore.contracts.types import Message
 
 __all__ = ["FakeConversation", "FakeConversationOptions", "FaultyConversation", "FaultyConversationOptions"]
@@ -31,7 +31,7 @@ class FakeConversation(Conversation):
         self.options = options if options is not None else FakeConversationOptions()
         self.max_turns = self.options.rounds
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         """See Conversation."""
         answers = [(yield from transcript.ask(self.options.tokens))]
         while len(answers) < self.options.rounds and transcript.say(Message(role="user", content=self.options.saying)):
@@ -60,7 +60,7 @@ class FaultyConversation(Conversation):
     def __init__(self, options: FaultyConversationOptions) -> None:
         self.fault = options.fault
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         """See Conversation."""
         if self.fault == "mute":
             return Dialogue(segments=(), messages=())

@@ -18,7 +18,7 @@ from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext
 from rlcore.contracts.snapshots import Bucket, WeightsKind, WeightsManifest
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Completion, Finish, Request, TokenDetails
+from rlcore.contracts.types import Completion, FinishReason, Request, TokenDetails
 from rlcore.testing.fake_plugin import FAKE_INFERENCE
 from rlcore.testing.phases import note_phase
 from rlcore.testing.policy import ComingPolicy, FakePolicy
@@ -54,7 +54,7 @@ class Running:
     kept: list[np.ndarray] = field(default_factory=list)
     experts: list[np.ndarray] = field(default_factory=list)
 
-    def completion(self, finish: Finish) -> Completion:
+    def completion(self, finish: FinishReason) -> Completion:
         """What it has, as a record."""
         return Completion(
             request_id=self.request.request_id,
@@ -132,9 +132,9 @@ class FakeInference(InferenceBackend):
         dropped = set(request_ids)
         for request in [request for request in self._waiting if request.request_id in dropped]:
             self._waiting.remove(request)
-            self._finished.append(self._start(request).completion(Finish.ABORTED))
+            self._finished.append(self._start(request).completion(FinishReason.ABORTED))
         for request_id in [request_id for request_id in self._running if request_id in dropped]:
-            self._finished.append(self._running.pop(request_id).completion(Finish.ABORTED))
+            self._finished.append(self._running.pop(request_id).completion(FinishReason.ABORTED))
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """Collect a version beside the one that is served; one that broke off before is forgotten. RunError while it sleeps."""
@@ -238,11 +238,11 @@ class FakeInference(InferenceBackend):
             if finish is not None:
                 self._finished.append(self._running.pop(request_id).completion(finish))
 
-    def _ended(self, running: Running) -> Finish | None:
+    def _ended(self, running: Running) -> FinishReason | None:
         if running.tokens[-1] in self.context.tokenizer.stop_ids:
-            return Finish.STOP
+            return FinishReason.STOP
         stop, request = running.request.sampling.stop, running.request
         kept = request.token_ids[len(request.token_ids) - request.continued :].tolist()
         if stop and any(string in self.context.tokenizer.decode(kept + running.tokens) for string in stop):
-            return Finish.STOP
-        return Finish.LENGTH if len(running.tokens) >= running.limit else None
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(running.tokens) >= running.limit else None

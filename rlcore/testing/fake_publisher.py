@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Probe, WeightSource
-from rlcore.contracts.transport import OnFailure, Publisher
+from rlcore.contracts.weight_transfer import OnFailure, Publisher
 from rlcore.weights.host_layout import HostLayout
 
 __all__ = ["FakePublisher", "HeldVersion"]

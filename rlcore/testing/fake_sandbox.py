@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.api.sandbox import Job, Level, Limit, Ran, Sandbox
+from rlcore.api.sandbox import Job, Level, Limit, ProgramResult, Sandbox
 
 __all__ = ["FakeSandbox", "FakeSandboxOptions"]
 
@@ -27,14 +27,14 @@ class FakeSandbox(Sandbox):
 
     level = Level.NONE
 
-    def __init__(self, options: FakeSandboxOptions | None = None, answer: Callable[[Job], Ran] | None = None) -> None:
+    def __init__(self, options: FakeSandboxOptions | None = None, answer: Callable[[Job], ProgramResult] | None = None) -> None:
         self.options = options if options is not None else FakeSandboxOptions()
         self.packages = self.options.packages
         self.answer = answer if answer is not None else self._by_options
         self.jobs: list[Job] = []
         self.closed = 0
 
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         """Note the job and answer."""
         self.jobs.append(job)
         return self.answer(job)
@@ -47,7 +47,9 @@ class FakeSandbox(Sandbox):
         """Count the call."""
         self.closed += 1
 
-    def _by_options(self, job: Job) -> Ran:
+    def _by_options(self, job: Job) -> ProgramResult:
         said, limit = self.options.stdout, self.options.limit
         output = job.stdin if said is None else said.encode()
-        return Ran(exit_code=self.options.exit_code if limit is None else None, signal=None, stdout=output, stderr=b"", limit=limit)
+        return ProgramResult(
+            exit_code=self.options.exit_code if limit is None else None, signal=None, stdout=output, stderr=b"", limit=limit
+        )

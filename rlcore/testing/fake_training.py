@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.interfaces import ModelRole, Need, Objective, TrainingBackend, TrainingContext
 from rlcore.contracts.types import Rollout
 from rlcore.testing.fake_plugin import FAKE_TRAINING
 from rlcore.testing.optimizer import NumpyOptimizer
@@ -65,10 +65,10 @@ class FakeTraining(TrainingBackend):
         self.reference = FakePolicy.load(context.reference or context.model) if Need.REFERENCE in context.needs else None
         self.optimizer = NumpyOptimizer(context.optimizer, self.policy.arrays(), self.options.optimizer == "adam")
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""
         self._require_device()
-        policy = self.policy if which is Which.POLICY else self.reference
+        policy = self.policy if which is ModelRole.POLICY else self.reference
         if policy is None:
             raise RunError("the fake trainer holds no reference model: Need.REFERENCE was not declared")
         rows = [_of_policy_tokens(rollout, policy) for rollout in batch.rollouts]

@@ -18,7 +18,7 @@ from rlcore.contracts.interfaces import InferenceContext, Objective, TrainingCon
 from rlcore.contracts.snapshots import Bucket, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion
-from rlcore.host.environments import ENVIRONMENT
+from rlcore.registry.environments import ENVIRONMENT
 from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
 from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
 from rlcore.testing.weights import HostSource

@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, Objective, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, ModelRole, Objective, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Bucket, WeightsManifest
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.contracts.types import Completion, FinishReason, Request
 from rlcore.learning.lr_schedule import learning_rate
 from rlcore.testing.fake_plugin import FAKE_TRAINING, PACED_INFERENCE
 from rlcore.testing.lengths import LengthKind, Lengths
@@ -145,11 +145,11 @@ class PacedInference(InferenceBackend):
         self._advance(now)
         for asked in [asked for asked in self._waiting if asked.request.request_id in dropped]:
             self._waiting.remove(asked)
-            self._finished.append(self._completion(asked, now, 0, Finish.ABORTED))
+            self._finished.append(self._completion(asked, now, 0, FinishReason.ABORTED))
         for running in [running for running in self._running if running.asked.request.request_id in dropped]:
             self._running.remove(running)
             tokens = min(running.asked.length, int((now - running.start) / self.options.seconds_per_token))
-            self._finished.append(self._completion(running.asked, running.start, tokens, Finish.ABORTED))
+            self._finished.append(self._completion(running.asked, running.start, tokens, FinishReason.ABORTED))
         heapq.heapify(self._running)
         self._after_a_slot(now)
 
@@ -199,7 +199,7 @@ class PacedInference(InferenceBackend):
         """Let everything happen that has happened by ``now``, in its order."""
         while self._running and self._running[0].end <= now:
             ended = heapq.heappop(self._running)
-            finish = Finish.LENGTH if ended.asked.limited else Finish.STOP
+            finish = FinishReason.LENGTH if ended.asked.limited else FinishReason.STOP
             answers = self._withheld if self.options.batch_synchronous else self._finished
             answers.append(self._completion(ended.asked, ended.start, ended.asked.length, finish))
             self._after_a_slot(ended.end)
@@ -221,9 +221,9 @@ class PacedInference(InferenceBackend):
             self._starts += 1
             heapq.heappush(self._running, _Running(start + asked.length * self.options.seconds_per_token, self._starts, start, asked))
 
-    def _completion(self, asked: _Asked, start: float, tokens: int, finish: Finish) -> Completion:
+    def _completion(self, asked: _Asked, start: float, tokens: int, finish: FinishReason) -> Completion:
         drawn = _stream(asked.request.noise, self.options.seed, 1).integers(FIRST_CHARACTER, self._policy.vocabulary, tokens)
-        if finish is Finish.STOP:
+        if finish is FinishReason.STOP:
             drawn[-1] = min(self.context.tokenizer.stop_ids)
         return Completion(
             request_id=asked.request.request_id,
@@ -269,7 +269,7 @@ class PacedTraining(TrainingBackend):
         self.policy = FakePolicy.load(context.model)
         self.steps = 0
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         """float32[N]: the sampler's own."""
         return batch.rollout_logprobs
 

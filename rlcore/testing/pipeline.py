@@ -20,7 +20,7 @@ import torch
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.interfaces import ModelRole, Need, Objective, TrainingBackend, TrainingContext
 from rlcore.learning import MicroBatch, collate, learning_rate, plan_micro_batches
 from rlcore.testing.fake_plugin import PIPELINE_TRAINING
 from rlcore.testing.policy import FakePolicy
@@ -98,9 +98,9 @@ class FakePipeline(TrainingBackend):
         policy, dtype = FakePolicy.load(model), getattr(torch, self.context.dtype)
         return FirstStage(torch.tensor(policy.last, dtype=dtype)), LastStage(torch.tensor(policy.pair, dtype=dtype))
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         """float32[N], forward through both stages."""
-        stages = self.stages if which is Which.POLICY else self.reference
+        stages = self.stages if which is ModelRole.POLICY else self.reference
         if stages is None:
             raise RunError("the fake pipeline holds no reference model: Need.REFERENCE was not declared")
         result = np.zeros(len(batch.advantages), np.float32)

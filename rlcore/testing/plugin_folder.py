@@ -18,7 +18,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from types import TracebackType
 
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["PluginFolder", "Registry"]
 

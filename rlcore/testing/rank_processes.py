@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.errors import RlcoreError, RunError
-from rlcore.host.targets import load_target
+from rlcore.registry.targets import load_target
 from rlcore.testing.ranks import StarRanks
 
 __all__ = ["free_rendezvous", "next_rendezvous", "run_ranks"]

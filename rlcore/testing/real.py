@@ -6,7 +6,7 @@ from __future__ import annotations
 from rlcore.data import load_eval
 from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
 from rlcore.entry import make_plan
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.reward_entry import RewardEntry
 from rlcore.roles.engine_update import update_engine

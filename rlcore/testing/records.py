@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.batches import Normalisers, RewardBatch, TrainBatch
+from rlcore.contracts.group_outlines import outline_of
 from rlcore.contracts.interfaces import RewardDetail
-from rlcore.contracts.outlines import outline_of
-from rlcore.contracts.types import Finish, Group, Request, Rollout, Sampling, Score, Segment
+from rlcore.contracts.types import FinishReason, Group, Request, Rollout, Sampling, Score, Segment
 
 __all__ = ["make_request", "make_reward_batch", "make_rollout", "make_train_batch", "with_outlines"]
 
@@ -45,7 +45,7 @@ def make_rollout(
     prompt_id: str = "p0",
     index: int = 0,
     text: str = "",
-    finish: Finish = Finish.STOP,
+    finish: FinishReason = FinishReason.STOP,
     temperature: float = 1.0,
 ) -> Rollout:
     """One segment, all versions 0; log probabilities -1 and every token sampled unless told otherwise."""

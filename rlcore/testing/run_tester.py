@@ -24,7 +24,7 @@ from unittest import mock
 
 import tomli_w
 
-from rlcore.host import discovery
+from rlcore.registry import discovery
 from rlcore.testing.plugin_folder import PluginFolder
 from rlcore.testing.tokens import write_fake_model
 

@@ -18,9 +18,9 @@ from rlcore.contracts.snapshots import (
     WeightsKind,
     WeightsManifest,
     WeightSource,
-    grouped,
+    cut_into_buckets,
 )
-from rlcore.contracts.transport import Publisher
+from rlcore.contracts.weight_transfer import Publisher
 from rlcore.weights.host_layout import HostLayout
 
 __all__ = ["HostSource", "adapter_source", "delta_source", "handed_out", "mis_sealing", "publish", "resealed", "snapshot_of", "weights_of"]
@@ -41,7 +41,7 @@ class HostSource(WeightSource):
     def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
         """The tensors in order."""
         names = list(self.tensors)
-        for places in grouped([tensor.data.nbytes for tensor in self.tensors.values()], max_bytes):
+        for places in cut_into_buckets([tensor.data.nbytes for tensor in self.tensors.values()], max_bytes):
             yield {names[place]: self.tensors[names[place]] for place in places}
 
 

@@ -22,7 +22,7 @@ from rlcore.contracts.snapshots import (
     WeightsManifest,
     WeightSource,
     compare_checksums,
-    grouped,
+    cut_into_buckets,
     tensor_hasher,
 )
 
@@ -83,7 +83,7 @@ class HostLayout:
 
     def buckets(self, bucket_bytes: int) -> list[range]:
         """Runs of tensors of at most so many bytes, or of one that is larger: what is sealed and verified at a time."""
-        return grouped([tensor.nbytes for tensor in self.manifest.tensors], bucket_bytes)
+        return cut_into_buckets([tensor.nbytes for tensor in self.manifest.tensors], bucket_bytes)
 
     def seal(self, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
         """uint64[places]: the checksums of these tensors as they lie in ``memory``; for the sender."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Probe, Snapshot, WeightSource
-from rlcore.contracts.transport import OnFailure, Publisher, Receiver, WeightTransfer
+from rlcore.contracts.weight_transfer import OnFailure, Publisher, Receiver, WeightTransfer
 from rlcore.weights.host_layout import HostLayout
 
 __all__ = ["MemoryPublisher", "MemoryReceiver", "MemoryTransfer"]

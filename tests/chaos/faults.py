@@ -152,7 +152,7 @@ def head_raylet_stopped() -> Fault:
 RANKS, FIRST, SECOND, CABLE = "ranks", "first", "second", "cable"
 CORES = {RANKS: 2, FIRST: 1, SECOND: 1, CABLE: 1}
 """Cores of the nodes beside the head, which has none: the ranks fill one, and each other has room for one producer. One more node would
-have a seat for a producer whose node is lost; there is none."""
+have a placement for a producer whose node is lost; there is none."""
 
 
 _STEPS_AFTER = 3
@@ -195,7 +195,7 @@ def node_lost(name: str, how: str, do: Callable[[Scene], None]) -> Fault:
 
 
 def node_added(name: str, how: str, do: Callable[[Scene], None] = lambda scene: None) -> Fault:
-    """A node that takes the place of the lost one; it is over once each producer has a seat again."""
+    """A node that takes the place of the lost one; it is over once each producer has a placement again."""
 
     def inject(scene: Scene) -> Over:
         scene.hurt = []

@@ -70,12 +70,12 @@ def local_victims(driver: int) -> dict[str, list[Process]]:
 
 
 _ACTORS = {
-    "producer": "ray::ProducerHost",
-    "rank": "ray::TrainerHost",
-    "judge": "ray::JudgeHost",
+    "producer": "ray::ProducerWorker",
+    "rank": "ray::TrainerWorker",
+    "judge": "ray::JudgeActor",
     "store": "ray::GroupStore",
     "coordinator": "ray::ScheduleService",
-    "board of the weights": "ray::WeightsBoard",
+    "board of the weights": "ray::WeightsRendezvous",
 }
 
 

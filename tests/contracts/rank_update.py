@@ -12,7 +12,7 @@ from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.policy import CausalPolicy
 
-from rlcore.api import Finish, Group, OptimizerSettings, Rollout, Score, Segment, TrainingContext
+from rlcore.api import FinishReason, Group, OptimizerSettings, Rollout, Score, Segment, TrainingContext
 from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.learning import BatchSettings, ClippedSurrogate, GroupNorm, PolicyObjective
 from rlcore.roles.consumer import Algorithm, Consumer
@@ -132,4 +132,4 @@ def make_rollout(rng: np.random.Generator, number: int, index: int, context: np.
     arrays: dict[str, Any] = {"logprobs": np.full(length, -4.0), "versions": np.zeros(length), "policy_mask": rng.random(length) < 0.9}
     segment = Segment(context_ids=context, token_ids=rng.integers(0, VOCABULARY, length), **arrays)
     temperature = 0.8 if number == 2 else 1.0
-    return Rollout(prompt_id=f"p{number}", index=index, segments=(segment,), text="", finish=Finish.STOP, temperature=temperature)
+    return Rollout(prompt_id=f"p{number}", index=index, segments=(segment,), text="", finish=FinishReason.STOP, temperature=temperature)

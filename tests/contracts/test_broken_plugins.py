@@ -13,8 +13,8 @@ import pytest
 
 from rlcore.api import PluginError
 from rlcore.cli.plugins import describe
-from rlcore.host.install import install_line
-from rlcore.host.registry import Registry
+from rlcore.registry.install import install_line
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing.plugin_folder import PluginFolder
 
 HEAD = 'from rlcore.api import *\nrlcore_api = "2.0"\n\n'

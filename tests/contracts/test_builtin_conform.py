@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss
+from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
 from rlcore.learning import (
     K1,
     K2,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rlcore.config.settings import core_settings
+from rlcore.config.setting_table import core_settings
 
 DEFAULTS = """
 algorithm.cache_length="auto" algorithm.dynamic_batching=false algorithm.entropy_coeff=0.0 algorithm.epochs_per_batch=1

@@ -26,6 +26,7 @@ from rlcore.api import (
     Completion,
     Group,
     InferenceContext,
+    ModelRole,
     OptimizerSettings,
     Request,
     Rollout,
@@ -34,7 +35,6 @@ from rlcore.api import (
     Segment,
     TrainBatch,
     TrainingContext,
-    Which,
 )
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective, assemble_batch, prepare_loss
 from rlcore.runtime.training_run import mean_gap_tolerance
@@ -159,7 +159,7 @@ def rollout(request: Request, completion: Completion) -> Rollout:
 
 def gap(backend: TorchBackend, batch: TrainBatch) -> float:
     """The largest difference between the sampler's and the trainer's log probability of a token."""
-    return float(np.abs(backend.logprobs(batch, Which.POLICY) - batch.rollout_logprobs).max())
+    return float(np.abs(backend.logprobs(batch, ModelRole.POLICY) - batch.rollout_logprobs).max())
 
 
 @pytest.mark.parametrize("packing", ["on", "off"])
@@ -194,7 +194,7 @@ def test_a_ratio_to_the_sampler_is_one_on_fresh_data(checkpoint: Path, temperatu
 
 
 def test_they_declare_one_implementation() -> None:
-    """Which float32 keeps, by the tests above, and bfloat16 does not, by the next."""
+    """ModelRole float32 keeps, by the tests above, and bfloat16 does not, by the next."""
     assert TransformersBackend.capabilities.implementation == TorchBackend.capabilities.implementation == "transformers"
 
 
@@ -202,6 +202,6 @@ def test_they_declare_one_implementation() -> None:
 def test_in_bfloat16_they_differ_by_more_than_rounding_in_float32(checkpoint: Path, sampler: str, learner: str) -> None:
     """Why one implementation needs no correction in float32 alone; and within what a run takes for usual."""
     batch, backend = sampled(engine(checkpoint, sampler), (1.0,)), trainer(checkpoint, dtype=learner)
-    told = np.abs(backend.logprobs(batch, Which.POLICY) - batch.rollout_logprobs)
+    told = np.abs(backend.logprobs(batch, ModelRole.POLICY) - batch.rollout_logprobs)
     assert 10 * TOLERANCE < told.mean() < mean_gap_tolerance(sampler, learner)
     assert (np.exp(told) < 2.0).all(), "a few hundredths, of dense models: the range of truncated is for what lies beyond"

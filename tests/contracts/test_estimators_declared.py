@@ -10,8 +10,8 @@ import pytest
 
 from rlcore.api import AdvantageEstimator, RewardBatch, RunError
 from rlcore.contracts.specs import AdvantageSpec, PluginKind
-from rlcore.host.registry import Registry
 from rlcore.learning import run_estimator
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import make_reward_batch
 
 REGISTRY = Registry.discover()

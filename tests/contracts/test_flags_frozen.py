@@ -8,7 +8,7 @@ import pytest
 
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import Parser
-from rlcore.config.settings import core_settings
+from rlcore.config.setting_table import core_settings
 
 REFERENCE = {
     "model.model": "-m --model",

@@ -8,26 +8,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs, with_padding_share
+from rlcore_plugin_torch.passes import Clock, MicrobatchPlanner, accumulate, batch_logprobs, with_padding_share
 from rlcore_plugin_torch.policy import CausalPolicy
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlcore.api import Finish, Group, Loss, PluginKind, Rollout, Score, Segment, TrainBatch
-from rlcore.host.registry import Registry
+from rlcore.api import FinishReason, Group, Loss, PluginKind, Rollout, Score, Segment, TrainBatch
 from rlcore.learning import BatchSettings, PolicyObjective, assemble_batch, prepare_loss, split
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing.algorithms import AGGREGATIONS
 
 VOCABULARY = 100
 REGISTRY = Registry.discover()
 LOSSES = REGISTRY.names(PluginKind.LOSS)
-WHOLE = Cut(rollouts=10_000, tokens=10_000_000, prompts=10_000)
+WHOLE = MicrobatchPlanner(rollouts=10_000, tokens=10_000_000, prompts=10_000)
 CUTS = {
-    "one": Cut(rollouts=1, tokens=10_000, prompts=10_000),
-    "three": Cut(rollouts=3, tokens=10_000, prompts=10_000),
-    "tokens": Cut(rollouts=100, tokens=45, prompts=10_000),
-    "slices": Cut(rollouts=100, tokens=10_000, prompts=1),
-    "packed": Cut(rollouts=100, tokens=10_000, prompts=10_000, packed=True),
-    "packed_pieces": Cut(rollouts=3, tokens=60, prompts=2, packed=True),
+    "one": MicrobatchPlanner(rollouts=1, tokens=10_000, prompts=10_000),
+    "three": MicrobatchPlanner(rollouts=3, tokens=10_000, prompts=10_000),
+    "tokens": MicrobatchPlanner(rollouts=100, tokens=45, prompts=10_000),
+    "slices": MicrobatchPlanner(rollouts=100, tokens=10_000, prompts=1),
+    "packed": MicrobatchPlanner(rollouts=100, tokens=10_000, prompts=10_000, packed=True),
+    "packed_pieces": MicrobatchPlanner(rollouts=3, tokens=60, prompts=2, packed=True),
 }
 
 
@@ -85,7 +85,9 @@ def make_rollout(rng: np.random.Generator, number: int, index: int, context: np.
     if number == 2 and index == 0:
         past = np.concatenate([context, segments[0].token_ids, rng.integers(0, VOCABULARY, 3)])
         segments.append(make_segment(rng, past, forced=False))
-    return Rollout(prompt_id=f"p{number}", index=index, segments=tuple(segments), text="", finish=Finish.STOP, temperature=temperature)
+    return Rollout(
+        prompt_id=f"p{number}", index=index, segments=tuple(segments), text="", finish=FinishReason.STOP, temperature=temperature
+    )
 
 
 def make_segment(rng: np.random.Generator, context: np.ndarray, forced: bool) -> Segment:
@@ -128,7 +130,7 @@ def make_objective(name: str) -> PolicyObjective:
 
 
 def gradient(
-    policy: CausalPolicy, batches: list[TrainBatch], objective: PolicyObjective, cut: Cut
+    policy: CausalPolicy, batches: list[TrainBatch], objective: PolicyObjective, cut: MicrobatchPlanner
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """Flat gradient and metrics, summed over the given shares of one optimizer step."""
     policy.model.zero_grad(set_to_none=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.specs import AdvantageSpec, PluginKind
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import make_reward_batch
 
 REGISTRY = Registry.discover()

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from rlcore.api import RunInfo
-from rlcore.cli.display import shown
+from rlcore.cli.line_display import shown
 from rlcore.config import RunConfig
 from rlcore.contracts import hookspecs
 from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind

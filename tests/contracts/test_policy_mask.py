@@ -15,18 +15,17 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.api import (
     AdvantageEstimator,
-    Finish,
+    FinishReason,
     Group,
-    Kind,
     OptimizerSettings,
     PluginKind,
     Rollout,
+    RolloutKind,
     Score,
     Segment,
     TrainBatch,
     TrainingContext,
 )
-from rlcore.host.registry import Registry
 from rlcore.learning import (
     BatchSettings,
     PolicyObjective,
@@ -37,6 +36,7 @@ from rlcore.learning import (
     run_estimator,
 )
 from rlcore.learning.losses import ClippedOptions, ClippedSurrogate
+from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime.batch_report import Batch, batch_figures
 from rlcore.testing.algorithms import AGGREGATIONS
 
@@ -88,7 +88,7 @@ def two_turns(index: int, told: Sequence[int], *, tail: Sequence[int] = (), logp
         versions=np.zeros(len(ids)),
         policy_mask=policy,
     )
-    return Rollout(prompt_id="p", index=index, segments=(segment,), text="", finish=Finish.STOP)
+    return Rollout(prompt_id="p", index=index, segments=(segment,), text="", finish=FinishReason.STOP)
 
 
 def in_two_segments(rollout: Rollout, told: int) -> Rollout:
@@ -169,7 +169,7 @@ def groups(told: int) -> list[Group]:
     made = []
     for number, lengths in enumerate(([4, 6, 15, 8], [2, 12, 5])):
         rollouts = tuple(spread(number, index, length, told) for index, length in enumerate(lengths))
-        greedy = replace(spread(number, len(lengths), 13, told), kind=Kind.GREEDY, temperature=0.0)
+        greedy = replace(spread(number, len(lengths), 13, told), kind=RolloutKind.GREEDY, temperature=0.0)
         scores = tuple(Score(value=float((index * 7 + number) % 3), accuracy=float(index % 2)) for index in range(len(lengths) + 1))
         made.append(Group(prompt_id=f"p{number}", episode=0, prompt_index=number, rollouts=(*rollouts, greedy), scores=scores))
     return made
@@ -183,7 +183,7 @@ def spread(number: int, index: int, length: int, told: int) -> Rollout:
     versions = np.full(len(mask), -5)  # of what nobody sampled: they must not make the group old
     versions[mask] = 3
     segment = Segment(context_ids=[1, 2], token_ids=np.arange(len(mask)), logprobs=logprobs, versions=versions, policy_mask=mask)
-    finish = Finish.LENGTH if length == 15 else Finish.STOP
+    finish = FinishReason.LENGTH if length == 15 else FinishReason.STOP
     return Rollout(prompt_id=f"p{number}", index=index, segments=(segment,), text="", finish=finish)
 
 

@@ -13,14 +13,13 @@ import rlcore.api
 
 FROZEN = """
 API_VERSION AdvantageEstimator AdvantageSpec Aggregation AggregationSpec AlgorithmSpec AsyncReward AuditCase Bucket CommandSpec
-Completion ConfigError ConversationSpec Correction CorrectionSpec DataError DataSourceSpec Finish Group InFlight InferenceBackend
-InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind KlEstimator KlSpec Lease LoraSettings Loss LossBatch
-LossSpec
-Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch
-RewardDetail RewardInput RewardSpec RlcoreError Rollout RowFormatSpec
-RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Saving Score Segment
-Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities
-TrainingContext UsageError WeightSource WeightTransferSpec WeightsError WeightsKind WeightsManifest Which hookimpl
+Completion ConfigError ConversationSpec Correction CorrectionSpec DataError DataSourceSpec FinishReason Group InFlight InferenceBackend
+InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError KlEstimator KlSpec Lease LoraSettings Loss LossBatch
+LossSpec Message ModelRole Need Normalisers Objective OptimizerSettings Outcome PendingSave PluginError PluginKind Probe Prompt Request
+Reward RewardBatch RewardDetail RewardInput RewardSpec RlcoreError Rollout RolloutKind RowFormatSpec RunError RunInfo RuntimeSpec
+Sampling SandboxError SandboxSpec Score Segment Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch
+TrainingBackend TrainingBackendSpec TrainingCapabilities TrainingContext UsageError WeightSource WeightTransferSpec WeightsError
+WeightsKind WeightsManifest hookimpl
 """
 
 

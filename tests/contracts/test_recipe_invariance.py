@@ -36,12 +36,12 @@ from tiny_update import (
     who,
 )
 
-from rlcore.api import Finish, Group, Kind, LossBatch, PluginKind, Rollout, Score, Segment, TrainBatch
+from rlcore.api import FinishReason, Group, LossBatch, PluginKind, Rollout, RolloutKind, Score, Segment, TrainBatch
 from rlcore.config import plan_run
 from rlcore.contracts.interfaces import Loss, Objective
 from rlcore.contracts.specs import AdvantageSpec, AlgorithmSpec, LossSpec
-from rlcore.host.registry import Registry
 from rlcore.learning import PolicyObjective
+from rlcore.registry.plugin_registry import Registry
 from rlcore.roles.consumer import Algorithm
 from rlcore.runtime.backends import build_algorithm
 
@@ -276,9 +276,9 @@ def spoil(case: str, variant: str) -> tuple[list[Group], frozenset[Who]]:
     spoilt: set[Who] = set()
 
     def change(group: Group, rollout: Rollout, score: Score) -> tuple[Rollout, Score]:
-        if who(rollout) in trains or rollout.kind is Kind.GREEDY:
+        if who(rollout) in trains or rollout.kind is RolloutKind.GREEDY:
             return rollout, score
-        counts = score.in_statistics and rollout.finish is not Finish.ABORTED
+        counts = score.in_statistics and rollout.finish is not FinishReason.ABORTED
         if not (counts and judged):
             spoilt.add(who(rollout))
             rollout = replace(rollout, segments=tuple(spoilt_segment(segment, 1 if counts else 3) for segment in rollout.segments))

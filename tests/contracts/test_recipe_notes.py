@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rlcore_plugin_tools.show.describe import describe
 
-from rlcore.config.settings import core_settings
+from rlcore.config.setting_table import core_settings
 from rlcore.contracts.specs import AlgorithmSpec, PluginKind
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import RunTester
 
 REGISTRY = Registry.discover()

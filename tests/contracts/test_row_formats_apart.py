@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("plugins/*/*/tests/rows/*.jsonl"))

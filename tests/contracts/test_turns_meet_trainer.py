@@ -7,7 +7,7 @@ import pytest
 from rlcore_plugin_torch.backend import TorchBackend
 from tiny_producer import LIMIT, produced, save_tiny_qwen2
 
-from rlcore.api import Group, OptimizerSettings, TrainingContext, Which
+from rlcore.api import Group, ModelRole, OptimizerSettings, TrainingContext
 from rlcore.api.conversations import Conversation
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective, assemble_batch, prepare_loss
 from rlcore.roles.single_turn import SingleTurn
@@ -53,7 +53,7 @@ def test_every_turn_has_the_log_probabilities_that_the_trainer_computes(checkpoi
     assembled = assemble_batch(made, np.tile([1.0, -0.5, 0.25], 2), BatchSettings(max_new_tokens=LIMIT))
     batch = prepare_loss("clipped", ClippedSurrogate(), assembled)
     backend = trainer(checkpoint)
-    found = backend.logprobs(batch, Which.POLICY)
+    found = backend.logprobs(batch, ModelRole.POLICY)
     assert float(np.abs(found - batch.rollout_logprobs).max()) < TOLERANCE
     metrics = backend.update(batch, PolicyObjective(loss=ClippedSurrogate()))
     assert metrics["sampler_gap"] < TOLERANCE

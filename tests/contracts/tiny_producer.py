@@ -12,7 +12,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.api import InferenceContext, Message, Prompt, Rollout, Sampling, Score
 from rlcore.api.conversations import Conversation
-from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.testing import ChatTokenizer
 
@@ -46,7 +46,7 @@ def save_tiny_qwen2(folder: Path) -> str:
 
 def produced(
     checkpoint: str, conversation: Conversation, texts: Sequence[str], *, sampled: int, spare: int = 0, poll: float = 1.0
-) -> list[Produced]:
+) -> list[ProducedGroup]:
     """What becomes of a prompt a text, two of them at a time, in their order; ``sampled`` rollouts of each, and ``spare`` to be cut."""
     tokenizer = ChatTokenizer(build_tokenizer())
     context = InferenceContext(model=checkpoint, tokenizer=tokenizer, prompts_per_forward=2, max_tokens=LIMIT + 16, device="cpu")
@@ -54,7 +54,7 @@ def produced(
     samplings = (Sampling(temperature=0.9, max_new_tokens=LIMIT),) * (sampled + spare)
     prompts = [Prompt(prompt_id=text, index=n, messages=(Message(role="user", content=text),)) for n, text in enumerate(texts)]
     producer.accept([GroupJob(key=one.index, prompt=one, samplings=samplings, noise=(0, 0, one.index), spare=spare) for one in prompts])
-    results: list[Produced] = []
+    results: list[ProducedGroup] = []
     while not producer.idle:
         results += producer.step(poll)
     return sorted(results, key=lambda one: one.job.key)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlcore.api import Finish, Group, Kind, Need, Outcome, Rollout, Score, Segment, TrainBatch
-from rlcore.contracts.interfaces import Objective, Which
+from rlcore.api import FinishReason, Group, Need, Outcome, Rollout, RolloutKind, Score, Segment, TrainBatch
+from rlcore.contracts.interfaces import ModelRole, Objective
 from rlcore.learning import collate, plan_micro_batches
 from rlcore.learning.collation import MicroBatch
 from rlcore.roles.consumer import Algorithm, Consumer
@@ -108,8 +108,8 @@ class Trainer:
     asked: int = 0
     data_parallel = (0, 1)  # its ranks are cut below ``update``
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
-        self.asked += which is Which.POLICY
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
+        self.asked += which is ModelRole.POLICY
         label = f"{which} {self.asked}"
         return np.concatenate([np.zeros(0, np.float32), *(self._of(batch, row, label) for row in range(len(batch)))])
 
@@ -164,7 +164,9 @@ def sampled_by(policy: Policy, rollout: Rollout, label: str) -> np.ndarray:
 # --- scored groups -----------------------------------------------------------------------------------------------------
 
 
-def make_rollout(prompt: str, index: int, length: int, context: list[int], *, kind: Kind = Kind.SAMPLED, forced: bool = False) -> Rollout:
+def make_rollout(
+    prompt: str, index: int, length: int, context: list[int], *, kind: RolloutKind = RolloutKind.SAMPLED, forced: bool = False
+) -> Rollout:
     """``text`` names it for good, whatever index it is given later. Forced tokens are every third; two segments where there are some."""
     draw = np.random.default_rng([int(prompt[1:]), index])
     ids = draw.integers(0, VOCABULARY, length)
@@ -175,8 +177,8 @@ def make_rollout(prompt: str, index: int, length: int, context: list[int], *, ki
         nothing = np.zeros(len(piece))
         segments.append(Segment(context_ids=past, token_ids=piece, logprobs=nothing, versions=nothing, policy_mask=mask))
         past = [*past, *piece.tolist(), 3, 4]
-    warmth = 0.0 if kind is Kind.GREEDY else (0.8, 1.3, 1.0)[(int(prompt[1:]) + index) % 3]
-    finish = Finish.LENGTH if length == LIMIT else Finish.STOP
+    warmth = 0.0 if kind is RolloutKind.GREEDY else (0.8, 1.3, 1.0)[(int(prompt[1:]) + index) % 3]
+    finish = FinishReason.LENGTH if length == LIMIT else FinishReason.STOP
     bare = Rollout(
         prompt_id=prompt, index=index, segments=tuple(segments), text=f"{kind} {index}", finish=finish, kind=kind, temperature=warmth
     )
@@ -222,10 +224,10 @@ def make_groups() -> tuple[Group, ...]:
         if number == 4:
             scores[0] = replace(scores[0], in_loss=False)
         if number == 6:
-            rollouts[-1] = replace(rollouts[-1], finish=Finish.ABORTED)
+            rollouts[-1] = replace(rollouts[-1], finish=FinishReason.ABORTED)
         if number == 8:
             scores = [Score.failed(Outcome.ERROR, "the judge raised") for _ in scores]
-        rollouts.append(make_rollout(prompt, len(lengths), 4, context, kind=Kind.GREEDY))
+        rollouts.append(make_rollout(prompt, len(lengths), 4, context, kind=RolloutKind.GREEDY))
         scores.append(Score.failed(Outcome.TIMEOUT, "no verdict") if number == 7 else Score(value=0.25 * (number % 4)))
         groups.append(Group(prompt_id=prompt, episode=0, prompt_index=number, rollouts=tuple(rollouts), scores=tuple(scores)))
     return tuple(groups)

@@ -23,7 +23,7 @@ from rlcore_plugin_tools.run_record import RunRecord
 
 import rlcore
 from rlcore.entry import make_plan
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.runlog import run_manifest
 from rlcore.testing import RunTester
 from tests.crash.events import Events

@@ -36,8 +36,8 @@ def _write(made: RunFolder, after: int) -> None:
     for step in count(after + 1):
         made.log("metrics", {"step": step, **_WIDE})
         made.log_times({f"producer-{number}": {"compute": number / 3, "other": 0.5} for number in range(64)}, step)
-        made.log_accident("failures", {"step": step, "episode": 0, "prompt_id": "q", "reason": "no verdict" * 50})
-        made.log_accident("reward_errors", {"reward": "mine", "text": _LONG})
+        made.log_capped("failures", {"step": step, "episode": 0, "prompt_id": "q", "reason": "no verdict" * 50})
+        made.log_capped("reward_errors", {"reward": "mine", "text": _LONG})
         made.write_rollouts(step, [{"step": step, "text": "x" * 3000}] * 20, _MOST)
         made.write_evaluation("task", step, [{"step": step, "prediction": "x" * 3000}] * 20, _MOST)
         write_trace(made.root / "trace.json", [("producer-0", "producer", "generation", step + n / 9, 0.1) for n in range(500)])

@@ -16,11 +16,11 @@ __all__ = ["Graph", "Names", "registered_names"]
 
 Names = Mapping[str, frozenset[str]]
 """Registered name -> the packages of the plugins that offer it; ``kind:algo`` and ``kind:ALGORITHM``: that offer something of the kind."""
-DISCOVERY = "rlcore/host/discovery.py"
+DISCOVERY = "rlcore/registry/discovery.py"
 """Imports the entry module of every plugin. What those name in strings is imported only if somebody asks for the registered name."""
 COMMAND = "command "
 """In front of a command's name in ``Names``: tests type commands, the code of plugins uses their names as words ("rollouts", "score")."""
-CHOOSER = "rlcore/config/chosen.py"
+CHOOSER = "rlcore/config/plugin_selection.py"
 CHOSEN = frozenset({"csv", "parquet", "ray", "shared", "torch"})
 """Names of what the chooser may take where a run says "auto" or nothing, one of each plugin; it takes others for what a run names."""
 ALWAYS = (
@@ -228,7 +228,7 @@ class Graph:
 def registered_names() -> Names:
     """Of all plugins of this environment."""
     from rlcore.contracts.specs import PluginKind
-    from rlcore.host.discovery import find_plugins
+    from rlcore.registry.discovery import find_plugins
 
     found: dict[str, set[str]] = {}
     for plugin in find_plugins():

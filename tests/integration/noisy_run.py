@@ -17,9 +17,9 @@ logging.basicConfig(level=logging.INFO, format="LOG %(message)s")  # its handler
 EARLY = sys.stderr
 
 from rlcore.cli.consoles import RunConsole  # noqa: E402
-from rlcore.cli.display import shown  # noqa: E402
-from rlcore.contracts.crew import TaskReport  # noqa: E402
-from rlcore.host.registry import Registry  # noqa: E402
+from rlcore.cli.line_display import shown  # noqa: E402
+from rlcore.contracts.runtime_interface import TaskReport  # noqa: E402
+from rlcore.registry.plugin_registry import Registry  # noqa: E402
 
 UPDATES, PAUSE, ENDS = int(os.environ.get("UPDATES", "30")), float(os.environ.get("PAUSE", "0.02")), os.environ.get("ENDS", "")
 

@@ -14,12 +14,12 @@ import pytest
 from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.interfaces import InferenceContext, ModelRole, OptimizerSettings, TrainingBackend, TrainingContext
 from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score
 from rlcore.learning import BatchSettings, assemble_batch
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.parts import AnnealedSampling, JobMaker
+from rlcore.runtime.factories import AnnealedSampling, JobMaker
 from rlcore.schedule import TimeAccount
 from rlcore.testing import (
     FakeInference,
@@ -115,7 +115,7 @@ def test_a_batch_of_two_temperatures_is_scored_as_it_was_sampled(tmp_path: Path)
 
 def largest_gap(backend: TrainingBackend, context: TrainingContext, batch: TrainBatch) -> float:
     backend.setup(context)
-    return float(np.abs(backend.logprobs(batch, Which.POLICY) - batch.rollout_logprobs).max())
+    return float(np.abs(backend.logprobs(batch, ModelRole.POLICY) - batch.rollout_logprobs).max())
 
 
 class Silent:

@@ -25,7 +25,7 @@ from rlcore.api import *
 from rlcore.api.commands import Command
 from rlcore.api.conversations import Conversation
 from rlcore.api.data import RowFormat, RowSource
-from rlcore.api.runtime import Crew
+from rlcore.api.runtime import Runtime
 from rlcore.api.sandbox import Sandbox
 from rlcore.api.weights import WeightTransfer
 
@@ -55,7 +55,7 @@ KINDS = {
     "estimator": ("advantage_estimators", "AdvantageSpec", "", "rlcore.api.AdvantageEstimator"),
     "loss": ("losses", "LossSpec", "", "rlcore.api.Loss"),
     "tracker": ("trackers", "TrackerSpec", "", "rlcore.api.Tracker"),
-    "runtime": ("runtimes", "RuntimeSpec", "", "rlcore.api.runtime.Crew"),
+    "runtime": ("runtimes", "RuntimeSpec", "", "rlcore.api.runtime.Runtime"),
     "transfer": ("weight_transfers", "WeightTransferSpec", ', reach="process"', "rlcore.api.weights.WeightTransfer"),
     "sandbox": ("sandboxes", "SandboxSpec", "", "rlcore.api.sandbox.Sandbox"),
     "command": ("commands", "CommandSpec", "", "rlcore.api.commands.Command"),

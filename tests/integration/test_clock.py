@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.runlog import folder as module
-from rlcore.runlog.points import past_runs
+from rlcore.runlog.past_runs import past_runs
 from rlcore.testing import RunTester
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rlcore.contracts.types import Lease
-from rlcore.schedule import Admission, Coordinator, Delivery, ScheduleSettings, TrainOrder, Verdict, WaitingFor, episode_order
+from rlcore.schedule import Admission, Coordinator, Delivery, DeliveryStatus, ScheduleSettings, TrainOrder, WaitingFor, episode_order
 
 WORKERS = ("a", "b", "c")
 
@@ -110,7 +110,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         for delivery, verdict in zip(deliveries, verdicts, strict=True):
             self.record(delivery, verdict)
         again = self.coordinator.deliver(deliveries)
-        assert again == [verdict if verdict.kept else Verdict.UNKNOWN for verdict in verdicts]
+        assert again == [verdict if verdict.kept else DeliveryStatus.UNKNOWN for verdict in verdicts]
 
     def draw_delivery(self, data: st.DataObject, lease_id: int) -> Delivery:
         oldest, newest = self.books[lease_id].version, self.version + (self.order is not None)
@@ -120,16 +120,16 @@ class CoordinatorMachine(RuleBasedStateMachine):
             lease_id=lease_id, version=version, accuracy=accuracy, failed=data.draw(st.sampled_from(["", "", "", "", "timeout"]))
         )
 
-    def record(self, delivery: Delivery, verdict: Verdict) -> None:
+    def record(self, delivery: Delivery, verdict: DeliveryStatus) -> None:
         book = self.books[delivery.lease_id]
         filtering = self.settings.filter_range is not None
         filtered = filtering and delivery.accuracy in (0.0, 1.0)
         if delivery.failed or (filtering and delivery.accuracy is None):
-            assert verdict is Verdict.FAILED
+            assert verdict is DeliveryStatus.FAILED
         elif filtered:
-            assert verdict is (Verdict.FILTERED if self.settings.dynamic_batching else Verdict.MASKED)
+            assert verdict is (DeliveryStatus.FILTERED if self.settings.dynamic_batching else DeliveryStatus.MASKED)
         else:
-            assert verdict is Verdict.KEPT
+            assert verdict is DeliveryStatus.KEPT
         if verdict.kept:
             book.state, book.version, book.masked = "ready", min(delivery.version, self.version), filtered
         else:
@@ -216,7 +216,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     def hear_from(self, data: st.DataObject) -> None:
         lease_id = data.draw(st.sampled_from(sorted(self.gone)))
-        assert self.coordinator.deliver([Delivery(lease_id=lease_id, version=0, accuracy=0.5)]) == [Verdict.UNKNOWN]
+        assert self.coordinator.deliver([Delivery(lease_id=lease_id, version=0, accuracy=0.5)]) == [DeliveryStatus.UNKNOWN]
         assert self.coordinator.group_lost(lease_id) is False
         assert self.coordinator.withdraw([lease_id]) == ()
 

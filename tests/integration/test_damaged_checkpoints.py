@@ -11,7 +11,7 @@ import pytest
 
 from rlcore.contracts.errors import ConfigError
 from rlcore.runlog.checkpoint import verify
-from rlcore.runlog.points import find_point, past_runs
+from rlcore.runlog.past_runs import find_checkpoint, past_runs
 from rlcore.testing import RunTester
 from tests.letters_model import write_model
 
@@ -77,13 +77,13 @@ def test_each_kind_of_damage_of_each_file_is_named_and_the_one_before_is_used(ru
                 continue
             told: list[str] = []
             with damaged(path, damage):
-                assert find_point(run, say=told.append).step == 1, f"{path} {kind}"
+                assert find_checkpoint(run, say=told.append).step == 1, f"{path} {kind}"
                 with pytest.raises(ConfigError, match=r"damaged|cannot be understood|absent|checkpoint of step"):
-                    find_point(run, 2)
+                    find_checkpoint(run, 2)
             (sentence,) = told
             assert sentence.startswith("warning: the checkpoint of step 2 cannot be used: ")
             assert path.name == "checkpoint.json" or str(path) in sentence, f"{path} {kind}: {sentence}"
-    assert find_point(run).step == 2
+    assert find_checkpoint(run).step == 2
 
 
 def test_any_bit_of_the_inventory_counts(run: Path) -> None:

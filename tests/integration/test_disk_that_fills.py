@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rlcore.contracts.interfaces import Saving
+from rlcore.contracts.interfaces import PendingSave
 from rlcore.roles.consumer import Consumer
 from rlcore.runlog.checkpoint import Checkpoint, verify
-from rlcore.runlog.points import past_runs
+from rlcore.runlog.past_runs import past_runs
 from rlcore.runtime.training_run import TrainingRun
 from rlcore.testing import RunOutcome, RunTester
 from tests.letters_model import write_model
@@ -95,7 +95,7 @@ def full_from(monkeypatch: pytest.MonkeyPatch, disk: Path, step: int, leave: Cal
     """When the checkpoint of ``step`` begins to be filled, the disk has ``leave()`` bytes left."""
     real = Consumer.save
 
-    def save(self: Consumer, folder: Path) -> Saving:
+    def save(self: Consumer, folder: Path) -> PendingSave:
         if folder.name == f".step-{step}.partial":
             fill(disk, leave())
         return real(self, folder)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.config.model import RunConfig
+from rlcore.config.run_config import RunConfig
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.builtin import rlcore_register_corrections
-from rlcore.host.registry import Registry
+from rlcore.registry.builtin import rlcore_register_corrections
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.quickstart_folder import quickstart_in
 

@@ -16,15 +16,15 @@ from typing import get_args
 
 import pytest
 
-from rlcore.api import Finish, Message, Outcome, Prompt, Rollout, Segment
-from rlcore.config.model import RewardBudget, RewardPolicy, ScheduleSection
+from rlcore.api import FinishReason, Message, Outcome, Prompt, Rollout, Segment
+from rlcore.config.run_config import RewardBudget, RewardPolicy, ScheduleSection
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.specs import RewardSpec
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.pool import RewardPool
-from rlcore.rewards.protocol import USUAL_LIMITS
 from rlcore.rewards.reward_entry import RewardEntry
+from rlcore.rewards.worker_protocol import USUAL_LIMITS
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import QUIET
 
@@ -95,7 +95,9 @@ def test_the_judge_over_a_network_judges(tmp_path: Path, service: str, monkeypat
     entry = RewardEntry(name="judge", spec=spec, options=model(url=service), payload=registry.payload("reward", name))
     segment = Segment(context_ids=[1], token_ids=[2], logprobs=[-0.1], versions=[0], policy_mask=[True])
     with Judge([entry], workers=1, error_budget=0.0) as judge:
-        rollouts = [Rollout(prompt_id="p", index=0, segments=(segment,), text="x" * size, finish=Finish.STOP) for size in range(1, 20)]
+        rollouts = [
+            Rollout(prompt_id="p", index=0, segments=(segment,), text="x" * size, finish=FinishReason.STOP) for size in range(1, 20)
+        ]
         judge.submit(0, Prompt(prompt_id="p", index=0, messages=(Message(role="user", content="?"),)), rollouts)
         ((_, scores),) = judge.poll(60.0)
     assert [score.value for score in scores] == [float(size) for size in range(1, 20)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.api import Finish, Message, Outcome, Reward, RewardInput, Score
-from rlcore.api.sandbox import Job, Limit, Limits, Ran, SandboxOptions, open_sandbox
+from rlcore.api import FinishReason, Message, Outcome, Reward, RewardInput, Score
+from rlcore.api.sandbox import Job, Limit, Limits, ProgramResult, SandboxOptions, open_sandbox
 from tests.levels import LEVELS, missing, need
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text(encoding="utf-8")
@@ -45,16 +45,18 @@ def test_a_sandbox_is_registered_as_the_page_says() -> None:
 
 
 def test_the_page_has_every_field_of_a_job_and_of_what_ran() -> None:
-    tables = {kind: re.findall(r"`(\w+)`", PAGE.partition(f"| field of `{kind}` |")[2].partition("\n\n")[0]) for kind in ("Job", "Ran")}
+    tables = {
+        kind: re.findall(r"`(\w+)`", PAGE.partition(f"| field of `{kind}` |")[2].partition("\n\n")[0]) for kind in ("Job", "ProgramResult")
+    }
     assert {field.name for field in (*fields(Job), *fields(Limits))} <= set(tables["Job"])
-    assert {field.name for field in fields(Ran)} | {"ok"} <= set(tables["Ran"])
+    assert {field.name for field in fields(ProgramResult)} | {"ok"} <= set(tables["ProgramResult"])
     assert all(f"`{limit}`" in PAGE for limit in Limit)
     defaults = Limits()
     assert (defaults.cpu_seconds, defaults.wall_seconds, defaults.files, defaults.processes) == (5, 10, 1024, 64), "mend the page"
     assert (defaults.memory_bytes, defaults.output_bytes, defaults.disk_bytes) == (1 << 30, 4 << 20, 64 << 20), "mend the page"
 
 
-def judged(text: str, finish: Finish = Finish.STOP) -> Score:
+def judged(text: str, finish: FinishReason = FinishReason.STOP) -> Score:
     assert SQL is not None
     names: dict[str, Any] = {}
     exec(SQL["text"], names)
@@ -87,7 +89,7 @@ def test_the_sql_reward(query: str, outcome: Outcome) -> None:
 
 @pytest.mark.usefixtures("any_level")
 def test_the_sql_reward_pays_for_no_cut_answer() -> None:
-    score = judged("```sql\nSELECT sum(n) FROM t\n```", Finish.LENGTH)
+    score = judged("```sql\nSELECT sum(n) FROM t\n```", FinishReason.LENGTH)
     assert (score.outcome, score.value, score.reason) == (Outcome.MALFORMED, 0.0, "cut off")
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from rlcore.api.commands import EXTRAS
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import RunTester
 from tests.quickstart_folder import quickstart_in
 

@@ -18,8 +18,8 @@ from rlcore.testing.run_tester import QUIET
 
 PROGRAM = """
 import sys
-from rlcore.runtime import pulse
-from rlcore_plugin_workers import worker_crew
+from rlcore.runtime import watchdog
+from rlcore_plugin_workers import worker_runtime
 from rlcore.cli import main
 pulse._INTERRUPTED_SECONDS, pulse._CLOSING_SECONDS, worker_crew._INTERRUPTED_SECONDS = 0.5, 1.0, 0.5
 {}

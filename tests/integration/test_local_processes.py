@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_workers import batch_reader
-from rlcore_plugin_workers.schedule_service import Order
-from rlcore_plugin_workers.trainer_ranks import Ranks
+from rlcore_plugin_workers.schedule_service import BatchOrder
+from rlcore_plugin_workers.trainer_ranks import TrainerRanks
 
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.faults import BackgroundRun, until
@@ -59,14 +59,14 @@ def test_ranks_that_get_only_what_they_compute_on_make_the_run_of_one_process(tm
     config = tester.fake_run(run={"num_episodes": 4, "max_steps": 6})
     alone = tester.run("train", config, "--json").assert_ok()
     planned: list[int] = []
-    plan = Ranks.plan
+    plan = TrainerRanks.plan
 
-    def counted(ranks: Ranks, order: Order, *outlines: Any) -> Any:
+    def counted(ranks: TrainerRanks, order: BatchOrder, *outlines: Any) -> Any:
         planned.append(order.order.version)
         return plan(ranks, order, *outlines)
 
     monkeypatch.setattr(batch_reader, "_WORTH_SHARING", 0)
-    monkeypatch.setattr(Ranks, "plan", counted)
+    monkeypatch.setattr(TrainerRanks, "plan", counted)
     several = tester.run("train", config, "--json", "--runtime", "local", "-i", "2", "-t", "2").assert_ok()
     assert weights_of(tester, several) == weights_of(tester, alone)
     assert planned == list(range(6))

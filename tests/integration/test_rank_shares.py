@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from rlcore_plugin_workers import batch_reader
 from rlcore_plugin_workers.batch_reader import BatchReader
-from rlcore_plugin_workers.trainer_host import TrainerHost
-from rlcore_plugin_workers.trainer_ranks import Ranks
+from rlcore_plugin_workers.trainer_ranks import TrainerRanks
+from rlcore_plugin_workers.trainer_worker import TrainerWorker
 
 from rlcore.api import Group
 from rlcore.testing import FakeTraining, RunOutcome, RunTester
@@ -40,7 +40,7 @@ class Brought:
         self.outlined: dict[int, int] = defaultdict(int)
         self._lock = threading.Lock()
         for name in ("share_out", "preload", "train"):
-            patch.setattr(TrainerHost, name, self._told(getattr(TrainerHost, name)))
+            patch.setattr(TrainerWorker, name, self._told(getattr(TrainerWorker, name)))
         self.probes: dict[int, list[list[int]]] = defaultdict(list)
         probe = FakeTraining.probe
 
@@ -53,7 +53,7 @@ class Brought:
             patch.setattr(FakeTraining, name, self._asked(getattr(FakeTraining, name)))
 
     def _told(self, method: Any) -> Any:
-        def told(host: TrainerHost, *arguments: Any) -> Any:
+        def told(host: TrainerWorker, *arguments: Any) -> Any:
             for argument in arguments:
                 if isinstance(argument, Mapping):
                     self._take(host._rank, argument)
@@ -125,7 +125,7 @@ def test_ranks_with_shares_make_the_weights_of_ranks_with_all_of_it(
 ) -> None:
     brought, shared = run(tmp_path / "shared", monkeypatch, "-t", ranks, "--max-steps", "3", **settings)
     with monkeypatch.context() as patch:
-        patch.setattr(Ranks, "shared", False)
+        patch.setattr(TrainerRanks, "shared", False)
         everything, whole = run(tmp_path / "whole", monkeypatch, "-t", ranks, "--max-steps", "3", **settings)
     assert made(tmp_path / "shared", shared) == made(tmp_path / "whole", whole)
     assert [brought.probes[rank] for rank in range(int(ranks))] == [everything.probes[0]] * int(ranks)

@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from rlcore.api.weights import BUCKET_BYTES, Probe, Publisher, Receiver, Snapshot, Tensor, WeightSource
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import WeightTransferSuite
 from rlcore.testing.suites.transfer import WrongSource
 from rlcore.testing.weights import HostSource, mis_sealing

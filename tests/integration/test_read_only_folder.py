@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.runlog.checkpoint import verify
-from rlcore.runlog.points import past_runs
+from rlcore.runlog.past_runs import past_runs
 from rlcore.runtime.training_run import TrainingRun
 from rlcore.testing import RunTester
 from tests.mounts import mounted, read_only, writable

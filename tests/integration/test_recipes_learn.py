@@ -11,7 +11,7 @@ from rlcore_plugin_quickstart.assets import prepare
 import rlcore
 from benchmarks.algorithms_plan import UPDATES, Row, Run
 from benchmarks.algorithms_table import LEAST_GAIN
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 

@@ -18,7 +18,7 @@ from rlcore.api import UsageError
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
 from rlcore.runlog.best_checkpoint import BestCheckpoint
-from rlcore.runlog.points import past_runs
+from rlcore.runlog.past_runs import past_runs
 from rlcore.runlog.run_lock import locked, sign
 from rlcore.runtime import training_run
 from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester

@@ -14,10 +14,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from rlcore.api import AsyncReward, Finish, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
+from rlcore.api import AsyncReward, FinishReason, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
 from rlcore.rewards.judge import Judge
-from rlcore.rewards.protocol import WorkerLimits
 from rlcore.rewards.reward_entry import RewardEntry
+from rlcore.rewards.worker_protocol import WorkerLimits
 
 pytestmark = pytest.mark.serial  # it measures memory, descriptors and processes over minutes
 
@@ -63,7 +63,7 @@ def _entry(name: str, target: Any) -> RewardEntry:
 
 
 def _rollouts(texts: list[str]) -> list[Rollout]:
-    return [Rollout(prompt_id="p", index=0, segments=(_SEGMENT,), text=text, finish=Finish.STOP) for text in texts]
+    return [Rollout(prompt_id="p", index=0, segments=(_SEGMENT,), text=text, finish=FinishReason.STOP) for text in texts]
 
 
 def _judge(judge: Judge, first: int, groups: int, *, accidents: bool = True) -> Counter[Outcome]:

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from rlcore.api import Finish, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Segment
+from rlcore.api import FinishReason, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Segment
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.reward_entry import RewardEntry
 from tests.integration.ray.small_cluster import short_folder
@@ -41,7 +41,7 @@ def _entry() -> RewardEntry:
 def _submit(judge: Judge) -> None:
     segment = Segment(context_ids=[1], token_ids=[2], logprobs=[-0.1], versions=[0], policy_mask=[True])
     texts = ["abc", "hang", "die", "raise", "ab"]
-    rollouts = [Rollout(prompt_id="p", index=0, segments=(segment,), text=text, finish=Finish.STOP) for text in texts]
+    rollouts = [Rollout(prompt_id="p", index=0, segments=(segment,), text=text, finish=FinishReason.STOP) for text in texts]
     judge.submit(0, Prompt(prompt_id="p", index=0, messages=(Message(role="user", content="?"),)), rollouts)
 
 
@@ -131,7 +131,7 @@ class Hostile:
         segment = Segment(context_ids=[1], token_ids=[2], logprobs=[-0.1], versions=[0], policy_mask=[True])
         for key, (name, gold, answer) in enumerate(rows):
             prompt = Prompt(prompt_id=str(key), index=key, messages=(Message(role="user", content="?"),), columns={"gt_answer": gold})
-            rollout = Rollout(prompt_id="p", index=0, segments=(segment,), text=rf"\boxed{{{answer}}}", finish=Finish.STOP)
+            rollout = Rollout(prompt_id="p", index=0, segments=(segment,), text=rf"\boxed{{{answer}}}", finish=FinishReason.STOP)
             self.judge.submit(key, prompt, [rollout])
             ((_, (score,)),) = await asyncio.to_thread(self.judge.poll, 30.0)
             found.append((name, Outcome(score.outcome).value, score.value))

@@ -16,7 +16,7 @@ import torch
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.types import Message
 from rlcore.data.tokenizer import load_tokenizer
-from rlcore.runlog.points import past_runs
+from rlcore.runlog.past_runs import past_runs
 from rlcore.testing import RunTester
 from tests.letters_model import write_model
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlcore.api import Aggregation, Correction, KlEstimator
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import AggregationSuite, CorrectionSuite, KlSuite, PluginFolder, RunTester
 from tests.stranger_site import link_stranger, stranger_site
 

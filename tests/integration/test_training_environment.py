@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_processes.launcher import ProcessLauncher
-from rlcore_plugin_workers.shipment import Shipment
-from rlcore_plugin_workers.trainer_host import TrainerHost
-from rlcore_plugin_workers.workers import Seat
+from rlcore_plugin_workers.plan_bundle import PlanBundle
+from rlcore_plugin_workers.trainer_worker import TrainerWorker
+from rlcore_plugin_workers.workers import Placement
 
 from rlcore.config import RunConfig
-from rlcore.config.chosen import unoffered
+from rlcore.config.plugin_selection import unsupported
 from rlcore.contracts.errors import PluginError
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.testing import RunOutcome, RunTester, make_plan
@@ -84,15 +84,15 @@ def test_a_rank_in_the_environment_of_colossalai_attests_its_plugins(
     with tester.plugins:
         plan = make_plan(config)
         data = load_data(plan)
-        shipment = Shipment.of(plan, fingerprints(data, read_texts(plan, data).tokenizer))
-        seat = Seat(environment=Path(COLOSSALAI))
-        there = launcher.start(Importer, name="trainer rank 0", seat=seat).call("places", "transformers", "colossalai").result(60)
+        plan_bundle = PlanBundle.of(plan, fingerprints(data, read_texts(plan, data).tokenizer))
+        placement = Placement(environment=Path(COLOSSALAI))
+        there = launcher.start(Importer, name="trainer rank 0", placement=placement).call("places", "transformers", "colossalai").result(60)
         assert all(place.startswith(COLOSSALAI) for place in (there["transformers"], there["colossalai"])), there
-        good = launcher.start(TrainerHost, shipment, 0, "127.0.0.1", "cpu", name="trainer rank 0", seat=seat)
+        good = launcher.start(TrainerWorker, plan_bundle, 0, "127.0.0.1", "cpu", name="trainer rank 0", placement=placement)
         assert good.call("prepare", 8, "").result(60) is not None
-        last = replace(shipment.attestations[-1], version="0.9")
-        changed = replace(shipment, attestations=(*shipment.attestations[:-1], last))
-        bad = launcher.start(TrainerHost, changed, 1, "127.0.0.1", "cpu", name="trainer rank 1", seat=seat)
+        last = replace(plan_bundle.attestations[-1], version="0.9")
+        changed = replace(plan_bundle, attestations=(*plan_bundle.attestations[:-1], last))
+        bad = launcher.start(TrainerWorker, changed, 1, "127.0.0.1", "cpu", name="trainer rank 1", placement=placement)
         with pytest.raises(PluginError, match=r"^trainer rank 1 refuses to start: .* version is '0.9' in the driver"):
             bad.call("prepare", 8, "").result(60)
 
@@ -118,6 +118,6 @@ def test_another_model_there_is_refused_on_ray_too(tmp_path: Path) -> None:
 def test_an_engine_that_cannot_score_is_refused_beside_trainers_in_an_environment() -> None:
     offered = replace(FAKE_INFERENCE, scores=False)
     apart = RunConfig.model_validate({"training": {"environment": "env"}})
-    said = unoffered(offered, "mine", apart, lambda path: path) or ""
+    said = unsupported(offered, "mine", apart, lambda path: path) or ""
     assert said.startswith("training.environment gives trainers libraries of their own, and inference backend mine cannot show")
-    assert unoffered(offered, "mine", RunConfig.model_validate({}), lambda path: path) is None
+    assert unsupported(offered, "mine", RunConfig.model_validate({}), lambda path: path) is None

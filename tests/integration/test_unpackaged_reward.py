@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.api import Finish, Message, Prompt, Rollout, Segment
+from rlcore.api import FinishReason, Message, Prompt, Rollout, Segment
 from rlcore.contracts.specs import RewardSpec
-from rlcore.host.registry import Registry
-from rlcore.host.sandboxes import ship_sandboxes
+from rlcore.registry.plugin_registry import Registry
+from rlcore.registry.sandboxes import bundle_sandboxes
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.reward_entry import RewardEntry
 
@@ -39,7 +39,7 @@ def flat(item):
 
 def _rollout(text: str) -> Rollout:
     segment = Segment(context_ids=[1], token_ids=[2], logprobs=[-0.1], versions=[0], policy_mask=[True])
-    return Rollout(prompt_id="p", index=0, segments=(segment,), text=text, finish=Finish.STOP)
+    return Rollout(prompt_id="p", index=0, segments=(segment,), text=text, finish=FinishReason.STOP)
 
 
 def test_class_with_options_and_function_of_a_file_are_judged_in_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_class_with_options_and_function_of_a_file_are_judged_in_workers(tmp_pat
 BOXED = '''
 from pydantic import BaseModel, ConfigDict
 from rlcore.api import Reward, Score
-from rlcore.api.sandbox import Job, Level, Ran, Sandbox, SandboxOptions, open_sandbox
+from rlcore.api.sandbox import Job, Level, ProgramResult, Sandbox, SandboxOptions, open_sandbox
 
 class Box(Sandbox):
     """Says how long a program is."""
@@ -83,7 +83,7 @@ class Box(Sandbox):
         self.scale = options["scale"]
 
     def run(self, job):
-        return Ran(exit_code=0, signal=None, stdout=b"x" * self.scale * len(job.source), stderr=b"")
+        return ProgramResult(exit_code=0, signal=None, stdout=b"x" * self.scale * len(job.source), stderr=b"")
 
     def describe(self):
         return "remote (a box)"
@@ -119,7 +119,7 @@ def test_a_sandbox_of_a_file_reaches_the_workers_with_the_reward_that_names_it(t
     assert isinstance(spec, RewardSpec)
     assert model is not None
     options = model(box={"backend": "./boxed.py:Box", "backend_options": {"scale": 3}})
-    shipped = ship_sandboxes(options, registry)
+    shipped = bundle_sandboxes(options, registry)
     entry = RewardEntry(name=name, spec=spec, options=options, payload=registry.payload("reward", name), sandboxes=shipped)
     Path("boxed.py").unlink()
     judge = Judge([entry], workers=1, error_budget=0.0)

@@ -25,8 +25,8 @@ from rlcore_plugin_processes.shared_receiver import SharedReceiver
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor
-from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Prompt, Rollout, Score
+from rlcore.contracts.weight_transfer import Publisher
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount

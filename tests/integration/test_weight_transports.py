@@ -69,7 +69,7 @@ class Trainer:
     """An actor with a publisher."""
 
     def __init__(self, transport: str, deadline: float) -> None:
-        from rlcore.host.registry import Registry
+        from rlcore.registry.plugin_registry import Registry
 
         self.failed = threading.Event()
         self.said = ""
@@ -134,7 +134,7 @@ class Producer:
     """An actor with a receiver. ``stalls``: it reads the first piece of the first transfer and no more."""
 
     def __init__(self, transport: str, name: str, address: Any, deadline: float, stalls: bool = False) -> None:
-        from rlcore.host.registry import Registry
+        from rlcore.registry.plugin_registry import Registry
 
         self.stalled = threading.Event()
         if stalls:

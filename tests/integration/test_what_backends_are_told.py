@@ -110,6 +110,6 @@ def test_both_sides_are_told_of_adapters_if_the_engine_takes_them(tmp_path: Path
     tester.run("train", config, *asked).assert_ok()
     tester.run("train", config, *asked, "-b", "whole").assert_ok()
     tester.run("train", config, "--max-steps", "1").assert_ok()
-    lora = LoraSettings(rank=4, alpha=8.0, targets=("q_proj", "v_proj"), travels=True)
-    assert [context.lora for context in trainers] == [lora, replace(lora, travels=False), None]
+    lora = LoraSettings(rank=4, alpha=8.0, targets=("q_proj", "v_proj"), adapter_only=True)
+    assert [context.lora for context in trainers] == [lora, replace(lora, adapter_only=False), None]
     assert [context.adapter_rank for context in engines] == [4, 0, 0]

@@ -24,7 +24,7 @@ STEPS = {
     "learning": "import rlcore.learning",
     "testing": "import rlcore.testing",
     "config": "import rlcore.config",
-    "discovery": "from rlcore.host.registry import Registry; Registry.discover()",
+    "discovery": "from rlcore.registry.plugin_registry import Registry; Registry.discover()",
     "help": RUN.format("['--help']"),
     "plugins": RUN.format("['plugins']"),
     "show": RUN.format("['show', 'loss', 'clipped']"),
@@ -75,7 +75,7 @@ def test_the_list_of_commands_loads_no_numpy() -> None:
 CHECKS = """
 import sys
 from rlcore.config import RunConfig
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 registry = Registry.discover()
 before = set(sys.modules)
 assert not registry.check_run(RunConfig()) + registry.check_run(RunConfig(), "rlcore_note_run")

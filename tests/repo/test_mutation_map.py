@@ -11,7 +11,7 @@ from benchmarks.silent_places import silent_places
 
 ROOT = Path(__file__).parents[2]
 GUARDS: dict[str, list[str]] = tomllib.loads((ROOT / "benchmarks" / "mutation.toml").read_text())["guards"]
-MATHS = {"advantages", "aggregation", "correction", "kl", "losses", "objective", "shaping"}
+MATHS = {"advantages", "aggregation", "correction", "kl", "losses", "objective", "overlong_punishment"}
 
 
 def test_every_estimator_and_loss_is_mutated() -> None:

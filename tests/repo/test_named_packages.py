@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.catalogue import distribution_of, known_names
-from rlcore.host.install import EXTRAS, NEEDS_EXTRA, RELEASED, REQUIRED
-from rlcore.host.registry import Registry
+from rlcore.registry.install import EXTRAS, NEEDS_EXTRA, RELEASED, REQUIRED
+from rlcore.registry.known_plugins import distribution_of, known_names
+from rlcore.registry.plugin_registry import Registry
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = re.compile(r"rlcore-plugin-[a-z0-9]+")
@@ -40,7 +40,7 @@ def unknown_names(text: str) -> list[str]:
 
 def test_every_text_names_packages_and_extras_that_exist() -> None:
     paths = texts()
-    assert {"README.md", "rlcore/host/install.py", "recipes/README.md", "docs/gpu.md"} <= set(paths)
+    assert {"README.md", "rlcore/registry/install.py", "recipes/README.md", "docs/gpu.md"} <= set(paths)
     found = {path: unknown_names((ROOT / path).read_text(encoding="utf-8")) for path in paths}
     assert {path: names for path, names in found.items() if names} == {}
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.catalogue import known_names
-from rlcore.host.registry import Registry
+from rlcore.registry.known_plugins import known_names
+from rlcore.registry.plugin_registry import Registry
 from tests.syntax import nodes
 
 ROOT = Path(__file__).parents[2]
-OFFERS = ("rlcore/host/builtin.py", "rlcore/host/catalogue.py", "rlcore/host/install.py")
+OFFERS = ("rlcore/registry/builtin.py", "rlcore/registry/known_plugins.py", "rlcore/registry/install.py")
 """What the core offers, and what it knows how to install: lists of names, which nothing is decided by."""
 
 MEANT: Mapping[str, Mapping[str, str]] = {
@@ -25,7 +25,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
     "rlcore/cli/train.py": {"report": "a command that the outcome names, if somebody offers it"},
     "rlcore/config/correction_choice.py": {"truncated": "what auto means, as a default: the core offers it"},
-    "rlcore/config/model.py": {
+    "rlcore/config/run_config.py": {
         "train": "a policy for verdicts",
         "runs": "a folder, as a default",
         "transformers": "a default",
@@ -44,13 +44,13 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/host/threads.py": {"torch": "the library"},
     "rlcore/learning/__init__.py": {"group_mean": "a function", "pass_at_k": "a function"},
     "rlcore/learning/advantages.py": {"group_mean": "a function"},
-    "rlcore/rewards/protocol.py": {"score": "a method of a reward"},
+    "rlcore/rewards/worker_protocol.py": {"score": "a method of a reward"},
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
-    "rlcore/runlog/points.py": {"watch": "a key of a checkpoint's state"},
+    "rlcore/runlog/past_runs.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runlog/folder.py": {"eval": "a folder of a run", "rollouts": "a folder of a run"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
     "rlcore/runtime/one_process.py": {"watch": "a key of a checkpoint's state"},
-    "rlcore/runtime/parts.py": {"watch": "a key of a checkpoint's state"},
+    "rlcore/runtime/factories.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runtime/training_run.py": {"rollouts": "the name of a thread"},
     "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest"},
     "rlcore/learning/accuracy_at_k.py": {"pass_at_k": "a function"},

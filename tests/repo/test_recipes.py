@@ -13,7 +13,7 @@ import pytest
 
 from rlcore.contracts.specs import RewardSpec
 from rlcore.data.prompts import load_eval
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import RunOutcome, RunTester
 from rlcore.testing.run_tester import QUIET
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcore.api import Finish, Message, Outcome, RewardInput, Score
-from rlcore.rewards.protocol import Call, Done, Task
+from rlcore.api import FinishReason, Message, Outcome, RewardInput, Score
+from rlcore.rewards.worker_protocol import Call, Done, Task
 
 MESSAGES = st.builds(Message, role=st.sampled_from(["user", "assistant"]), content=st.text(), policy=st.booleans())
 INPUTS = st.builds(
@@ -20,7 +20,7 @@ INPUTS = st.builds(
     messages=st.tuples(MESSAGES),
     columns=st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())),
     text=st.text(),
-    finish=st.sampled_from(Finish),
+    finish=st.sampled_from(FinishReason),
 )
 SCORES = st.builds(
     Score,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rlcore.api.sandbox import Job, Level, Limit, Limits, Ran, SandboxOptions
+from rlcore.api.sandbox import Job, Level, Limit, Limits, ProgramResult, SandboxOptions
 
 NAMES = [
     "../x", "a/../../x", "/etc/passwd", "", ".", "..", "a/", "/", "a//b", "./a", "a/./b", "a\0b", "\ud800", "a/" * 2000 + "b", "n" * 256,
@@ -82,10 +82,10 @@ def test_limits_are_taken_or_refused_in_words(value) -> None:
 
 def test_a_run_is_well_only_without_a_limit() -> None:
     well = {"signal": None, "stdout": b"", "stderr": b""}
-    assert Ran(exit_code=0, **well).ok
-    assert not Ran(exit_code=1, **well).ok
-    assert not Ran(exit_code=None, **well).ok
-    assert not Ran(exit_code=0, limit=Limit.OUTPUT, **well).ok
+    assert ProgramResult(exit_code=0, **well).ok
+    assert not ProgramResult(exit_code=1, **well).ok
+    assert not ProgramResult(exit_code=None, **well).ok
+    assert not ProgramResult(exit_code=0, limit=Limit.OUTPUT, **well).ok
 
 
 def test_options_are_closed() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.contracts.conversations import Conversation
+from rlcore.contracts.conversation import Conversation
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import (
     Completion,
-    Finish,
+    FinishReason,
     Group,
     Message,
     Outcome,
@@ -88,7 +88,7 @@ def test_details_of_another_shape_are_refused(fields: dict[str, Any], words: str
 def test_details_of_another_number_of_tokens_are_refused_by_completion_and_segment(told: TokenDetails) -> None:
     arrays = {"token_ids": [1, 2], "logprobs": [0, 0], "versions": [0, 0]}
     with pytest.raises(ValueError, match=r"completion r has 2 tokens, and details \((kept_offsets|experts)\) of 3; they"):
-        Completion(request_id="r", finish=Finish.STOP, details=told, **arrays)
+        Completion(request_id="r", finish=FinishReason.STOP, details=told, **arrays)
     with pytest.raises(ValueError, match="a segment has 2 tokens, and details"):
         Segment(context_ids=[1], policy_mask=[True, True], details=told, **arrays)
 

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from rlcore.contracts.types import Completion, Finish, Group, Outcome, Request, Rollout, Sampling, Score, Segment
+from rlcore.contracts.types import Completion, FinishReason, Group, Outcome, Request, Rollout, Sampling, Score, Segment
 
 
 def segment(**changes: object) -> Segment:
@@ -59,7 +59,7 @@ def test_a_segment_holds_no_memory_that_is_only_lent() -> None:
 
 
 def test_what_was_said_goes_without_tokens() -> None:
-    rollout = Rollout(prompt_id="p", index=3, segments=(segment(),), text="so", finish=Finish.LENGTH, temperature=0.7)
+    rollout = Rollout(prompt_id="p", index=3, segments=(segment(),), text="so", finish=FinishReason.LENGTH, temperature=0.7)
     bare = rollout.without_tokens()
     assert dataclasses.replace(bare, segments=rollout.segments) == rollout
     assert (bare.length, len(bare.segments)) == (0, 1)
@@ -70,7 +70,7 @@ def test_per_token_arrays_must_have_one_length() -> None:
     with pytest.raises(ValueError, match="one length"):
         segment(logprobs=[-0.1])
     with pytest.raises(ValueError, match="must be equal"):
-        Completion(request_id="a", token_ids=[1], logprobs=[], versions=[0], finish=Finish.STOP)  # type: ignore[arg-type]
+        Completion(request_id="a", token_ids=[1], logprobs=[], versions=[0], finish=FinishReason.STOP)  # type: ignore[arg-type]
 
 
 def test_records_are_frozen_and_keyword_only() -> None:
@@ -81,17 +81,17 @@ def test_records_are_frozen_and_keyword_only() -> None:
 
 
 def test_a_rollout_counts_only_what_the_policy_sampled_and_knows_its_oldest_version() -> None:
-    rollout = Rollout(prompt_id="p", index=0, segments=(segment(policy_mask=[True, False]), segment()), text="", finish=Finish.STOP)
+    rollout = Rollout(prompt_id="p", index=0, segments=(segment(policy_mask=[True, False]), segment()), text="", finish=FinishReason.STOP)
     assert rollout.length == 3
     assert rollout.version == 3
     empty = segment(token_ids=[], logprobs=[], versions=[], policy_mask=[])
-    assert Rollout(prompt_id="p", index=0, segments=(empty,), text="", finish=Finish.STOP).version is None
+    assert Rollout(prompt_id="p", index=0, segments=(empty,), text="", finish=FinishReason.STOP).version is None
 
 
 def test_a_rollout_needs_a_segment_and_a_group_a_score_each() -> None:
     with pytest.raises(ValueError, match="no segment"):
-        Rollout(prompt_id="p", index=0, segments=(), text="", finish=Finish.STOP)
-    rollout = Rollout(prompt_id="p", index=0, segments=(segment(),), text="", finish=Finish.STOP)
+        Rollout(prompt_id="p", index=0, segments=(), text="", finish=FinishReason.STOP)
+    rollout = Rollout(prompt_id="p", index=0, segments=(segment(),), text="", finish=FinishReason.STOP)
     with pytest.raises(ValueError, match="one each"):
         Group(prompt_id="p", episode=0, prompt_index=0, rollouts=(rollout,), scores=())
 

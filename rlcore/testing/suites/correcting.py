@@ -8,8 +8,8 @@ from math import inf
 
 import torch
 
-from rlcore.contracts.around_loss import Correction
 from rlcore.contracts.batches import LossBatch
+from rlcore.contracts.loss_wrappers import Correction
 
 __all__ = ["CorrectionSuite"]
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from rlcore.contracts.around_loss import KlEstimator
+from rlcore.contracts.loss_wrappers import KlEstimator
 from rlcore.learning.kl import reward_kl
 
 __all__ = ["KlSuite"]

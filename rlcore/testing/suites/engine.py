@@ -18,8 +18,8 @@ import numpy as np
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InferenceBackendSpec
-from rlcore.contracts.transport import WeightTransfer
 from rlcore.contracts.types import Completion, Request
+from rlcore.contracts.weight_transfer import WeightTransfer
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing.overdue import within
 from rlcore.testing.policy import log_softmax

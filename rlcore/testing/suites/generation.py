@@ -10,7 +10,7 @@ import numpy as np
 from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.specs import InferenceCapabilities
-from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.contracts.types import Completion, FinishReason, Request
 from rlcore.testing.records import make_request
 from rlcore.testing.suites.engine import EngineSuite, expected
 
@@ -67,7 +67,9 @@ class GenerationRules(EngineSuite):
             engine.submit(self.requests(2, max_new_tokens=3))
             engine.submit([])
             engine.cancel([])
-            assert all(answer.finish is not Finish.ABORTED for answer in self.drain(engine, 2).values()), "cancel([]) aborted a request"
+            assert all(answer.finish is not FinishReason.ABORTED for answer in self.drain(engine, 2).values()), (
+                "cancel([]) aborted a request"
+            )
 
     def test_length_and_finish(self) -> None:
         """LENGTH at exactly ``max_new_tokens``; STOP exactly where a stop token was sampled, which is kept; nothing after it."""
@@ -221,13 +223,15 @@ class GenerationRules(EngineSuite):
             self.assert_unstopped(completion, string, which)
             assert not self.draws_alike(engine), f"the same draw wrote {string!r} before and does not now, {which}"
             return
-        assert completion.finish is Finish.STOP, f"the stop string {string!r}, {which}, was written and finish is {completion.finish}"
+        assert completion.finish is FinishReason.STOP, f"the stop string {string!r}, {which}, was written and finish is {completion.finish}"
         assert string not in self.decode(tokens[:-1]), f"tokens went on after the stop string {string!r}, {which}"
 
     def assert_unstopped(self, completion: Completion, string: str, which: str) -> None:
         """If it ended by STOP, then at a stop token or at the stop string."""
         tokens = completion.token_ids.tolist()
-        ended = completion.finish is Finish.STOP and (not tokens or tokens[-1] not in self.stop_ids) and string not in self.decode(tokens)
+        ended = (
+            completion.finish is FinishReason.STOP and (not tokens or tokens[-1] not in self.stop_ids) and string not in self.decode(tokens)
+        )
         assert not ended, f"finish is stop, and neither a stop token nor the stop string {string!r}, {which}, is at the end of {tokens}"
 
     def changed_by_text(self, token_ids: list[int]) -> bool:
@@ -239,9 +243,9 @@ class GenerationRules(EngineSuite):
         tokens = completion.token_ids.tolist()
         stops = [place for place, token in enumerate(tokens) if token in self.stop_ids]
         assert 1 <= len(tokens) <= limit, f"{len(tokens)} tokens where {limit} are the limit"
-        if completion.finish is Finish.STOP:
+        if completion.finish is FinishReason.STOP:
             assert stops == [len(tokens) - 1], f"finish is stop, but stop tokens stand at {stops} of {len(tokens)} tokens"
         else:
-            assert completion.finish is Finish.LENGTH, f"finish is {completion.finish} and nobody cancelled"
+            assert completion.finish is FinishReason.LENGTH, f"finish is {completion.finish} and nobody cancelled"
             assert len(tokens) == limit, f"finish is length after {len(tokens)} tokens of {limit}"
             assert not stops, f"a stop token at {stops[0]} did not end the completion"

@@ -16,7 +16,7 @@ from rlcore.contracts.errors import GroupBrokenError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import BUCKET_BYTES, RemoteSnapshot, Snapshot
 from rlcore.contracts.specs import WeightTransferSpec
-from rlcore.contracts.transport import Publisher, Receiver, WeightTransfer
+from rlcore.contracts.weight_transfer import Publisher, Receiver, WeightTransfer
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing.weights import publish
 
@@ -68,7 +68,7 @@ class JoiningProducer:
             try:
                 self.version = update_engine(self.engine, snapshot)
             except GroupBrokenError:
-                self.receiver.group_broke(getattr(snapshot, "epoch", -1))
+                self.receiver.on_group_broken(getattr(snapshot, "epoch", -1))
                 return
         self.receiver.release(snapshot.version)
 

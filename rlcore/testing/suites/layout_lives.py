@@ -17,8 +17,8 @@ import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RlcoreError, RunError
-from rlcore.contracts.interfaces import Objective, Saving, TrainingBackend, TrainingContext, Which
-from rlcore.host.targets import load_target
+from rlcore.contracts.interfaces import ModelRole, Objective, PendingSave, TrainingBackend, TrainingContext
+from rlcore.registry.targets import load_target
 from rlcore.testing.rank_processes import next_rendezvous
 from rlcore.testing.ranks import StarRanks
 from rlcore.testing.weights import handed_out
@@ -216,7 +216,7 @@ def _three_steps(backend: TrainingBackend, life: Life, notes: Notes) -> None:
     script, place = life.script, backend.data_parallel
     notes.place, notes.before, notes.rows = place, _arrays(backend), _rows(script.steps[0], 0, place)
     first = script.steps[0].take(notes.rows)
-    notes.logprobs, notes.reference = (backend.logprobs(first, which) for which in (Which.POLICY, Which.REFERENCE))
+    notes.logprobs, notes.reference = (backend.logprobs(first, which) for which in (ModelRole.POLICY, ModelRole.REFERENCE))
     notes.metrics = [backend.update(share, script.objective) for share in _shares(script.steps, place)]
     notes.trained = _arrays(backend)
     segment = script.after.rollouts[0].segments[0]
@@ -238,7 +238,7 @@ def _whole(backend: TrainingBackend, life: Life, notes: Notes, lobby: _Lobby) ->
     notes.saved = _save(backend, Path(life.folder), lobby)
     notes.gathered = backend.gather(np.arange(3 * place[0], dtype=np.float32))
     _step_after(backend, life, notes)
-    notes.reference_after = backend.logprobs(script.steps[0].take(notes.rows), Which.REFERENCE)
+    notes.reference_after = backend.logprobs(script.steps[0].take(notes.rows), ModelRole.REFERENCE)
 
 
 def _resumed(backend: TrainingBackend, life: Life, notes: Notes) -> None:
@@ -278,7 +278,7 @@ def _bucket_note(backend: TrainingBackend, allowed: int) -> BucketNote:
 
 def _save(backend: TrainingBackend, folder: Path, lobby: _Lobby) -> dict[str, int]:
     """Both halves of a checkpoint; what this rank found of each when it returned. A rank that still writes is waited for by all."""
-    writing: list[Saving] = []
+    writing: list[PendingSave] = []
     found: dict[str, int] = {}
     for name, write in (("model", backend.save_model), ("state", backend.save)):
         (folder / name).mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ _EXACT = 1e-9
 _SINGLE = LAYOUTS[0]
 
 Arrays = Mapping[str, np.ndarray]
-Kind = Literal["plain", "whole", "resumed"]
+RolloutKind = Literal["plain", "whole", "resumed"]
 
 Seen = tuple[str, list[Notes], Notes, Life]
 """Who it was, in words; the notes of each rank; those of one process in one go; the life."""
@@ -164,7 +164,7 @@ class LayoutSessions(TrainerSuite):
         variants = [*self.variants().items(), ("", None), ("", None)][: max(2, len(self.variants()))]
         return [((1, 4, 64)[place % 3], variant) for place, variant in enumerate(variants)]
 
-    def _life(self, kind: Kind, layout: RankLayout, what: str, model: str, options: Any = None, **changes: Any) -> Life:
+    def _life(self, kind: RolloutKind, layout: RankLayout, what: str, model: str, options: Any = None, **changes: Any) -> Life:
         context = self._layout_context(max_grad_norm=self._limit, **{"model": self.models()[model], **layout.settings, **changes})
         target, own = self.rank_target(self.make(self.context()))
         folder = self._folder / layout.name.replace(" ", "") / (model or "model")

@@ -33,7 +33,7 @@ _EPSILON = 1e-8
 """AdamW's, as ``OptimizerSettings`` describes it."""
 _SMALL, _LENGTH_ALLOWED = 1e-3, 0.01
 """A gradient's norm, in epsilons: in a step it counts for 0.1 % too little at most. How far the length of that step may be off it."""
-_ADAPTERS = LoraSettings(rank=2, alpha=8.0, travels=True)
+_ADAPTERS = LoraSettings(rank=2, alpha=8.0, adapter_only=True)
 """Of a suite whose own context has none."""
 
 WARMUP, TOTAL, FLOOR = 2, 6, 0.2
@@ -165,10 +165,10 @@ class OptimizerRules(TrainerSuite):
         capabilities, own = self.make(self.context()).capabilities, self.context().lora
         if not self.adamw or not self.full_precision():
             return []
-        travels = capabilities.lora and WeightsKind.ADAPTER in capabilities.kinds
+        adapter_only = capabilities.lora and WeightsKind.ADAPTER in capabilities.kinds
         if own is not None:
-            return [replace(own, travels=True)] if travels else []
-        return [None, _ADAPTERS] if travels else [None]
+            return [replace(own, adapter_only=True)] if adapter_only else []
+        return [None, _ADAPTERS] if adapter_only else [None]
 
     def _slow_rate(self, lora: LoraSettings | None) -> float:
         """A rate that hardly changes the model; adapters count ``alpha / rank`` times in it."""

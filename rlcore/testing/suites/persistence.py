@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rlcore.contracts.errors import RlcoreError, WeightsError
-from rlcore.contracts.interfaces import Saving, TrainingBackend, Which
+from rlcore.contracts.interfaces import ModelRole, PendingSave, TrainingBackend
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.weights import snapshot_of, weights_of
 
@@ -62,7 +62,7 @@ class PersistenceRules(TrainerSuite):
         for name, tensor in mine.items():
             assert tensor.checksum == theirs[name].checksum, f"tensor {name!r} of the saved model is another"
         batch = self.batch()
-        own, loaded = backend.logprobs(batch, Which.POLICY), other.logprobs(batch, Which.POLICY)
+        own, loaded = backend.logprobs(batch, ModelRole.POLICY), other.logprobs(batch, ModelRole.POLICY)
         # In lower precision the saved weights are rounded, and with adapters they are merged, so log probabilities may differ.
         allowed = 0.0 if self.dtype == "float32" and self.context().lora is None else self.tolerance
         assert np.allclose(own, loaded, rtol=0.0, atol=allowed), "the saved model has other log probabilities"
@@ -124,7 +124,7 @@ class PersistenceRules(TrainerSuite):
             path.write_bytes(whole)
 
     def test_a_save_is_of_the_moment_that_it_began(self) -> None:
-        """A backend that returns a ``Saving`` may be updated before it is done; what is written is what was there before."""
+        """A backend that returns a ``PendingSave`` may be updated before it is done; what is written is what was there before."""
         backend = self.ready()
         backend.update(self.batch(seed=0), self.objective())
         model, state = self.scratch / "moment-model", self.scratch / "moment-state"
@@ -185,7 +185,7 @@ class PersistenceRules(TrainerSuite):
         assert results[0] == results[1], "two runs with one seed have different weights"
 
 
-def _written(saving: Saving | None) -> None:
+def _written(saving: PendingSave | None) -> None:
     if saving is not None:
         saving.result()
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.specs import PluginKind, RewardSpec
-from rlcore.contracts.types import Finish, RewardInput, Score
-from rlcore.host.registry import Registry
-from rlcore.host.targets import disagreement
-from rlcore.host.unpackaged import FunctionReward
+from rlcore.contracts.types import FinishReason, RewardInput, Score
+from rlcore.registry.plugin_registry import Registry
+from rlcore.registry.targets import disagreement
+from rlcore.registry.unpackaged import FunctionReward
 from rlcore.testing.overdue import OverdueError, within
 
 __all__ = ["HOSTILE", "DeclaredColumns", "RewardSuite"]
@@ -157,7 +157,7 @@ class RewardSuite(ABC):
         """What the text did wrong is a verdict, never an exception, and its value is finite."""
         reward = self.opened()
         for name, text in HOSTILE.items():
-            for finish in (Finish.STOP, Finish.LENGTH):
+            for finish in (FinishReason.STOP, FinishReason.LENGTH):
                 try:
                     score = self.scored(reward, replace(self.honest(), text=text, finish=finish))
                 except OverdueError:

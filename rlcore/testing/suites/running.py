@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcore.config import Plan
-from rlcore.contracts.crew import Crew, Interrupt, Status, TaskReport, Update
 from rlcore.contracts.resume_point import ResumePoint
+from rlcore.contracts.runtime_interface import Interrupt, Runtime, Status, TaskReport, Update
 from rlcore.contracts.specs import PluginKind
 from rlcore.entry import make_plan
 from rlcore.testing.policy import FakePolicy
@@ -81,9 +81,9 @@ class RuntimeSuite:
     """Seconds in which what the crew started must have ended once its ExitStack is closed; no test that passes takes them."""
     _kept: ClassVar[dict[tuple[type, str], PlayedRun]] = {}
 
-    def make(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> Crew:
+    def make(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> Runtime:
         """The crew of a plan."""
-        made: Crew = plan.registry.make(PluginKind.RUNTIME, plan.config.run.runtime, plan, closing, say)
+        made: Runtime = plan.registry.make(PluginKind.RUNTIME, plan.config.run.runtime, plan, closing, say)
         return made
 
     def plugins(self, tester: RunTester) -> None:
@@ -113,7 +113,7 @@ class RuntimeSuite:
             with ExitStack() as closing:
                 return self._drive(self.make(plan, closing, lambda line: None), folder, evaluates="eval" in config, until=until)
 
-    def _drive(self, crew: Crew, folder: Path, *, evaluates: bool, until: int | None) -> PlayedRun:
+    def _drive(self, crew: Runtime, folder: Path, *, evaluates: bool, until: int | None) -> PlayedRun:
         """As the loop of a run does: it asks for an evaluation only if there is a held-out task."""
         played, interrupt = PlayedRun(folder=folder, horizon=crew.horizon), Interrupt()
         crew.begin(folder, interrupt)

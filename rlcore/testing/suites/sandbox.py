@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlcore.api.sandbox import Job, Level, Limit, Limits, Ran, Sandbox, SandboxError
+from rlcore.api.sandbox import Job, Level, Limit, Limits, ProgramResult, Sandbox, SandboxError
 
 __all__ = ["SandboxSuite"]
 
@@ -284,9 +284,9 @@ class SandboxSuite(ABC):
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 
-    def _run(self, sandbox: Sandbox, source: str | bytes, stdin: bytes = b"", **limits: Any) -> Ran:
+    def _run(self, sandbox: Sandbox, source: str | bytes, stdin: bytes = b"", **limits: Any) -> ProgramResult:
         ran = sandbox.run(Job(source=source, stdin=stdin, limits=replace(_LIMITS, **limits)))
-        assert isinstance(ran, Ran), f"run() returned {type(ran).__name__}, it must return a rlcore.api.sandbox.Ran"
+        assert isinstance(ran, ProgramResult), f"run() returned {type(ran).__name__}, it must return a rlcore.api.sandbox.ProgramResult"
         assert ran.exit_code is None or ran.signal is None, f"a program ends by an exit code or by a signal: {ran}"
         ended = ran.exit_code is not None or ran.signal is not None
         assert ended or ran.limit is not None, f"a program ends by itself or at a limit: {ran}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import TrainingBackend, Which
+from rlcore.contracts.interfaces import ModelRole, TrainingBackend
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.weights import weights_of
 
@@ -29,7 +29,7 @@ class SkipRules(TrainerSuite):
     def test_an_empty_share_has_no_log_probabilities(self) -> None:
         """float32[0]: a rank may have nothing to do."""
         empty = self.batch().take(np.zeros(0, np.int64))
-        logprobs = self.ready().logprobs(empty, Which.POLICY)
+        logprobs = self.ready().logprobs(empty, ModelRole.POLICY)
         assert len(logprobs) == 0, f"an empty share gives log probabilities of shape {logprobs.shape}"
         assert logprobs.dtype == np.float32, f"log probabilities of an empty share are {logprobs.dtype}"
 

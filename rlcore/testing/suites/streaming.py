@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlcore.contracts.types import Completion, Finish
+from rlcore.contracts.types import Completion, FinishReason
 from rlcore.testing.overdue import within
 from rlcore.testing.records import make_request
 from rlcore.testing.suites.engine import EngineSuite
@@ -59,12 +59,12 @@ class StreamingRules(EngineSuite):
             answers = self.drain(engine, 8 - len(early))
             for name, completion in answers.items():
                 if name in victims:
-                    assert completion.finish is Finish.ABORTED, f"cancelled request {name!r} ended as {completion.finish}"
+                    assert completion.finish is FinishReason.ABORTED, f"cancelled request {name!r} ended as {completion.finish}"
                     if self.draws_alike(engine):
                         whole = alone[name].token_ids[: len(completion.token_ids)]
                         assert np.array_equal(completion.token_ids, whole), f"cancelled request {name!r} has other tokens than it drew"
                 else:
-                    assert completion.finish is not Finish.ABORTED, f"request {name!r} was aborted, it was not the one cancelled"
+                    assert completion.finish is not FinishReason.ABORTED, f"request {name!r} was aborted, it was not the one cancelled"
                     if self.draws_alike(engine):
                         assert np.array_equal(completion.token_ids, alone[name].token_ids), f"cancelling others changed {name!r}"
             engine.cancel(victims)
@@ -81,7 +81,7 @@ class StreamingRules(EngineSuite):
                 engine.cancel([request.request_id for request in requests])
                 self.drain(engine, 8 - len(early))
             answer = self.run(engine, [make_request("next", self.prompts()[0], noise=1, max_new_tokens=2)])["next"]
-            assert answer.finish is not Finish.ABORTED, "a request that nobody cancelled was aborted"
+            assert answer.finish is not FinishReason.ABORTED, "a request that nobody cancelled was aborted"
 
     def test_an_aborted_request_can_be_asked_again(self) -> None:
         """Under its id, from the beginning, with the draws of its noise."""
@@ -92,7 +92,9 @@ class StreamingRules(EngineSuite):
             engine.cancel([request.request_id for request in requests])
             self.drain(engine, 4 - len(early))
             again = self.run(engine, requests)
-            assert all(answer.finish is not Finish.ABORTED for answer in again.values()), "a request that is asked again comes back aborted"
+            assert all(answer.finish is not FinishReason.ABORTED for answer in again.values()), (
+                "a request that is asked again comes back aborted"
+            )
             if self.draws_alike(engine):
                 untouched = self.run(engine, [replace(request, request_id=f"{request.request_id}-new") for request in requests])
                 for request in requests:
@@ -165,7 +167,7 @@ class StreamingRules(EngineSuite):
                 )
                 later = self.run(engine, [rest])[request.request_id]
                 if np.array_equal(later.token_ids, tokens[first + 1 : second + 1]):
-                    assert later.finish is Finish.STOP, f"the stop string {string!r} was completed and finish is {later.finish}"
+                    assert later.finish is FinishReason.STOP, f"the stop string {string!r} was completed and finish is {later.finish}"
                 else:
                     assert not self.draws_alike(engine), f"the stop string {string!r} began before the abort, and was not seen"
                 return

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlcore.contracts.conversations import Conversation, Dialogue, Transcript, Turn
-from rlcore.contracts.types import Completion, Finish, Message, Prompt, Sampling
-from rlcore.roles.single_turn import OpenTalk
+from rlcore.contracts.conversation import Conversation, Dialogue, Transcript, Turn
+from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Sampling
+from rlcore.roles.single_turn import ActiveConversation
 from rlcore.testing.tokens import FakeTokenizer
 
 __all__ = ["ConversationSuite", "PlayedTalk"]
@@ -20,14 +20,14 @@ __all__ = ["ConversationSuite", "PlayedTalk"]
 class PlayedTalk:
     """A rollout in which a script plays the policy: answer ``n`` to turn ``n``, the last one again and again after the script."""
 
-    open: OpenTalk
+    open: ActiveConversation
     script: Sequence[str]
     tokenizer: FakeTokenizer
     turns: list[Turn] = field(default_factory=list)
 
     def step(self) -> bool:
         """Begin, or answer the open turn; False once the conversation has ended."""
-        self.open.go_on(self._answer() if self.turns else None)
+        self.open.advance(self._answer() if self.turns else None)
         if self.open.said is None:
             self.turns.append(self.open.turn)
         return self.open.said is None
@@ -47,7 +47,7 @@ class PlayedTalk:
             token_ids=np.array(ids, np.int32),
             logprobs=-np.linspace(0.5, 0.6, len(ids), dtype=np.float32) - number,
             versions=np.full(len(ids), number),
-            finish=Finish.STOP if ids[-1] == stop else Finish.LENGTH,
+            finish=FinishReason.STOP if ids[-1] == stop else FinishReason.LENGTH,
         )
 
 
@@ -77,7 +77,7 @@ class ConversationSuite:
         tokenizer, prompt = FakeTokenizer(self.alphabet), self.prompt()
         sampling = Sampling(temperature=0.7, max_new_tokens=self.tokens if tokens is None else tokens, stop=("\x00",))
         transcript = Transcript(prompt, tokenizer.render(prompt.messages), sampling, tokenizer, (0, 0, 0, 7))
-        return PlayedTalk(OpenTalk(conversation, transcript), script, tokenizer)
+        return PlayedTalk(ActiveConversation(conversation, transcript), script, tokenizer)
 
     def test_every_rollout_keeps_the_rules(self) -> None:
         """Each script ends in a Dialogue, within ``max_turns`` and the tokens of the rollout; a rule that is broken is a RunError that says
@@ -157,6 +157,6 @@ class ConversationSuite:
                 talk = self.begin(self.make(), script, tokens)
                 said = talk.played()
                 finish = said.finish or talk.open.sampled[-1].finish
-                assert finish is Finish.LENGTH or len(talk.turns) == len(whole.turns), (
+                assert finish is FinishReason.LENGTH or len(talk.turns) == len(whole.turns), (
                     f"{script}: with {tokens} tokens it ends after {len(talk.turns)} of {len(whole.turns)} turns, and is not marked as cut"
                 )

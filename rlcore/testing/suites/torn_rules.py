@@ -10,7 +10,7 @@ import numpy as np
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
-from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.contracts.types import Completion, FinishReason, Request
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing.suites.engine import EngineSuite, expected
 from rlcore.testing.weights import resealed
@@ -143,7 +143,7 @@ class TornRules(EngineSuite):
             self.update(engine, 2, first + 2)
             engine.poll(0.0)
             healed = self.run(engine, [replace(request, request_id="healed")])["healed"]
-            assert healed.finish is not Finish.ABORTED, "after weights that are not finite, a whole update does not heal it"
+            assert healed.finish is not FinishReason.ABORTED, "after weights that are not finite, a whole update does not heal it"
 
     def _numbered(self, buckets: Iterable[Bucket]) -> list[Bucket]:
         return [replace(bucket, index=index) for index, bucket in enumerate(buckets)]

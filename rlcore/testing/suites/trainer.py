@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import Objective, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.interfaces import ModelRole, Objective, TrainingBackend, TrainingContext
 from rlcore.contracts.specs import TrainingBackendSpec
 from rlcore.contracts.training_settings import OptimizerSettings
 from rlcore.testing.records import make_rollout, make_train_batch
@@ -138,11 +138,11 @@ class TrainerSuite(ABC):
 
     def off_policy(self, batch: TrainBatch) -> TrainBatch:
         """The batch with old log probabilities some 0.2 off the model's own, as at a second step on one batch."""
-        own = self.ready().logprobs(batch, Which.POLICY)
+        own = self.ready().logprobs(batch, ModelRole.POLICY)
         return replace(batch, old_logprobs=own + np.random.default_rng(1).normal(0, 0.2, len(own)).astype(np.float32))
 
     def loss(self, backend: TrainingBackend, batch: TrainBatch) -> float:
         """The plain objective's value on the backend's present weights, worked out in numpy."""
         old = batch.old_logprobs if batch.old_logprobs is not None else batch.rollout_logprobs
-        ratio = np.exp(backend.logprobs(batch, Which.POLICY).astype(np.float64) - old)
+        ratio = np.exp(backend.logprobs(batch, ModelRole.POLICY).astype(np.float64) - old)
         return float(-(batch.weights * batch.advantages * ratio).sum())

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor
-from rlcore.contracts.transport import Publisher, Receiver, WeightTransfer
+from rlcore.contracts.weight_transfer import Publisher, Receiver, WeightTransfer
 from rlcore.testing.weights import HostSource, mis_sealing, publish
 
 __all__ = ["WeightTransferSuite"]

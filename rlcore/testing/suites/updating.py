@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import Need, TrainingBackend, Which
+from rlcore.contracts.interfaces import ModelRole, Need, TrainingBackend
 from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.testing.policy import log_softmax
 from rlcore.testing.records import with_outlines
@@ -53,7 +53,7 @@ class UpdateRules(TrainerSuite):
     def test_logprobs_are_those_of_the_probe(self) -> None:
         """float32[N] of the policy tokens alone, in the batch's order, at temperature 1 equal to ``probe``."""
         backend, batch = self.ready(), self.batch()
-        logprobs = backend.logprobs(batch, Which.POLICY)
+        logprobs = backend.logprobs(batch, ModelRole.POLICY)
         assert logprobs.shape == batch.advantages.shape, (
             f"{len(batch.advantages)} policy tokens, log probabilities of shape {logprobs.shape}"
         )
@@ -70,7 +70,7 @@ class UpdateRules(TrainerSuite):
         backend, folder = self.ready(), self.model()
         for when in ("at the start", "after two updates"):
             for batch in (self.batch(), self.batch(temperature=0.7)):
-                off = self._off(folder, batch, backend.logprobs(batch, Which.POLICY))
+                off = self._off(folder, batch, backend.logprobs(batch, ModelRole.POLICY))
                 assert off <= 2 * self.tolerance, f"{when} a log probability is off by {off:.2g} nats from the model's forward pass"
             if when == "at the start":
                 for seed in range(2):
@@ -103,18 +103,18 @@ class UpdateRules(TrainerSuite):
         sequences = [np.append(segment.context_ids, token) for token in range(self.vocabulary)]
         logits = np.array([backend.probe(sequence)[-1] for sequence in sequences], np.float64) / 0.5
         expected = logits[segment.token_ids[0]] - np.log(np.exp(logits).sum())
-        off = abs(float(backend.logprobs(batch, Which.POLICY)[0]) - expected)
+        off = abs(float(backend.logprobs(batch, ModelRole.POLICY)[0]) - expected)
         assert off <= 2 * self.tolerance, f"a log probability at temperature 0.5 is off by {off:.2g} nats"
 
     def test_each_rollout_is_scored_at_its_own_temperature(self) -> None:
         """A batch of two temperatures, whatever the cut: each rollout as in a batch of its own temperature alone."""
         low, high, mixed = self.batch(LOW), self.batch(HIGH), self.batch(MIXED)
         backend = self.ready()
-        cold, hot = backend.logprobs(low, Which.POLICY), backend.logprobs(high, Which.POLICY)
+        cold, hot = backend.logprobs(low, ModelRole.POLICY), backend.logprobs(high, ModelRole.POLICY)
         assert not np.allclose(cold, hot, atol=self.tolerance), f"temperatures {LOW} and {HIGH} give the same log probabilities"
         expected = np.where(np.repeat(mixed.temperatures == LOW, mixed.lengths), cold, hot)
         for changes in ({}, {"rollouts_per_forward": 1}, {"rollouts_per_forward": 4}):
-            got = self.ready(**changes).logprobs(mixed, Which.POLICY)
+            got = self.ready(**changes).logprobs(mixed, ModelRole.POLICY)
             off = float(np.abs(got - expected).max())
             assert off <= self.tolerance, f"beside another temperature a log probability is off by {off:.2g} nats ({changes or 'uncut'})"
 
@@ -128,7 +128,7 @@ class UpdateRules(TrainerSuite):
             for changes in ({}, {"rollouts_per_forward": 1}, {"rollouts_per_forward": 4}):
                 backend = self.ready(**changes)
                 norm = backend.update(replace(mixed, advantages=advantages), self.objective())["grad_norm"]
-                after = backend.logprobs(self.batch(own), Which.POLICY)
+                after = backend.logprobs(self.batch(own), ModelRole.POLICY)
                 self.assert_same((norm, after), alone, f"rollouts of temperature {own} beside others of {other} ({changes or 'uncut'})")
             assert not math.isclose(alone[0], elsewhere[0], rel_tol=self.tolerance * 10), (
                 f"temperatures {own} and {other} give the same gradient: the update ignores the temperature"
@@ -137,11 +137,11 @@ class UpdateRules(TrainerSuite):
     def test_logprobs_do_not_depend_on_the_cut(self) -> None:
         """One rollout a forward, a budget of few tokens, another order: the same values (promise 2)."""
         batch = self.batch()
-        whole = self.ready().logprobs(batch, Which.POLICY)
+        whole = self.ready().logprobs(batch, ModelRole.POLICY)
         for changes in ({"rollouts_per_forward": 1}, {"rollouts_per_forward": 4}, {"tokens_per_forward": 13}):
-            part = self.ready(**changes).logprobs(batch, Which.POLICY)
+            part = self.ready(**changes).logprobs(batch, ModelRole.POLICY)
             assert np.allclose(part, whole, atol=self.tolerance), f"{changes} gives other log probabilities"
-        turned = self.ready().logprobs(batch.take(np.arange(len(batch))[::-1]), Which.POLICY)
+        turned = self.ready().logprobs(batch.take(np.arange(len(batch))[::-1]), ModelRole.POLICY)
         back = np.concatenate(
             [turned[len(whole) - end : len(whole) - start] for start, end in zip(batch.offsets, batch.offsets[1:], strict=False)]
         )
@@ -150,15 +150,15 @@ class UpdateRules(TrainerSuite):
     def test_logprobs_leave_the_weights_alone(self) -> None:
         """Asking changes nothing: no dropout, no optimizer, the same answer twice."""
         backend, batch = self.ready(), self.batch()
-        first, before = backend.logprobs(batch, Which.POLICY), self.checksums(backend)
-        assert np.array_equal(backend.logprobs(batch, Which.POLICY), first), "the same question gets two answers"
+        first, before = backend.logprobs(batch, ModelRole.POLICY), self.checksums(backend)
+        assert np.array_equal(backend.logprobs(batch, ModelRole.POLICY), first), "the same question gets two answers"
         assert self.checksums(backend) == before, "logprobs changed the weights"
 
     def test_update_lowers_the_objective(self) -> None:
         """Five steps on one batch, on-policy and off."""
         for batch in (self.batch(), self.off_policy(self.batch())):
             backend = self.ready()
-            start = replace(batch, old_logprobs=backend.logprobs(batch, Which.POLICY)) if batch.old_logprobs is None else batch
+            start = replace(batch, old_logprobs=backend.logprobs(batch, ModelRole.POLICY)) if batch.old_logprobs is None else batch
             before = self.loss(backend, start)
             for _ in range(5):
                 backend.update(start, self.objective())
@@ -223,12 +223,12 @@ class UpdateRules(TrainerSuite):
     def test_reference_stays(self) -> None:
         """The reference is the model before the first update, and stays it; of a run that goes on it is the one that the context names."""
         backend, batch = self.ready(needs=frozenset({Need.REFERENCE})), self.batch()
-        start = backend.logprobs(batch, Which.POLICY)
+        start = backend.logprobs(batch, ModelRole.POLICY)
         for _ in range(2):
             backend.update(batch, self.objective())
-        reference = backend.logprobs(batch, Which.REFERENCE)
+        reference = backend.logprobs(batch, ModelRole.REFERENCE)
         assert np.allclose(reference, start, atol=self.tolerance), "the reference moved with the policy"
-        assert not np.array_equal(backend.logprobs(batch, Which.POLICY), start), "two updates did not move the policy"
+        assert not np.array_equal(backend.logprobs(batch, ModelRole.POLICY), start), "two updates did not move the policy"
         if self.context().lora is None:  # with adapters the model of both is the same
             (folder := self.scratch / "gone-on").mkdir()
             (state := self.scratch / "gone-on-state").mkdir()
@@ -236,10 +236,10 @@ class UpdateRules(TrainerSuite):
                 if saving is not None:
                     saving.result()
             resumed = self.ready(model=str(folder), reference=self.model(), needs=frozenset({Need.REFERENCE}))
-            reference = resumed.logprobs(batch, Which.REFERENCE)
+            reference = resumed.logprobs(batch, ModelRole.REFERENCE)
             assert np.allclose(reference, start, atol=self.tolerance), "context.reference is not what the reference was loaded from"
             resumed.load(state)
-            reference = resumed.logprobs(batch, Which.REFERENCE)
+            reference = resumed.logprobs(batch, ModelRole.REFERENCE)
             assert np.allclose(reference, start, atol=self.tolerance), "after load the reference is no longer that of context.reference"
 
     def checksums(self, backend: TrainingBackend) -> dict[str, int]:
@@ -250,7 +250,7 @@ class UpdateRules(TrainerSuite):
         """Gradient norm of one update and the policy's log probabilities after it."""
         backend = self.ready(**changes)
         norm = backend.update(batch, self.objective())["grad_norm"]
-        return norm, backend.logprobs(batch, Which.POLICY)
+        return norm, backend.logprobs(batch, ModelRole.POLICY)
 
     def assert_same(self, got: tuple[float, np.ndarray], expected: tuple[float, np.ndarray], what: str) -> None:
         assert math.isclose(got[0], expected[0], rel_tol=self.tolerance * 10), f"{what}: gradient norm {got[0]} against {expected[0]}"

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlcore.contracts.around_loss import Aggregation
 from rlcore.contracts.batches import token_index
+from rlcore.contracts.loss_wrappers import Aggregation
 from rlcore.learning.aggregation import count, token_weights
 
 __all__ = ["AggregationSuite"]

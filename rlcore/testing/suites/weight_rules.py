@@ -12,7 +12,7 @@ from rlcore.contracts.errors import GroupBrokenError
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import BUCKET_BYTES, RemoteSnapshot, Snapshot
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.contracts.types import Completion, FinishReason, Request
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing.records import make_request
 from rlcore.testing.suites.engine import expected
@@ -196,21 +196,21 @@ class WeightRules(TornRules):
     def _finished(self, late: list[Completion], first: int) -> None:
         for completion in late:
             assert len(set(completion.versions.tolist())) <= 1, f"in flight is finish, yet versions are {completion.versions.tolist()}"
-            assert completion.finish is not Finish.ABORTED, "in flight is finish, yet a request was aborted"
+            assert completion.finish is not FinishReason.ABORTED, "in flight is finish, yet a request was aborted"
         assert any((completion.versions == first).all() for completion in late), "no running request finished on the old weights"
 
     def _resumed(self, late: list[Completion], first: int) -> None:
         for completion in late:
             assert (np.diff(completion.versions) >= 0).all(), f"versions go back: {completion.versions.tolist()}"
             assert set(completion.versions.tolist()) <= {first, first + 1}, f"versions are {completion.versions.tolist()}"
-            assert completion.finish is not Finish.ABORTED, "in flight is resume, yet a request was aborted"
+            assert completion.finish is not FinishReason.ABORTED, "in flight is resume, yet a request was aborted"
         assert any(len(set(completion.versions.tolist())) == 2 for completion in late), (
             "in flight is resume, yet no completion has two versions"
         )
 
     def _aborted(self, late: list[Completion], first: int) -> None:
         for completion in late:
-            assert completion.finish is Finish.ABORTED, f"in flight is abort, yet a request ended as {completion.finish}"
+            assert completion.finish is FinishReason.ABORTED, f"in flight is abort, yet a request ended as {completion.finish}"
             assert (completion.versions == first).all(), f"an aborted request has versions {completion.versions.tolist()}"
 
     def test_joins_its_own_transfer_again_and_again(self) -> None:

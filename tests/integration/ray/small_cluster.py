@@ -15,7 +15,9 @@ from tests.integration.ray.faults import processes_of, until
 
 __all__ = ["SmallCluster", "end_processes", "short_folder", "small_cluster"]
 
-OURS = tuple(f"ray::{name}" for name in ("ProducerHost", "TrainerHost", "ScheduleService", "GroupStore", "JudgeHost", "WeightsBoard"))
+OURS = tuple(
+    f"ray::{name}" for name in ("ProducerWorker", "TrainerWorker", "ScheduleService", "GroupStore", "JudgeActor", "WeightsRendezvous")
+)
 
 
 def is_ours(title: str) -> bool:

@@ -22,7 +22,7 @@ LONG = 200
     ("cls", "words"),
     [
         ("ScheduleService", "the coordinator died ("),
-        ("TrainerHost", "of 2 died ("),
+        ("TrainerWorker", "of 2 died ("),
     ],
 )
 def test_the_run_ends_with_the_last_checkpoint_named(

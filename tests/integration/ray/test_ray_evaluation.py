@@ -18,9 +18,9 @@ def test_an_evaluation_is_made_again_by_one_version(cluster: SmallCluster, teste
     config = fault_run(tester, 6, eval={"eval_interval": 3}, inference=engine, sampling={"num_generations": 4})
     with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
         until(lambda: any(slot.stat().st_size for slot in slots.glob("*")) or run.over, "the first evaluation")
-        killer.kill(run, lambda: run.actors("ProducerHost"), "a producer that evaluates")
+        killer.kill(run, lambda: run.actors("ProducerWorker"), "a producer that evaluates")
         run.reach(6)
-        killer.kill(run, lambda: run.actors("ProducerHost"), "a producer")
+        killer.kill(run, lambda: run.actors("ProducerWorker"), "a producer")
         outcome = run.outcome()
     outcome.balances(36, staleness=2)
     assert killer.kills == KILLS

@@ -17,8 +17,8 @@ def test_producers_of_a_node_that_goes_move_to_another(cluster: SmallCluster, te
         with joined(tester, cluster, fault_run(tester, 20), "-i", "2", "-t", "1", "--transport", "object_store") as run:
             run.reach(4)
             homes = cluster.homes()
-            assert len(homes["ProducerHost"]) == 2, homes
-            assert not homes["ProducerHost"] & homes["TrainerHost"], homes
+            assert len(homes["ProducerWorker"]) == 2, homes
+            assert not homes["ProducerWorker"] & homes["TrainerWorker"], homes
             cluster.remove(first)
             outcome = run.outcome()
         outcome.balances(6 * 20, staleness=2).learned()

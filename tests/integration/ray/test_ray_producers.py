@@ -25,7 +25,7 @@ def _storm(run: BackgroundRun, killer: Killer, seed: int, kills: int, updates: i
     for step in sorted(chance.sample(range(1, updates - 8), kills)):
         run.reach(step)
         time.sleep(chance.uniform(0.0, 0.2))
-        killer.kill(run, lambda: run.actors("ProducerHost"), "a producer", chance)
+        killer.kill(run, lambda: run.actors("ProducerWorker"), "a producer", chance)
     return run.outcome()
 
 
@@ -73,7 +73,7 @@ def test_a_producer_that_is_stopped_is_ended_and_replaced(cluster: SmallCluster,
     config = fault_run(tester, 16, weights={"deadline": 2.0})
     with joined(tester, cluster, config, "-i", "2", "-t", "1", "--transport", "shared") as run:
         run.reach(5)
-        victim = run.actors("ProducerHost")[0].pid
+        victim = run.actors("ProducerWorker")[0].pid
         stop_before_an_update(run, victim)
         outcome = run.outcome()
     outcome.balances(6 * 16, staleness=2).learned()

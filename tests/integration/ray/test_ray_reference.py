@@ -97,7 +97,7 @@ def test_tensor_and_pipeline_parallel_over_machines(example: RunTester, joint_cl
     finally:
         cluster.remove(node)
     assert_all_worked(outcome, updates=8, ranks=4, producers=1)
-    assert not homes["ProducerHost"] & homes["TrainerHost"], homes
+    assert not homes["ProducerWorker"] & homes["TrainerWorker"], homes
     assert outcome.summary["ledger"] == {"trained": 2 * ROWS, "filtered": 0, "failed": 0}
 
 

@@ -15,9 +15,9 @@ EPISODES = 12
 SCHEDULE = {"heartbeat_deadline": 5.0}
 DIED, STOPPED = r"died \(", r"was lost \(its process has not answered for 5 s\)"
 STRIKES = (
-    (4, "TrainerHost", signal.SIGKILL, rf"trainer rank \d of 2 {DIED}"),
+    (4, "TrainerWorker", signal.SIGKILL, rf"trainer rank \d of 2 {DIED}"),
     (8, "ScheduleService", signal.SIGKILL, f"the coordinator {DIED}"),
-    (12, "TrainerHost", signal.SIGSTOP, rf"trainer rank \d of 2 {STOPPED}"),
+    (12, "TrainerWorker", signal.SIGSTOP, rf"trainer rank \d of 2 {STOPPED}"),
 )
 """After which update, what, and the beginning of the warning. The longest way to a new checkpoint is three updates."""
 
@@ -51,6 +51,6 @@ def test_a_run_with_a_cluster_of_its_own_is_restored(ray_dir: Path, tester: RunT
     config = fault_run(tester, EPISODES, log={"save_interval": 3})
     with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "1", "--ray_dir", str(ray_dir)), ray_dir) as run:
         run.reach(7)
-        run.strike("TrainerHost", signal.SIGKILL)
+        run.strike("TrainerWorker", signal.SIGKILL)
         outcome = run.outcome()
     outcome.balances(6 * EPISODES, staleness=2).learned()

@@ -37,7 +37,7 @@ def test_judges_reward_workers_and_stores_that_die_or_stop_are_replaced(cluster:
     config = fault_run(tester, EPISODES, schedule={"heartbeat_deadline": 5.0})
     with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
         victims = {
-            "the judge": lambda: run.actors("JudgeHost"),
+            "the judge": lambda: run.actors("JudgeActor"),
             "a reward worker": lambda: [process for process in processes_of(tester.folder) if "rlcore.rewards.worker" in process.title],
             "the store": lambda: run.actors("GroupStore"),
         }
@@ -47,7 +47,7 @@ def test_judges_reward_workers_and_stores_that_die_or_stop_are_replaced(cluster:
             run.reach(step)
             time.sleep(chance.uniform(0.0, 0.1))
             killer.kill(run, victims[name], name, chance)
-        for step, cls, name in zip(STOPPED_AFTER, ("JudgeHost", "GroupStore"), ("judge", "store"), strict=True):
+        for step, cls, name in zip(STOPPED_AFTER, ("JudgeActor", "GroupStore"), ("judge", "store"), strict=True):
             run.reach(step)
             run.strike(cls, signal.SIGSTOP)
             run.said(f"^warning: the {name} of its node was lost \\(its process has not answered for 5 s\\); it is ended and started anew$")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.api.conversations import Conversation, Message, Talk, Transcript
+from rlcore.api.conversations import Conversation, ConversationSteps, Message, Transcript
 
 
 class GuessOptions(BaseModel):
@@ -28,7 +28,7 @@ class GuessAgain(Conversation):
         self._options = options
         self.max_turns = options.guesses
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         """See Conversation."""
         number = transcript.prompt.columns["gt_answer"].strip()
         rewards: list[float] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.api.sandbox import Job, Level, Limit, Ran, Sandbox, SandboxError
+from rlcore.api.sandbox import Job, Level, Limit, ProgramResult, Sandbox, SandboxError
 
 __all__ = ["HttpSandbox", "HttpSandboxOptions"]
 
@@ -40,7 +40,7 @@ class HttpSandbox(Sandbox):
         except (OSError, ValueError) as error:
             raise SandboxError(f"the service at {options.url} does not answer ({error}); start it, or set backend_options.url") from error
 
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         if self._closed:
             raise SandboxError("the sandbox is closed; open a new one")
         if sum(map(len, job.files.values())) > job.limits.disk_bytes:
@@ -56,7 +56,7 @@ class HttpSandbox(Sandbox):
             except (OSError, ValueError, KeyError) as error:
                 raise SandboxError(f"the service at {self._options.url} failed twice ({type(error).__name__}: {error})") from error
 
-    def _asked(self, request: urllib.request.Request, job: Job) -> Ran:
+    def _asked(self, request: urllib.request.Request, job: Job) -> ProgramResult:
         with urllib.request.urlopen(request, timeout=job.limits.wall_seconds + self._options.patience) as answer:
             return _read(json.load(answer))
 
@@ -80,8 +80,8 @@ def _written(job: Job) -> dict[str, Any]:
     }
 
 
-def _read(answer: dict[str, Any]) -> Ran:
-    return Ran(
+def _read(answer: dict[str, Any]) -> ProgramResult:
+    return ProgramResult(
         exit_code=answer["exit_code"],
         signal=answer["signal"],
         stdout=b64decode(answer["stdout"]),

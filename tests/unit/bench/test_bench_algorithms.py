@@ -17,7 +17,7 @@ from benchmarks.coin import coin
 from rlcore.api import Message, RewardInput
 from rlcore.config import plan_run
 from rlcore.contracts.errors import RunError, UsageError
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 RECIPES = ("grpo", "newcomer")
 SOURCE = Source("1234567890" * 4, "c0de")

@@ -17,7 +17,7 @@ from benchmarks.algorithms_plan import Row, Run
 from benchmarks.algorithms_source import code_of, counts, read_source, refuse_foreign, refuse_mixed
 from benchmarks.algorithms_table import append_result, lines_of, read_results, split_page, table_text
 from rlcore.contracts.errors import UsageError
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 COUNTED = ("rlcore/learning/kl.py", "plugins/algos/grpo/rlcore_plugin_grpo/loss.py", "benchmarks/coin.py", "constraints.txt")
 NOT_COUNTED = ("rlcore/testing/kit.py", "rlcore/cli/train.py", "plugins/algos/grpo/tests/test_loss.py", "plugins/algos/grpo/README.md")

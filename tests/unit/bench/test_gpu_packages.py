@@ -15,7 +15,7 @@ from benchmarks.gpu import packages, wheels
 from benchmarks.gpu.packages import declare_checkout, path_of, prepare_site, projects, refuse_incomplete
 from benchmarks.gpu.refused import Refused
 from benchmarks.gpu.wheels import LIST, MOST_BYTES, check, pinned
-from rlcore.host.discovery import find_plugins
+from rlcore.registry.discovery import find_plugins
 
 ASK = """
 import sys
@@ -23,7 +23,7 @@ sys.path[:] = [folder for folder in sys.path if "site-packages" not in folder] +
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in repr(finder).lower()]
 from importlib.metadata import distributions
 import rlcore
-from rlcore.host.discovery import find_plugins
+from rlcore.registry.discovery import find_plugins
 found = find_plugins(distributions(path=[{site!r}]))
 print(rlcore.__file__)
 for plugin in found:

@@ -67,7 +67,7 @@ def test_the_published_examples_say_what_is_missing(line: str, absent: tuple[str
 
 
 def test_without_ray_the_examples_say_so(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.config.chosen.find_spec", lambda name: None if name == "ray" else object())
+    monkeypatch.setattr("rlcore.config.plugin_selection.find_spec", lambda name: None if name == "ray" else object())
     outcome = tester.run("train", *shlex.split(ZERO_BUBBLE), "-zero", "0", "--dry-run", "--json").assert_ok()
     missing = {item["what"]: item["command"] for item in outcome.json["missing"]}
     assert "plugins/runtimes/ray" in missing["runtime ray needs the module ray, which is not installed"]

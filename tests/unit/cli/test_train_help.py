@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.config.settings import core_settings
+from rlcore.config.setting_table import core_settings
 from rlcore.testing import RunTester
 
 COMMON = ["-m", "-d", "-rt", "-a", "-e", "--max-steps", "-tbs", "-g", "-mpt", "-mnt", "-temp", "-lr", "-kl", "-b", "-i", "-t", "-ei", "-si"]

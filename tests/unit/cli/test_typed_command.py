@@ -9,7 +9,7 @@ import pytest
 
 from rlcore import cli
 from rlcore.cli.plugins import PluginsCommand
-from rlcore.host.install import install_line
+from rlcore.registry.install import install_line
 from rlcore.testing import RunTester
 from tests.commands import command_lines
 
@@ -186,7 +186,7 @@ def test_a_command_that_is_switched_off_is_gone_and_the_refusal_says_so(tester: 
 def test_a_known_command_that_is_not_installed_comes_with_what_to_type(
     tester: RunTester, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlcore.host.discovery.distributions", list)
+    monkeypatch.setattr("rlcore.registry.discovery.distributions", list)
     tester.run(name).assert_refused(f"error: command '{name}' is not installed: {install_line(what)} (installed: plugins, resume, train)")
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from rlcore.config import RunConfig
-from rlcore.config.chosen import unoffered
+from rlcore.config.plugin_selection import unsupported
 from rlcore.contracts.specs import InferenceCapabilities, InFlight, TrainingBackendSpec, TrainingCapabilities
 
 SINGLE = frozenset({"single"})
 
 
 def refused(offered: InferenceCapabilities | TrainingCapabilities, **sections: dict[str, Any]) -> str:
-    return unoffered(offered, "mine", RunConfig.model_validate(sections), lambda path: f"<{path}>") or ""
+    return unsupported(offered, "mine", RunConfig.model_validate(sections), lambda path: f"<{path}>") or ""
 
 
 def trainer(*layouts: str, dtypes: tuple[str, ...] = ("float32",)) -> TrainingCapabilities:
@@ -152,7 +152,7 @@ def test_context_parallel_ranks_share_a_replica_and_expert_parallel_ones_do_not(
 def test_weights_that_the_engine_does_not_take_are_refused_with_both_ways() -> None:
     def said(way: str, *ways: str) -> str:
         offered = InferenceCapabilities(in_flight=InFlight.FINISH, transfers=frozenset(ways))
-        return unoffered(offered, "mine", RunConfig(), lambda path: f"<{path}>", way) or ""
+        return unsupported(offered, "mine", RunConfig(), lambda path: f"<{path}>", way) or ""
 
     assert not said("host", "wire", "host")
     assert not said("wire", "wire")

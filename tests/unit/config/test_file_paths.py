@@ -8,12 +8,12 @@ from typing import Any, get_args
 
 import pytest
 
-from rlcore.config import RunConfig, Typed, plan_run
+from rlcore.config import RunConfig, TypedFlag, plan_run
 from rlcore.config.file_paths import seen_from
 from rlcore.config.layers import file_layer, get_path
-from rlcore.config.model import PathKind
-from rlcore.config.settings import alternatives, bare, core_settings
-from rlcore.host.registry import Registry
+from rlcore.config.run_config import PathKind
+from rlcore.config.setting_table import alternatives, core_settings, without_bounds
+from rlcore.registry.plugin_registry import Registry
 
 TEXT = """
 [run]
@@ -92,7 +92,7 @@ def test_what_is_not_beside_the_file_is_taken_as_it_was_written(here: Path) -> N
 
 
 def test_flags_and_python_are_seen_from_the_working_directory(here: Path) -> None:
-    typed = {"run.run_dir": Typed("--run-dir", ("mine",)), "log.save_dir": Typed("-sd", ("./mine",))}
+    typed = {"run.run_dir": TypedFlag("--run-dir", ("mine",)), "log.save_dir": TypedFlag("-sd", ("./mine",))}
     found = planned(written(), flags=typed, rollout_save_dir="yours")
     assert (found.run.run_dir, found.log.save_dir, found.log.rollout_save_dir) == ("mine", "./mine", "yours")
 
@@ -107,7 +107,7 @@ def test_a_file_in_the_working_directory_keeps_its_paths_as_written(here: Path, 
 
 def test_a_run_toml_means_the_same_from_anywhere(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.config.plan._check_model", lambda *_: ([], []))
-    plan = plan_run([written("base")], {"run.ray_dir": Typed("--ray-dir", ("ray",))}, Registry.discover(), require=False)
+    plan = plan_run([written("base")], {"run.ray_dir": TypedFlag("--ray-dir", ("ray",))}, Registry.discover(), require=False)
     elsewhere = here / "runs" / "one"
     elsewhere.mkdir(parents=True)
     (elsewhere / "run.toml").write_text(plan.to_toml(), encoding="utf-8")
@@ -132,7 +132,7 @@ def test_the_default_of_run_dir_stays_where_the_command_is_typed(here: Path) -> 
 
 def test_every_setting_that_names_a_folder_a_file_or_a_path_says_so_in_its_type() -> None:
     for path, setting in core_settings().items():
-        shapes = [shape for part in alternatives(setting.type) for shape in (part, *get_args(bare(part)))]
+        shapes = [shape for part in alternatives(setting.type) for shape in (part, *get_args(without_bounds(part)))]
         kinds = {item for shape in shapes for item in getattr(shape, "__metadata__", ()) if isinstance(item, PathKind)}
         words = {"folder", "file", "files", "path"} & set(setting.help.replace(",", "").replace(":", "").split())
         named = path.endswith(("_dir", "_path", "dataset"))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.config.layers import Origin, Typed, combine, file_layer, flag_layer, python_layer, recipe_layer, spoken
-from rlcore.config.settings import core_settings
+from rlcore.config.layers import Origin, TypedFlag, as_typed, combine, file_layer, flag_layer, python_layer, recipe_layer
+from rlcore.config.setting_table import core_settings
 from rlcore.config.toml_text import line_of
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import AlgorithmSpec
@@ -27,7 +27,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return file
 
 
-def flags(**typed: Typed) -> dict[str, Typed]:
+def flags(**typed: TypedFlag) -> dict[str, TypedFlag]:
     return {key.replace("__", "."): value for key, value in typed.items()}
 
 
@@ -39,7 +39,7 @@ def test_recipe_then_files_then_python_then_flags(tmp_path: Path) -> None:
         file_layer(first),
         file_layer(second),
         python_layer({"warmup_steps": 3, "training.zero_stage": 3}),
-        flag_layer(flags(training__zero_stage=Typed("-zero", ("0",))), core_settings()),
+        flag_layer(flags(training__zero_stage=TypedFlag("-zero", ("0",))), core_settings()),
     ]
     draft = combine(layers)
     assert draft.data["training"] == {"train_batch_size": 1, "learning_rate": 0.2, "warmup_steps": 3, "zero_stage": 0}
@@ -64,7 +64,7 @@ def test_tables_merge_and_lists_replace(tmp_path: Path) -> None:
 
 def test_citing_what_was_typed(tmp_path: Path) -> None:
     file = written(tmp_path, "a.toml", "[sampling]\n\nnum_generations = 4\n")
-    typed = flags(training__train_batch_size=Typed("--train_batch_size", ("07",)), data__shuffle=Typed("--no-shuffle", ("false",)))
+    typed = flags(training__train_batch_size=TypedFlag("--train_batch_size", ("07",)), data__shuffle=TypedFlag("--no-shuffle", ("false",)))
     draft = combine([file_layer(file), flag_layer(typed, core_settings())])
     assert draft.cite("training.train_batch_size", 7) == "--train_batch_size 07"
     assert draft.cite("data.shuffle", False) == "--no-shuffle"
@@ -137,4 +137,4 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     [(None, "none"), (True, "true"), ((0.1, 2), "0.1 2"), ("a b", "'a b'"), ("", "''"), (1e-6, "1e-06"), ("x" * 99, "x" * 80 + "…")],
 )
 def test_a_value_as_it_is_typed(value: object, words: str) -> None:
-    assert spoken(value) == words
+    assert as_typed(value) == words

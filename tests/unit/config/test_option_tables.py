@@ -13,7 +13,7 @@ import pytest
 from rlcore.cli.plan_view import plan_json
 from rlcore.config import Plan, plan_run
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 TRACKER = """
 from pydantic import BaseModel, ConfigDict

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rlcore.config import Missing, Origin, Plan, RunConfig, Typed, plan_run, to_toml
-from rlcore.config.chosen import preferred_runtime, training_name
+from rlcore.config import Missing, Origin, Plan, RunConfig, TypedFlag, plan_run, to_toml
+from rlcore.config.plugin_selection import preferred_runtime, training_name
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import RewardSpec, RuntimeSpec, TrainingBackendSpec, TrainingCapabilities
-from rlcore.host.install import install_line
-from rlcore.host.registry import Registry
+from rlcore.registry.install import install_line
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import PluginFolder
 
 SOURCE = """
@@ -106,7 +106,7 @@ def flags(text: str) -> dict[str, Any]:
     for item in filter(None, (part.strip() for part in text.split(";"))):
         path, _, words = item.partition("=")
         flag, *rest = words.split()
-        typed[path] = Typed(flag, tuple(rest))
+        typed[path] = TypedFlag(flag, tuple(rest))
     return typed
 
 

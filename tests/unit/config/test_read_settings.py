@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rlcore.config import plan_run
-from rlcore.config.plan import peek
+from rlcore.config.plan import preview_settings
 from rlcore.contracts.errors import ConfigError
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 FILE = """
 [run]
@@ -36,7 +36,7 @@ def test_what_is_not_read_is_not_checked(tmp_path: Path) -> None:
     assert plan.config.run.seed == 5
     assert plan.config.training.num_trainers == 1
     assert plan.config.log.trackers == ()
-    assert "run.runtime" in peek([file], {}, registry, {}, only_the_seed).parts
+    assert "run.runtime" in preview_settings([file], {}, registry, {}, only_the_seed).parts
 
 
 def test_a_section_that_does_not_exist_is_refused_all_the_same(tmp_path: Path) -> None:

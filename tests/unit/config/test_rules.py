@@ -12,7 +12,7 @@ import pytest
 from rlcore.config import Plan, plan_run
 from rlcore.config.rules import RULES
 from rlcore.contracts.errors import ConfigError
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import PluginFolder
 
 SOURCE = """

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from rlcore.config import Plan, plan_run
 from rlcore.config import staleness as module
-from rlcore.config.model import RunConfig
+from rlcore.config.run_config import RunConfig
 from rlcore.config.staleness import staleness_choice
 from rlcore.contracts.errors import UsageError
 from rlcore.host import devices
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import PluginFolder
 
 SOURCE = """

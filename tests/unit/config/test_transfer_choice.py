@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.chosen import Chosen, Part
 from rlcore.config.layers import Draft, combine, python_layer
-from rlcore.config.model import RunConfig
-from rlcore.config.rules import Facts, _transport_fits_runtime
+from rlcore.config.plugin_selection import Part, PluginSelection
+from rlcore.config.rules import RuleContext, _transport_fits_runtime
+from rlcore.config.run_config import RunConfig
 from rlcore.config.transfer_choice import fitting_transfers, in_one_process, transfer_name
 from rlcore.contracts.specs import (
     InferenceBackendSpec,
@@ -20,7 +20,7 @@ from rlcore.contracts.specs import (
     TrackerSpec,
     WeightTransferSpec,
 )
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 TRANSFERS: list[dict[str, Any]] = [
     {"name": "far", "reach": "cluster", "preference": 99},
@@ -97,7 +97,7 @@ def test_what_does_not_fit_the_runtime_is_refused(runtime: str, transport: str, 
     draft = combine([python_layer({"runtime": runtime, "transport": transport})])
     config = RunConfig.model_validate(draft.data)
     chosen = _chosen(config, registry, draft)
-    assert said in (_transport_fits_runtime(Facts(config=config, chosen=chosen, draft=draft)) or "")
+    assert said in (_transport_fits_runtime(RuleContext(config=config, chosen=chosen, draft=draft)) or "")
 
 
 def test_a_runtime_that_no_transfer_fits_is_refused(registry: Registry) -> None:
@@ -105,11 +105,11 @@ def test_a_runtime_that_no_transfer_fits_is_refused(registry: Registry) -> None:
     alone.add("runtime", RuntimeSpec(name="one", target="a.b:C", summary=""))
     draft = combine([python_layer({"runtime": "one"})])
     config = RunConfig.model_validate(draft.data)
-    said = _transport_fits_runtime(Facts(config=config, chosen=_chosen(config, alone, draft), draft=draft)) or ""
+    said = _transport_fits_runtime(RuleContext(config=config, chosen=_chosen(config, alone, draft), draft=draft)) or ""
     assert "no weight transfer that fits it is installed" in said
 
 
-def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> Chosen:
+def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> PluginSelection:
     """The runtime and the transfer only."""
     named = {"run.runtime": (PluginKind.RUNTIME, config.run.runtime), "weights.transport": (PluginKind.TRANSFER, config.weights.transport)}
     parts = {
@@ -117,7 +117,7 @@ def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> Chosen:
         for path, (kind, name) in named.items()
         if registry.has(kind, name)
     }
-    return Chosen(parts=parts, missing=(), autos={}, single="one", several="many", apart="one")
+    return PluginSelection(parts=parts, missing=(), autos={}, single="one", several="many", apart="one")
 
 
 def test_specs_say_what_they_may(registry: Registry) -> None:
@@ -159,7 +159,7 @@ def test_auto_takes_what_the_engine_takes(registry: Registry) -> None:
 
 
 def test_an_engine_that_leaves_the_process_makes_processes_where_roles_could_take_turns(registry: Registry) -> None:
-    turns = RuntimeSpec(name="turns", target="a.b:C", summary="", reach="host", in_turns=True)
+    turns = RuntimeSpec(name="turns", target="a.b:C", summary="", reach="host", alternating=True)
     registry.add("runtime", turns)
     engine(registry, "wire")
     assert transfer_name(OF_MINE, "turns", registry)[0] == "inside"  # refused by name

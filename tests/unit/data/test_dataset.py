@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.config.model import DataSection, RunConfig
+from rlcore.config.run_config import DataSection, RunConfig
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data import DataSet, check_prompt_lengths, load_prompts, with_system_prompt
 from rlcore.data.dataset import resized
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 REGISTRY = Registry.discover()
 BOXED = RewardSpec(name="boxed", target="m:Boxed", summary="", requires=("gt_answer",))

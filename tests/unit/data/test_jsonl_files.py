@@ -13,7 +13,7 @@ import pytest
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.specs import RewardSpec
 from rlcore.data import load_eval
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 
 REGISTRY = Registry.discover()
 BOXED = RewardSpec(name="boxed", target="m:Boxed", summary="", requires=("gt_answer",))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.api import Completion, DataError, Finish, Message, Prompt, Sampling
+from rlcore.api import Completion, DataError, FinishReason, Message, Prompt, Sampling
 from rlcore.api.conversations import Transcript
 from rlcore.data.tokenizer import ChatTokenizer
 
@@ -55,7 +55,7 @@ def after(tokenizer: ChatTokenizer, answer: list[int], *messages: Message) -> tu
     next(asked)
     values = np.zeros(len(answer))
     with pytest.raises(StopIteration):
-        asked.send(Completion(request_id="r", token_ids=np.array(answer), logprobs=values, versions=values, finish=Finish.STOP))
+        asked.send(Completion(request_id="r", token_ids=np.array(answer), logprobs=values, versions=values, finish=FinishReason.STOP))
     assert transcript.say(*messages)
     (segment,) = transcript.dialogue().segments
     assert segment.token_ids[: len(answer)].tolist() == answer

@@ -11,10 +11,10 @@ import pytest
 
 from rlcore.api import RowFormatSpec
 from rlcore.api.data import BadRow, DataError, RowFormat, read_rows
-from rlcore.config.model import DataSection, RunConfig
+from rlcore.config.run_config import DataSection, RunConfig
 from rlcore.contracts.errors import PluginError
 from rlcore.data import load_eval, load_prompts
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import FakeFormat, RowFormatSuite
 
 PROMPT = {"role": "user", "content": "1 + 2"}

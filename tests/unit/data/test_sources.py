@@ -11,13 +11,13 @@ import pytest
 
 from rlcore.api.data import BadRow, DataError, DataSourceSpec, RowSource
 from rlcore.config.data_source import source_of
-from rlcore.config.model import DataSource
+from rlcore.config.run_config import DataSource
 from rlcore.contracts.errors import PluginError
 from rlcore.data import load_eval
 from rlcore.data.jsonl import JsonFile, JsonLines
 from rlcore.data.prompts import read_rows
-from rlcore.host.catalogue import NotInstalledError
-from rlcore.host.registry import Registry
+from rlcore.registry.known_plugins import NotInstalledError
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import DataSourceSuite
 
 ROWS = [{"messages": {"role": "user", "content": f"{number} + 1"}, "gt_answer": str(number + 1)} for number in (1, 2, 3)]

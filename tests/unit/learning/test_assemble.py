@@ -10,14 +10,14 @@ import pytest
 
 from rlcore.api import (
     AdvantageEstimator,
-    Finish,
+    FinishReason,
     Group,
-    Kind,
     Loss,
     Outcome,
     RewardBatch,
     RewardDetail,
     Rollout,
+    RolloutKind,
     RunError,
     Score,
     Segment,
@@ -39,7 +39,13 @@ SETTINGS = BatchSettings(max_new_tokens=8)
 
 
 def rollout(
-    index: int, length: int, *, finish: Finish = Finish.STOP, kind: Kind = Kind.SAMPLED, forced: int = 0, temperature: float = 1.0
+    index: int,
+    length: int,
+    *,
+    finish: FinishReason = FinishReason.STOP,
+    kind: RolloutKind = RolloutKind.SAMPLED,
+    forced: int = 0,
+    temperature: float = 1.0,
 ) -> Rollout:
     total = length + forced
     segment = Segment(
@@ -142,9 +148,9 @@ def test_rollouts_follow_their_index_whatever_the_order_of_arrival() -> None:
 MASKS = {
     "failed reward": (rollout(1, 3), Score.failed(Outcome.TIMEOUT, "late"), False, False),
     "outside the loss": (rollout(1, 3), Score(value=1.0, in_loss=False), True, False),
-    "aborted": (rollout(1, 3, finish=Finish.ABORTED), Score(value=1.0), False, False),
+    "aborted": (rollout(1, 3, finish=FinishReason.ABORTED), Score(value=1.0), False, False),
     "empty": (rollout(1, 0), Score(value=1.0), True, False),
-    "truncated": (rollout(1, 3, finish=Finish.LENGTH), Score(value=1.0), True, True),
+    "truncated": (rollout(1, 3, finish=FinishReason.LENGTH), Score(value=1.0), True, True),
     "plain": (rollout(1, 3), Score(value=1.0), True, True),
 }
 
@@ -167,7 +173,7 @@ def test_masks(case: str) -> None:
 
 def test_truncated_and_filtered_keeps_its_statistics() -> None:
     settings = replace(SETTINGS, filter_truncated=True)
-    groups = [group([rollout(0, 2), rollout(1, 8, finish=Finish.LENGTH)], [1.0, 0.0])]
+    groups = [group([rollout(0, 2), rollout(1, 8, finish=FinishReason.LENGTH)], [1.0, 0.0])]
     assert assemble_rewards(groups, settings).in_statistics.all()
     batch = assemble_batch(groups, None, settings)
     assert batch.in_loss.tolist() == [True, False]
@@ -183,7 +189,7 @@ def test_a_masked_group_stays_in_the_statistics_and_leaves_the_loss() -> None:
 
 
 def test_the_greedy_rollout_lends_its_reward_and_does_not_train() -> None:
-    with_greedy = group([rollout(0, 2), rollout(1, 2), rollout(2, 5, kind=Kind.GREEDY)], [1.0, 0.0, 7.0])
+    with_greedy = group([rollout(0, 2), rollout(1, 2), rollout(2, 5, kind=RolloutKind.GREEDY)], [1.0, 0.0, 7.0])
     batch = assemble_rewards([with_greedy, group([rollout(0, 2)], [0.0])], SETTINGS, with_greedy=True)
     assert batch.rewards.tolist() == [1.0, 0.0, 0.0]
     assert batch.greedy is not None
@@ -194,7 +200,7 @@ def test_the_greedy_rollout_lends_its_reward_and_does_not_train() -> None:
 
 def test_soft_overlong_is_added_before_the_estimator() -> None:
     settings = replace(SETTINGS, overlong=SoftOverlong(max_new_tokens=8, cache_length=4, correct_score=2.0))
-    groups = [group([rollout(0, 3), rollout(1, 6), rollout(2, 8, finish=Finish.LENGTH)], [2.0, 2.0, 0.0])]
+    groups = [group([rollout(0, 3), rollout(1, 6), rollout(2, 8, finish=FinishReason.LENGTH)], [2.0, 2.0, 0.0])]
     assert assemble_rewards(groups, settings).rewards.tolist() == [2.0, 1.0, -2.0]
 
 
@@ -212,20 +218,20 @@ def test_a_temperature_that_nothing_is_sampled_at_is_refused(temperature: float)
 
 def test_an_aborted_greedy_rollout_is_no_baseline_whatever_its_score() -> None:
     for value in (7.0, float("nan")):
-        aborted = group([rollout(0, 2), rollout(1, 2, kind=Kind.GREEDY, finish=Finish.ABORTED)], [1.0, value])
+        aborted = group([rollout(0, 2), rollout(1, 2, kind=RolloutKind.GREEDY, finish=FinishReason.ABORTED)], [1.0, value])
         greedy = assemble_rewards([aborted], SETTINGS, with_greedy=True).greedy
         assert greedy is not None
         assert np.isnan(greedy[0])
 
 
 def test_the_score_of_an_aborted_rollout_is_not_looked_at() -> None:
-    batch = assemble_rewards([group([rollout(0, 2), rollout(1, 2, finish=Finish.ABORTED)], [1.0, float("nan")])], SETTINGS)
+    batch = assemble_rewards([group([rollout(0, 2), rollout(1, 2, finish=FinishReason.ABORTED)], [1.0, float("nan")])], SETTINGS)
     assert batch.in_statistics.tolist() == [True, False]
     assert batch.rewards.tolist() == [1.0, 0.0]
 
 
 def test_a_greedy_rollout_is_at_temperature_zero_and_in_the_way_of_nothing() -> None:
-    with_greedy = group([rollout(0, 2), rollout(1, 2, kind=Kind.GREEDY, temperature=0.0)], [0.0, 1.0])
+    with_greedy = group([rollout(0, 2), rollout(1, 2, kind=RolloutKind.GREEDY, temperature=0.0)], [0.0, 1.0])
     assert assemble_batch([with_greedy], None, SETTINGS).temperatures.tolist() == [1.0]
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlcore.api import Finish, Group, Rollout, RunError, Score, Segment, TrainBatch
+from rlcore.api import FinishReason, Group, Rollout, RunError, Score, Segment, TrainBatch
 from rlcore.learning import BatchSettings, assemble_batch, collate, plan_micro_batches
 
 Shape = list[tuple[int, list[tuple[int, bool, int]]]]
@@ -35,7 +35,7 @@ def make_batch(shape: Shape) -> TrainBatch:
                 index=index,
                 segments=tuple(segment(ids if turn == 0 else np.arange(context + 5), length, 1000 * index) for turn in range(turns)),
                 text="",
-                finish=Finish.STOP,
+                finish=FinishReason.STOP,
             )
             for index, (length, _, turns) in enumerate(members)
         )

@@ -14,8 +14,8 @@ import torch
 from rlcore.contracts.batches import LossBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Loss
-from rlcore.host.blame import blaming
 from rlcore.learning import PolicyObjective, prepare_loss
+from rlcore.registry.error_context import error_context
 from rlcore.testing.records import make_rollout, make_train_batch
 
 
@@ -100,5 +100,5 @@ def test_prepare_is_lent_the_batch_read_only_and_must_return_a_mapping() -> None
 
 
 def test_a_plugin_that_exits_is_a_failure_not_the_end() -> None:
-    with pytest.raises(RunError, match="estimator 'x' failed while estimating: SystemExit"), blaming("estimator 'x'", "estimating"):
+    with pytest.raises(RunError, match="estimator 'x' failed while estimating: SystemExit"), error_context("estimator 'x'", "estimating"):
         sys.exit(0)

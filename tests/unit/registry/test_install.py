@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.host import install
-from rlcore.host.catalogue import _OFFERS
-from rlcore.host.install import EXTRAS, RELEASED, REQUIRED, install_line
+from rlcore.registry import install
+from rlcore.registry.install import EXTRAS, RELEASED, REQUIRED, install_line
+from rlcore.registry.known_plugins import _OFFERS
 
 ROOT = Path(__file__).parents[3]
 

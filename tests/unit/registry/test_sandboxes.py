@@ -12,14 +12,14 @@ import pytest
 from pydantic import BaseModel
 
 from rlcore.api import PluginError, SandboxError
-from rlcore.api.sandbox import Job, Level, Limit, Ran, Sandbox, SandboxOptions, open_sandbox
-from rlcore.host import sandboxes
-from rlcore.host.registry import Registry
+from rlcore.api.sandbox import Job, Level, Limit, ProgramResult, Sandbox, SandboxOptions, open_sandbox
+from rlcore.registry import sandboxes
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import FakeSandbox, FakeSandboxOptions, PluginFolder
 
 REMOTE = '''
 from pydantic import BaseModel, ConfigDict
-from rlcore.api.sandbox import Level, Ran, Sandbox
+from rlcore.api.sandbox import Level, ProgramResult, Sandbox
 
 class Options(BaseModel):
     """Where it is."""
@@ -37,7 +37,7 @@ class Remote(Sandbox):
         self.options, self.closed = options, 0
 
     def run(self, job):
-        return Ran(exit_code=0, signal=None, stdout=job.stdin, stderr=b"")
+        return ProgramResult(exit_code=0, signal=None, stdout=job.stdin, stderr=b"")
 
     def describe(self):
         return f"remote ({self.options.where}, asked for {self.options.level})"
@@ -92,8 +92,8 @@ class Elsewhere(Sandbox):
     def __init__(self, options) -> None:
         self.options = options
 
-    def run(self, job) -> Ran:
-        return Ran(exit_code=0, signal=None, stdout=job.stdin, stderr=b"")
+    def run(self, job) -> ProgramResult:
+        return ProgramResult(exit_code=0, signal=None, stdout=job.stdin, stderr=b"")
 
     def describe(self) -> str:
         return f"remote ({self.options['where']})"
@@ -203,8 +203,8 @@ def test_sandboxes_are_found_at_any_depth() -> None:
 WORKER = """
 import pickle, sys
 from rlcore.api.sandbox import SandboxOptions, open_sandbox
-from rlcore.host.sandboxes import receive_sandboxes
-receive_sandboxes(pickle.loads(sys.stdin.buffer.read()))
+from rlcore.registry.sandboxes import load_sandboxes
+load_sandboxes(pickle.loads(sys.stdin.buffer.read()))
 print(open_sandbox(SandboxOptions(backend=sys.argv[1], backend_options={"where": "there"})).describe())
 """
 
@@ -218,18 +218,18 @@ def test_a_class_that_a_worker_could_not_find_is_brought_to_it(tmp_path: Path, m
         space: dict = {"__name__": "__main__"}
         exec(REMOTE, space)
         registry.add("sandbox", space["Remote"], name="mine")
-    shipped = sandboxes.ship_sandboxes(SandboxOptions(backend=name), registry)
+    shipped = sandboxes.bundle_sandboxes(SandboxOptions(backend=name), registry)
     Path("box.py").unlink()
     said = subprocess.run([sys.executable, "-c", WORKER, name], input=pickle.dumps(shipped), capture_output=True)
     assert said.stdout == b"remote (there, asked for auto)\n", said.stderr.decode()
 
 
 def test_a_worker_that_finds_another_sandbox_refuses(elsewhere: PluginFolder) -> None:
-    shipped = sandboxes.ship_sandboxes([SandboxOptions(backend="elsewhere")] * 2, elsewhere.discover())
+    shipped = sandboxes.bundle_sandboxes([SandboxOptions(backend="elsewhere")] * 2, elsewhere.discover())
     assert len(shipped) == 1
-    sandboxes.receive_sandboxes(shipped)
+    sandboxes.load_sandboxes(shipped)
     elsewhere.install("elsewhere", PLUGIN, version="2.0", files={"box.py": REMOTE + PLAIN})
     (elsewhere.root / "rlcore_plugin_elsewhere-1.0.dist-info" / "METADATA").unlink()
     (elsewhere.root / "rlcore_plugin_elsewhere-1.0.dist-info" / "entry_points.txt").unlink()
     with pytest.raises(PluginError, match=r"sandbox 'elsewhere' differs between processes: version is '1.0' in the driver and '2.0' here"):
-        sandboxes.receive_sandboxes(shipped)
+        sandboxes.load_sandboxes(shipped)

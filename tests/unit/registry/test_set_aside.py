@@ -7,9 +7,9 @@ import sys
 
 PROGRAM = """
 import os, sys, threading
-from rlcore.host.blame import set_aside
+from rlcore.registry.error_context import stdout_to_stderr
 
-first, second = set_aside(), set_aside()
+first, second = stdout_to_stderr(), stdout_to_stderr()
 entered = threading.Event()
 
 def overlapping():
@@ -39,22 +39,22 @@ def test_standard_output_is_put_back_when_the_last_of_several_threads_leaves() -
 
 LEFT_BEHIND = """
 import sys, threading
-from rlcore.host.blame import set_aside
+from rlcore.registry.error_context import stdout_to_stderr
 
 entered, let_go = threading.Event(), threading.Event()
 
 def left_behind():
-    with set_aside():
+    with stdout_to_stderr():
         entered.set()
         let_go.wait()
 
-with set_aside(for_all=True):
+with stdout_to_stderr(for_all=True):
     thread = threading.Thread(target=left_behind)
     thread.start()
     entered.wait()
     print("inside")
 print("the last line")
-with set_aside():
+with stdout_to_stderr():
     let_go.set()
     thread.join()
     print("inside again")

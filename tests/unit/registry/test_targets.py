@@ -11,7 +11,7 @@ import pytest
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import Loss
 from rlcore.contracts.specs import LossSpec, PluginKind
-from rlcore.host.targets import disagreement, load_target, missing_target
+from rlcore.registry.targets import disagreement, load_target, missing_target
 from rlcore.rewards.reward_entry import RewardRecipe
 
 LABEL = "reward 'mine': its target 'm:a'"

@@ -117,10 +117,10 @@ def test_a_worker_of_another_process_has_its_threads_set_when_it_opens_its_plan(
     program = f"""
 import os
 import rlcore.host.threads
-from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.plan_bundle import PlanBundle
 from rlcore.testing import make_plan
 rlcore.host.threads.cores = lambda: 12
-Shipment.of(make_plan({tester.fake_run()!r}, num_inferencer=3), {{}}).open("producer-0")
+PlanBundle.of(make_plan({tester.fake_run()!r}, num_inferencer=3), {{}}).open("producer-0")
 print(*(os.environ.get(name) for name in {_NAMES!r}))
 """
     environment = {name: value for name, value in tester.plugins.environment.items() if name not in _NAMES}

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rlcore.api import AdvantageEstimator, Need, PluginError, Reward, RewardBatch, RewardInput, Score
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing.plugin_folder import PluginFolder
 
 MY = '''
@@ -143,7 +143,7 @@ def test_a_reward_function_that_returns_neither_score_nor_number_is_refused(my: 
 
 
 def test_an_annotation_counts_in_either_form_and_the_attribute_wins(tmp_path: Path, registry: Registry) -> None:
-    from rlcore.host.unpackaged import gives_accuracy
+    from rlcore.registry.unpackaged import gives_accuracy
 
     def text(item: RewardInput) -> Score:
         return Score(value=0.0)
@@ -212,7 +212,9 @@ def test_a_module_on_the_import_path(my: Path, registry: Registry, monkeypatch: 
 def test_what_cannot_be_used_is_refused_in_one_sentence(my: Path, registry: Registry, kind: str, name: str, words: str) -> None:
     (my.parent / "syntax.py").write_text("x = 1\nclass class\n")
     (my.parent / "raises.py").write_text("1 / 0\n")
-    crew = "from rlcore.api.runtime import Crew\nclass Far(Crew):\n    settings = ('run.seed',)\nFar.__abstractmethods__ = frozenset()\n"
+    crew = (
+        "from rlcore.api.runtime import Runtime\nclass Far(Runtime):\n    settings = ('run.seed',)\nFar.__abstractmethods__ = frozenset()\n"
+    )
     (my.parent / "crew.py").write_text(crew)
     (my.parent / "exits.py").write_text("import sys\nsys.exit(3)\n")
     before = set(sys.modules)

@@ -12,12 +12,12 @@ import cloudpickle
 import pytest
 
 from rlcore.contracts.specs import RewardSpec
-from rlcore.contracts.types import Finish, Message, Prompt, RewardInput, Rollout, Segment
-from rlcore.rewards.protocol import Call, Task
+from rlcore.contracts.types import FinishReason, Message, Prompt, RewardInput, Rollout, Segment
 from rlcore.rewards.reward_entry import RewardEntry
+from rlcore.rewards.worker_protocol import Call, Task
 
 
-def rollout(text, finish=Finish.STOP, index=0):
+def rollout(text, finish=FinishReason.STOP, index=0):
     segment = Segment(context_ids=[1], token_ids=[2], logprobs=[0.0], versions=[0], policy_mask=[True])
     return Rollout(prompt_id="p", index=index, segments=(segment,), text=text, finish=finish)
 

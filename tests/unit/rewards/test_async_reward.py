@@ -8,10 +8,10 @@ from kit_rewards import collect, entry, kill, misbehaving, prompt, results, roll
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.rewards.hosting import Pace
+from rlcore.rewards.async_worker import RateLimiter
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.pool import RewardPool
-from rlcore.rewards.protocol import WorkerLimits
+from rlcore.rewards.worker_protocol import WorkerLimits
 from tests.worker_pids import worker_pids
 
 
@@ -363,13 +363,13 @@ def test_a_pace_spreads_its_turns_evenly():
     import asyncio
 
     async def turns(rate, count):
-        pace, started = Pace(rate), time.monotonic()
+        pace, started = RateLimiter(rate), time.monotonic()
         await asyncio.gather(*(pace.turn() for _ in range(count)))
         return time.monotonic() - started
 
     assert asyncio.run(turns(100.0, 11)) >= 0.1
     with pytest.raises(StopIteration):  # it waits for nothing
-        Pace(None).turn().send(None)
+        RateLimiter(None).turn().send(None)
 
 
 def test_accidents_of_a_worker_leave_the_host_alone(no_leak):

@@ -8,7 +8,7 @@ from kit_rewards import collect, entry, misbehaving, prompt, rollout
 
 from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError, RunError
 from rlcore.contracts.interfaces import Reward
-from rlcore.contracts.types import Finish, Outcome, Score
+from rlcore.contracts.types import FinishReason, Outcome, Score
 from rlcore.rewards.judge import Judge
 
 
@@ -93,7 +93,7 @@ def test_a_reward_sees_only_the_columns_it_declared():
 
 def test_a_group_level_reward_gets_the_group():
     with Judge([entry(group_reward())], workers=1) as judge:
-        judge.submit(1, prompt(), [rollout("a"), rollout("abc"), rollout("?", Finish.ABORTED), rollout("ab")])
+        judge.submit(1, prompt(), [rollout("a"), rollout("abc"), rollout("?", FinishReason.ABORTED), rollout("ab")])
         scores = collect(judge, [1])[1]
     assert [score.value for score in scores] == [0.0, 1.0, 0.0, 0.0]
     assert [score.outcome for score in scores] == [Outcome.OK, Outcome.OK, Outcome.INFRA, Outcome.OK]
@@ -127,7 +127,7 @@ def test_a_group_has_the_deadline_of_all_its_rollouts():
 def test_aborted_rollouts_are_masked_and_not_judged():
     with Judge([entry(length_reward())], workers=1, error_budget=0.0) as judge:
         for key in range(60):
-            judge.submit(key, prompt(), [rollout("abc", Finish.ABORTED)])
+            judge.submit(key, prompt(), [rollout("abc", FinishReason.ABORTED)])
         found = collect(judge, range(60))
         judge.submit(100, prompt(), [])
         assert collect(judge, [100])[100] == ()

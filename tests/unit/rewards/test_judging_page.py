@@ -1,4 +1,4 @@
-"""The example of ``rlcore.api.judging`` judges texts: what a command that owns ``RewardBooks`` has to do, and no more."""
+"""The example of ``rlcore.api.judging`` judges texts: what a command that owns ``RewardMixer`` has to do, and no more."""
 
 from __future__ import annotations
 

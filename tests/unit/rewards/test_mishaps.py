@@ -10,8 +10,8 @@ from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards.pool import RewardPool
-from rlcore.rewards.process import WorkerProcess
-from rlcore.rewards.protocol import WorkerLimits
+from rlcore.rewards.worker_process import WorkerProcess
+from rlcore.rewards.worker_protocol import WorkerLimits
 from tests.worker_pids import worker_pids
 
 
@@ -107,7 +107,7 @@ def forge(task_id):
     from pathlib import Path
 
     from rlcore.contracts.types import Score
-    from rlcore.rewards.protocol import Done, encode
+    from rlcore.rewards.worker_protocol import Done, encode
 
     for path in Path("/proc/self/fd").iterdir():
         descriptor = int(path.name)

@@ -3,7 +3,7 @@
 import pytest
 
 from rlcore.contracts.types import Outcome, Score
-from rlcore.rewards.books import mix
+from rlcore.rewards.reward_mixer import mix
 
 
 def test_one_reward_keeps_its_verdict():

@@ -6,7 +6,7 @@ import pytest
 from kit_rewards import entry, prompt, rollout
 
 from rlcore.contracts.interfaces import Reward
-from rlcore.contracts.types import Finish, Score
+from rlcore.contracts.types import FinishReason, Score
 from rlcore.rewards.judge import Judge
 
 
@@ -72,7 +72,7 @@ def test_a_poller_hears_of_a_group_that_needs_no_verdict(taken_by_another):
         poller = threading.Thread(target=lambda: found.extend(judge.poll(60.0)))
         taken = taken_by_another(judge, poller)
         poller.start()
-        judge.submit(7, prompt(), [rollout("a", finish=Finish.ABORTED)])
+        judge.submit(7, prompt(), [rollout("a", finish=FinishReason.ABORTED)])
         taken.set()
         poller.join(20)
         assert [key for key, _ in found] == [7]

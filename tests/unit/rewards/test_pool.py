@@ -12,7 +12,7 @@ from rlcore.contracts.errors import PluginError, RunError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards.pool import RewardPool
-from rlcore.rewards.protocol import WorkerLimits
+from rlcore.rewards.worker_protocol import WorkerLimits
 from tests.worker_pids import worker_pids
 
 

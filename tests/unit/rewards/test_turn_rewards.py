@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rlcore.contracts.types import Message, RewardInput, Score
-from rlcore.rewards.books import mix
-from rlcore.rewards.verdict import checked
+from rlcore.rewards.reward_mixer import mix
+from rlcore.rewards.worker_results import checked
 
 TURNS = (
     Message(role="assistant", content="4", policy=True),

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from rlcore.contracts.types import Outcome
-from rlcore.rewards.tally import RewardCounts, VerdictCounts
+from rlcore.rewards.judge_stats import JudgeCounts, RewardCounts
 
 OK, WRONG, TIMEOUT = Outcome.OK, Outcome.WRONG, Outcome.TIMEOUT
-HERE = VerdictCounts({"a": RewardCounts(Counter({OK: 2, TIMEOUT: 1}), (1.0, 2.0, 3.0))}, Counter({OK: 2, TIMEOUT: 1}))
-THERE = VerdictCounts({"a": RewardCounts(Counter({TIMEOUT: 1}), (10.0,))}, Counter({TIMEOUT: 1}))
+HERE = JudgeCounts({"a": RewardCounts(Counter({OK: 2, TIMEOUT: 1}), (1.0, 2.0, 3.0))}, Counter({OK: 2, TIMEOUT: 1}))
+THERE = JudgeCounts({"a": RewardCounts(Counter({TIMEOUT: 1}), (10.0,))}, Counter({TIMEOUT: 1}))
 
 
 def test_timeouts_are_added_and_shares_and_percentiles_are_of_all_verdicts() -> None:
@@ -25,10 +25,10 @@ def test_timeouts_are_added_and_shares_and_percentiles_are_of_all_verdicts() -> 
 
 
 def test_each_of_several_rewards_is_added_to_itself() -> None:
-    first = VerdictCounts(
+    first = JudgeCounts(
         {"a": RewardCounts(Counter({OK: 1}), (1.0,)), "b": RewardCounts(Counter({TIMEOUT: 3}), (5.0,))}, Counter({TIMEOUT: 3})
     )
-    second = VerdictCounts(
+    second = JudgeCounts(
         {"a": RewardCounts(Counter({WRONG: 3}), (2.0,)), "b": RewardCounts(Counter({TIMEOUT: 1}), (7.0,))}, Counter({OK: 1})
     )
     figures = (first + second).figures()
@@ -38,6 +38,6 @@ def test_each_of_several_rewards_is_added_to_itself() -> None:
 
 
 def test_a_judge_that_judged_nothing_changes_no_figure() -> None:
-    idle = VerdictCounts({"a": RewardCounts(Counter(), ())}, Counter())
+    idle = JudgeCounts({"a": RewardCounts(Counter(), ())}, Counter())
     assert (HERE + idle).figures() == (idle + HERE).figures() == HERE.figures()
     assert idle.figures() == {"reward/timeouts": 0.0}

@@ -14,10 +14,10 @@ import pytest
 
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import ConfigError, RunError, WeightsError
-from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, OptimizerSettings, TrainingContext, Which
+from rlcore.contracts.interfaces import AdvantageEstimator, ModelRole, Need, Objective, OptimizerSettings, TrainingContext
 from rlcore.contracts.snapshots import BUCKET_BYTES, WeightsKind
 from rlcore.contracts.specs import TrainingCapabilities
-from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
+from rlcore.contracts.types import FinishReason, Group, Rollout, RolloutKind, Score, Segment
 from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import Role, TimeAccount
@@ -48,13 +48,13 @@ class RecordingTrainer(FakeTraining):
 
     def __init__(self, metrics: Mapping[str, float] | None = None) -> None:
         super().__init__()
-        self.asked: list[Which] = []
+        self.asked: list[ModelRole] = []
         self.batches: list[TrainBatch] = []
         self.metrics = metrics or {"loss": 1.0, "grad_norm": 2.0}
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         self.asked.append(which)
-        return np.full(int(batch.offsets[-1]), -1.0 if which is Which.POLICY else -1.5, np.float32)
+        return np.full(int(batch.offsets[-1]), -1.0 if which is ModelRole.POLICY else -1.5, np.float32)
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         self.batches.append(batch)
@@ -72,12 +72,12 @@ class Seeing(AdvantageEstimator):
 
 
 def group(number: int, *, greedy: bool = False, in_loss: bool = True) -> Group:
-    def rollout(index: int, kind: Kind) -> Rollout:
+    def rollout(index: int, kind: RolloutKind) -> Rollout:
         n = 2 + index
         segment = Segment(context_ids=[1, 2], token_ids=[5] * n, logprobs=[-0.5] * n, versions=[0] * n, policy_mask=[True] * n)  # type: ignore[arg-type]
-        return Rollout(prompt_id=f"q{number}", index=index, kind=kind, segments=(segment,), text="x", finish=Finish.STOP)
+        return Rollout(prompt_id=f"q{number}", index=index, kind=kind, segments=(segment,), text="x", finish=FinishReason.STOP)
 
-    rollouts = [rollout(0, Kind.SAMPLED), rollout(1, Kind.SAMPLED)] + ([rollout(2, Kind.GREEDY)] if greedy else [])
+    rollouts = [rollout(0, RolloutKind.SAMPLED), rollout(1, RolloutKind.SAMPLED)] + ([rollout(2, RolloutKind.GREEDY)] if greedy else [])
     scores = [Score(value=float(10 * number + index), in_loss=in_loss) for index in range(len(rollouts))]
     return Group(prompt_id=f"q{number}", episode=0, prompt_index=number, rollouts=tuple(rollouts), scores=tuple(scores))
 
@@ -106,7 +106,7 @@ def test_on_policy_nothing_is_computed_twice() -> None:
 def test_several_optimizer_steps_take_old_log_probabilities_once_before_the_first() -> None:
     trainer = RecordingTrainer()
     metrics = consumer(trainer, Seeing(), updates_per_batch=2, epochs_per_batch=2).update([group(0), group(1)], (), 0)
-    assert trainer.asked == [Which.POLICY]
+    assert trainer.asked == [ModelRole.POLICY]
     assert len(trainer.batches) == 4
     assert all(batch.old_logprobs is not None and (batch.old_logprobs == -1.0).all() for batch in trainer.batches)
     assert metrics["optimizer_steps"] == 4
@@ -157,7 +157,7 @@ def test_the_samplers_own_are_used_where_the_run_says_so() -> None:
 def test_a_penalty_in_the_reward_reaches_the_estimator_per_token(kind: str, value: float) -> None:
     trainer, estimator = RecordingTrainer(), Seeing()
     consumer(trainer, estimator, kl_in_reward=0.1, kl_kind=KL_ESTIMATORS[kind]).update([group(0)], (), 0)
-    assert trainer.asked == [Which.REFERENCE, Which.POLICY]
+    assert trainer.asked == [ModelRole.REFERENCE, ModelRole.POLICY]
     (seen,) = estimator.seen
     assert seen.kl_coeff == 0.1
     assert seen.kl is not None
@@ -260,7 +260,9 @@ def test_a_backend_that_returns_no_saving_is_named(tmp_path: Path) -> None:
 
     made = consumer(trainer := ReturnsTheFolder(), Seeing())
     trainer.setup(training_context(tmp_path))
-    with pytest.raises(RunError, match=r"backend ReturnsTheFolder failed while saving into .*: it returned .*a Saving is due, or None"):
+    with pytest.raises(
+        RunError, match=r"backend ReturnsTheFolder failed while saving into .*: it returned .*a PendingSave is due, or None"
+    ):
         made.save(tmp_path / "saved")
 
 
@@ -294,7 +296,7 @@ def test_whatever_of_a_save_fails_the_rest_is_waited_for(tmp_path: Path) -> None
 def test_every_epoch_deals_the_batch_anew_and_keeps_the_old_log_probabilities() -> None:
     trainer = RecordingTrainer()
     consumer(trainer, Seeing(), updates_per_batch=3, epochs_per_batch=4).update([group(number) for number in range(6)], (), 0)
-    assert trainer.asked == [Which.POLICY]
+    assert trainer.asked == [ModelRole.POLICY]
     deals = [tuple(sorted(set(batch.group.tolist())) for batch in trainer.batches[3 * epoch : 3 * epoch + 3]) for epoch in range(4)]
     assert all(sorted(number for share in deal for number in share) == list(range(6)) for deal in deals)
     assert len({str(deal) for deal in deals}) > 1
@@ -303,14 +305,14 @@ def test_every_epoch_deals_the_batch_anew_and_keeps_the_old_log_probabilities() 
 def test_one_step_an_epoch_has_old_log_probabilities_too() -> None:
     trainer = RecordingTrainer()
     consumer(trainer, Seeing(), epochs_per_batch=2).update([group(0)], (), 0)
-    assert trainer.asked == [Which.POLICY]
+    assert trainer.asked == [ModelRole.POLICY]
     assert [batch.old_logprobs is not None for batch in trainer.batches] == [True, True]
 
 
 def test_old_ones_are_computed_first_where_a_loss_prepares_with_them() -> None:
     trainer = RecordingTrainer()
     consumer(trainer, Seeing(), objective=NoObjective(frozenset({Need.OLD}))).update([group(0)], (), 0)
-    assert trainer.asked == [Which.POLICY]
+    assert trainer.asked == [ModelRole.POLICY]
     assert all(batch.old_logprobs is not None for batch in trainer.batches)
 
 
@@ -324,7 +326,7 @@ def test_reference_ones_are_asked_for_only_where_declared() -> None:
     trainer = RecordingTrainer()
     needs = NoObjective(frozenset({Need.REFERENCE}))
     consumer(trainer, Seeing(), objective=needs).update([group(0)], (), 0)
-    assert trainer.asked == [Which.REFERENCE]
+    assert trainer.asked == [ModelRole.REFERENCE]
     assert trainer.batches[0].reference_logprobs is not None
 
 
@@ -442,15 +444,15 @@ def test_skipped_steps_are_counted_leave_the_means_alone_and_end_the_run_after_a
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
-@pytest.mark.parametrize("which", [Which.POLICY, Which.REFERENCE])
+@pytest.mark.parametrize("which", [ModelRole.POLICY, ModelRole.REFERENCE])
 def test_log_probabilities_that_are_not_finite_are_blamed_on_the_model_that_gave_them(
-    which: Which, value: float, monkeypatch: pytest.MonkeyPatch
+    which: ModelRole, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KL in the reward: they would reach the estimator, and it would be blamed."""
     trainer, estimator = RecordingTrainer(), Seeing()
     usual = trainer.logprobs
 
-    def odd(batch: TrainBatch, asked: Which) -> np.ndarray:
+    def odd(batch: TrainBatch, asked: ModelRole) -> np.ndarray:
         values = usual(batch, asked)
         if asked is which:
             values[1] = value

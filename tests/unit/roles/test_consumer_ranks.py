@@ -13,7 +13,7 @@ import pytest
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import Need, Objective, OptimizerSettings, TrainingContext, Which
+from rlcore.contracts.interfaces import ModelRole, Need, Objective, OptimizerSettings, TrainingContext
 from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.contracts.types import Group, Score
 from rlcore.learning.advantages import GroupNorm
@@ -47,11 +47,11 @@ class Watching(FakeTraining):
 
     def __init__(self) -> None:
         super().__init__(options=FakeTrainingOptions(ranks_deadline=20.0))
-        self.asked: list[tuple[Which, TrainBatch]] = []
+        self.asked: list[tuple[ModelRole, TrainBatch]] = []
         self.updates: list[TrainBatch] = []
         self.calls: list[str] = []
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         self.asked.append((which, batch))
         return super().logprobs(batch, which)
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.contracts.conversations import Conversation
+from rlcore.contracts.conversation import Conversation
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Completion, Finish, Kind, Lease, Message, Prompt, Request, Rollout, Sampling, Score
+from rlcore.contracts.types import Completion, FinishReason, Lease, Message, Prompt, Request, Rollout, RolloutKind, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
-from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.parts import AnnealedSampling, JobMaker
+from rlcore.runtime.factories import AnnealedSampling, JobMaker
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeConversation, FakeConversationOptions, FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer
 from rlcore.testing.tokens import write_fake_model
@@ -101,14 +101,14 @@ def job(key: int, seed: int, sampled: int, spare: int, greedy: int = 0) -> Group
     return GroupJob(key=key, prompt=prompt, samplings=samplings, noise=(seed, 0, key), spare=spare)
 
 
-def drain(producer: Producer) -> dict[int, Produced]:
-    results: list[Produced] = []
+def drain(producer: Producer) -> dict[int, ProducedGroup]:
+    results: list[ProducedGroup] = []
     while not producer.idle:
         results += producer.step(0.0)
     return {result.job.key: result for result in results}
 
 
-def told(rollout: Rollout) -> tuple[int, list[int], list[float], Finish]:
+def told(rollout: Rollout) -> tuple[int, list[int], list[float], FinishReason]:
     return rollout.index, rollout.token_ids.tolist(), rollout.segments[0].logprobs.tolist(), rollout.finish
 
 
@@ -133,15 +133,15 @@ def test_the_shortest_are_kept_as_they_are_and_the_books_balance(
     results = drain(producer)
     assert sorted(results) == list(range(jobs))
     for key, result in results.items():
-        of_group = [rollout for rollout in all_of[key] if rollout.kind is Kind.SAMPLED]
+        of_group = [rollout for rollout in all_of[key] if rollout.kind is RolloutKind.SAMPLED]
         first = sorted(of_group, key=lambda rollout: (rollout.length, rollout.index))[:sampled]
-        kept = sorted(first, key=lambda rollout: rollout.index) + [rollout for rollout in all_of[key] if rollout.kind is Kind.GREEDY]
+        kept = sorted(first, key=lambda rollout: rollout.index) + [rollout for rollout in all_of[key] if rollout.kind is RolloutKind.GREEDY]
         assert list(map(told, result.rollouts)) == list(map(told, kept))
         assert len(result.scores) == sampled + greedy
         assert result.cut_tokens <= sum(rollout.length for rollout in of_group) - sum(rollout.length for rollout in first)
     trained = sum(rollout.length for result in results.values() for rollout in result.rollouts)
     assert engine.drawn == trained + sum(result.cut_tokens for result in results.values())
-    aborted = {completion.request_id for completion in engine.answered if completion.finish is Finish.ABORTED}
+    aborted = {completion.request_id for completion in engine.answered if completion.finish is FinishReason.ABORTED}
     assert set(engine.cancelled) == aborted, "who had finished was cancelled, or who was cancelled went on"
     assert len(engine.cancelled) == len(aborted), "a request was cancelled twice"
     assert (engine.open, producer.busy, engine.poll(0.0)) == (0, 0, [])
@@ -151,7 +151,7 @@ def test_the_shortest_are_kept_as_they_are_and_the_books_balance(
 def test_the_places_of_those_that_are_cut_are_free_for_the_next_prompt(model: str) -> None:
     producer, engine = made_by(model, prompts=1, steps_per_poll=1)
     producer.accept([job(key, SEED, 2, 6) for key in range(2)])
-    results: list[Produced] = []
+    results: list[ProducedGroup] = []
     while not results:
         results = producer.step(0.0)
     assert [result.job.key for result in results] == [0]
@@ -175,7 +175,7 @@ def test_an_answer_that_had_ended_when_it_was_cancelled_is_thrown_away_too(model
     producer.accept([job(0, SEED, 3, 5)])
     result = drain(producer)[0]
     assert len(engine.cancelled) == len(set(engine.cancelled)) > 0, "a request was cancelled twice"
-    assert all(completion.finish is not Finish.ABORTED for completion in engine.answered)
+    assert all(completion.finish is not FinishReason.ABORTED for completion in engine.answered)
     assert len(result.rollouts) == 3
     assert engine.drawn == sum(rollout.length for rollout in result.rollouts) + result.cut_tokens
 
@@ -194,7 +194,7 @@ def test_what_an_update_aborts_is_asked_again_unless_it_was_cut(model: str, cont
     result = drain(producer)[0]
     assert len(result.rollouts) == 2
     assert len(engine.asked) == asked
-    assert all(rollout.finish is not Finish.ABORTED for rollout in result.rollouts)
+    assert all(rollout.finish is not FinishReason.ABORTED for rollout in result.rollouts)
 
 
 def snapshot(version: int) -> Snapshot:
@@ -239,7 +239,7 @@ def test_a_lease_draws_more_than_it_asks_for_and_an_evaluation_does_not(model: s
     producer, engine = made_by(model)
     producer.accept([leased])
     arrival, group = jobs.finished(drain(producer)[5])
-    assert [rollout.kind for rollout in group.rollouts] == [Kind.SAMPLED] * 3 + [Kind.GREEDY]
+    assert [rollout.kind for rollout in group.rollouts] == [RolloutKind.SAMPLED] * 3 + [RolloutKind.GREEDY]
     assert arrival.cut_tokens == group.cut_tokens > 0
     assert engine.drawn == arrival.tokens + arrival.cut_tokens
     evaluation = Evaluator({"task": (prompt,)}, sampling, 0).start(-1)

@@ -14,9 +14,9 @@ from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Kind, Message, Outcome, Prompt, Rollout, Sampling, Score
+from rlcore.contracts.types import Message, Outcome, Prompt, Rollout, RolloutKind, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
-from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
@@ -51,8 +51,8 @@ def job(key: int, n: int = 3, **sampling: float) -> GroupJob:
     return GroupJob(key=key, prompt=prompt, samplings=(Sampling(max_new_tokens=12, **sampling),) * n, noise=(0, 0, key))  # type: ignore[arg-type]
 
 
-def drain(made: Producer) -> dict[int, Produced]:
-    results: list[Produced] = []
+def drain(made: Producer) -> dict[int, ProducedGroup]:
+    results: list[ProducedGroup] = []
     while not made.idle:
         results += made.step(0.01)
     return {result.job.key: result for result in results}
@@ -100,7 +100,7 @@ def test_greedy_rollouts_are_marked_and_equal(tmp_path: Path) -> None:
     made = producer(tmp_path)
     made.accept([job(0, n=2, temperature=0.0)])
     rollouts = drain(made)[0].rollouts
-    assert {rollout.kind for rollout in rollouts} == {Kind.GREEDY}
+    assert {rollout.kind for rollout in rollouts} == {RolloutKind.GREEDY}
     assert rollouts[0].text == rollouts[1].text
 
 

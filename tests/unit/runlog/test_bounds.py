@@ -100,7 +100,7 @@ def test_a_log_of_accidents_ends_with_a_line_that_says_so(tmp_path: Path, monkey
     made, path = run_folder(tmp_path), tmp_path / "run" / f"{name}.jsonl"
     sizes = {}
     for step in range(1, 41):
-        made.log_accident(name, {"step": step, "reason": "x" * 50_000})
+        made.log_capped(name, {"step": step, "reason": "x" * 50_000})
         sizes[step] = sizes_of_logs(made.root)
     before = path.read_bytes()
     *rows, last = map(json.loads, before.splitlines())
@@ -109,7 +109,7 @@ def test_a_log_of_accidents_ends_with_a_line_that_says_so(tmp_path: Path, monkey
     for back in (40, 21, 20, 3):  # before and after its end
         rewind(made, back, sizes[back])
         for step in range(back + 1, 41):
-            made.log_accident(name, {"step": step, "reason": "x" * 50_000})
+            made.log_capped(name, {"step": step, "reason": "x" * 50_000})
         assert path.read_bytes() == before
 
 

@@ -15,7 +15,7 @@ import pytest
 import rlcore
 from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.contracts.specs import PluginKind
-from rlcore.host.registry import Attestation
+from rlcore.registry.plugin_registry import Attestation
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.folder import append_json_line, write_json, write_text
 

@@ -10,7 +10,7 @@ import pytest
 from rlcore.api import ConfigError
 from rlcore.config.resume_rules import settings_of
 from rlcore.runlog import RunFolder
-from rlcore.runlog.points import find_point
+from rlcore.runlog.past_runs import find_checkpoint
 
 
 @pytest.fixture
@@ -38,4 +38,4 @@ def test_a_checkpoint_that_is_nested_without_end_is_named(run: RunFolder, name: 
     else:
         os.mkfifo(checkpoint / name)
     with pytest.raises(ConfigError, match=rf"{name} (cannot be understood|is damaged)"):
-        find_point(run.root, 1)
+        find_checkpoint(run.root, 1)

@@ -11,8 +11,8 @@ import pytest
 
 from rlcore.config import plan_run
 from rlcore.contracts.errors import PluginError
-from rlcore.host.registry import Registry
 from rlcore.learning import K2, AbsoluteKl, Decoupled, Masked, PolicyObjective, SequenceMasked, TokenLevel, Truncated
+from rlcore.registry.plugin_registry import Registry
 from rlcore.roles.consumer import Algorithm
 from rlcore.runtime.backends import build_algorithm
 from rlcore.testing.plugin_folder import PluginFolder

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcore.contracts.types import Lease, Message, Prompt, Sampling
-from rlcore.runtime.parts import AnnealedSampling, JobMaker
+from rlcore.runtime.factories import AnnealedSampling, JobMaker
 
 SAMPLING = Sampling(temperature=1.2, top_p=0.9, max_new_tokens=7, stop=("x",))
 TEMPERATURES = st.floats(0.01, 10.0)

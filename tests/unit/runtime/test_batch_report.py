@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcore.contracts.types import Finish, Group, Kind, Message, Outcome, Prompt, Rollout, Score, Segment
+from rlcore.contracts.types import FinishReason, Group, Message, Outcome, Prompt, Rollout, RolloutKind, Score, Segment
 from rlcore.runtime.batch_report import Batch, batch_figures, logged_groups, rollout_rows, with_prompts
 
 
-def rollout(index: int, length: int, kind: Kind = Kind.SAMPLED) -> Rollout:
+def rollout(index: int, length: int, kind: RolloutKind = RolloutKind.SAMPLED) -> Rollout:
     """Every token has the log probability -0.5, but for one that was forced, which had -9."""
     segment = Segment(
         context_ids=[1],
@@ -23,13 +23,13 @@ def rollout(index: int, length: int, kind: Kind = Kind.SAMPLED) -> Rollout:
         versions=[3] * (length + 1),
         policy_mask=[True] * length + [False],
     )
-    return Rollout(prompt_id="q", index=index, kind=kind, segments=(segment,), text=f"text {index}", finish=Finish.STOP)
+    return Rollout(prompt_id="q", index=index, kind=kind, segments=(segment,), text=f"text {index}", finish=FinishReason.STOP)
 
 
 def group(number: int, scores: list[Score], *, greedy: bool = False) -> Group:
     rollouts = [rollout(index, index + 1) for index in range(len(scores))]
     if greedy:
-        rollouts.append(rollout(len(scores), 9, Kind.GREEDY))
+        rollouts.append(rollout(len(scores), 9, RolloutKind.GREEDY))
         scores = [*scores, Score(value=7.0)]
     return Group(prompt_id=f"q{number}", episode=0, prompt_index=number, rollouts=tuple(rollouts), scores=tuple(scores))
 

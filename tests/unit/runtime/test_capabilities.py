@@ -14,7 +14,7 @@ import pytest
 from rlcore.config import Plan, plan_run
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import InferenceBackendSpec, InferenceCapabilities, InFlight, PluginKind, TrainingBackendSpec
-from rlcore.host.registry import Registry
+from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime.backends import check_backend, inference_notes
 from rlcore.testing import FakeInference, FakeTraining, RunTester
 from rlcore.testing.fake_plugin import FAKE_INFERENCE, FAKE_TRAINING
@@ -85,7 +85,7 @@ def test_a_class_that_is_no_plugin_yet_is_planned_by_its_own_capabilities(tmp_pa
 
 
 def test_capabilities_are_attested_alike_in_processes_that_order_sets_otherwise(tmp_path: Path) -> None:
-    code = "from rlcore.host.registry import Registry; print(Registry.discover().attest('training', 'fake').spec_sha256)"
+    code = "from rlcore.registry.plugin_registry import Registry; print(Registry.discover().attest('training', 'fake').spec_sha256)"
     tester = RunTester(tmp_path).with_fakes()
     tester.write("attest.py", code)
     hashes = {_output(tester, seed) for seed in ("1", "2", "3", "4")}

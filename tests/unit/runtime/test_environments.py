@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import rlcore_plugin_grpo
 from rlcore_plugin_processes.launcher import ProcessLauncher
-from rlcore_plugin_workers.producer_host import ProducerHost
-from rlcore_plugin_workers.shipment import Shipment
-from rlcore_plugin_workers.workers import Seat
+from rlcore_plugin_workers.plan_bundle import PlanBundle
+from rlcore_plugin_workers.producer_worker import ProducerWorker
+from rlcore_plugin_workers.workers import Placement
 
 import rlcore
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.host.environments import fitting_python, interpreter, link_own_packages
-from rlcore.host.registry import Registry
+from rlcore.registry.environments import compatible_python, interpreter, link_own_packages
+from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.testing import RunTester, make_plan
 from tests.integration.ray.small_cluster import short_folder
@@ -42,7 +42,7 @@ def launcher() -> Iterator[ProcessLauncher]:
 
 
 def test_a_worker_in_an_environment_has_its_packages_and_the_driver_s_rlcore(launcher: ProcessLauncher, environment: Path) -> None:
-    worker = launcher.start(Importer, name="producer-0", seat=Seat(environment=environment))
+    worker = launcher.start(Importer, name="producer-0", placement=Placement(environment=environment))
     found = worker.call("places", "rlcore", "rlcore_plugin_grpo", "numpy", "only_there", "sympy").result(60)
     assert found["python"] == str(environment / "bin" / "python")
     for name in ("only_there", "numpy"):
@@ -57,7 +57,7 @@ def test_a_worker_in_an_environment_has_its_packages_and_the_driver_s_rlcore(lau
 
 
 def test_the_plugins_that_it_finds_are_the_driver_s(launcher: ProcessLauncher, environment: Path) -> None:
-    worker = launcher.start(Importer, name="producer-0", seat=Seat(environment=environment))
+    worker = launcher.start(Importer, name="producer-0", placement=Placement(environment=environment))
     there = {distribution: (version, problems) for distribution, version, problems in worker.call("plugins").result(60)}
     here = {row.distribution: (row.version, row.problems) for row in Registry.discover().rows}
     assert "rlcore-plugin-grpo" in here
@@ -73,27 +73,27 @@ def test_a_producer_in_an_environment_attests_its_plugins(
     with tester.plugins:
         plan = make_plan(tester.fake_run())
         data = load_data(plan)
-        shipment = Shipment.of(plan, fingerprints(data, read_texts(plan, data).tokenizer))
-        good = launcher.start(ProducerHost, shipment, "producer-0", name="producer-0", seat=Seat(environment=environment))
-        last = replace(shipment.attestations[-1], version="0.9")
-        other = replace(shipment, attestations=(*shipment.attestations[:-1], last))
-        bad = launcher.start(ProducerHost, other, "producer-1", name="producer-1", seat=Seat(environment=environment))
+        plan_bundle = PlanBundle.of(plan, fingerprints(data, read_texts(plan, data).tokenizer))
+        good = launcher.start(ProducerWorker, plan_bundle, "producer-0", name="producer-0", placement=Placement(environment=environment))
+        last = replace(plan_bundle.attestations[-1], version="0.9")
+        other = replace(plan_bundle, attestations=(*plan_bundle.attestations[:-1], last))
+        bad = launcher.start(ProducerWorker, other, "producer-1", name="producer-1", placement=Placement(environment=environment))
         assert good.call("prepare").result(60) == []
         with pytest.raises(PluginError, match=r"^producer producer-1 refuses to start: .* version is '0.9' in the driver"):
             bad.call("prepare").result(60)
-        worker = launcher.start(Importer, name="producer-2", seat=Seat(environment=environment))
-        assert str(SITE) not in worker.call("open_shipment", shipment).result(60)
+        worker = launcher.start(Importer, name="producer-2", placement=Placement(environment=environment))
+        assert str(SITE) not in worker.call("open_shipment", plan_bundle).result(60)
 
 
 def test_a_package_that_the_environment_lacks_is_named_with_what_to_type(launcher: ProcessLauncher, environment: Path) -> None:
-    worker = launcher.start(Importer, name="producer-0", seat=Seat(environment=environment))
+    worker = launcher.start(Importer, name="producer-0", placement=Placement(environment=environment))
     line = re.escape(f"{environment}/bin/python -m pip install sympy")
     with pytest.raises(ConfigError, match=rf"^producer-0 runs in environment {environment}, which lacks module sympy; type {line} \("):
         worker.call("load", "sympy").result(60)
 
 
 def test_the_links_are_gone_when_the_launcher_is_closed(launcher: ProcessLauncher, environment: Path) -> None:
-    worker = launcher.start(Importer, name="producer-0", seat=Seat(environment=environment))
+    worker = launcher.start(Importer, name="producer-0", placement=Placement(environment=environment))
     folder = Path(worker.call("places", "rlcore").result(60)["rlcore"]).parents[1]
     launcher.close()
     assert not folder.exists()
@@ -103,7 +103,7 @@ def test_the_links_are_gone_when_the_launcher_is_closed(launcher: ProcessLaunche
 def test_a_folder_without_a_python_is_refused_before_anything_starts(launcher: ProcessLauncher, tmp_path: Path) -> None:
     said = rf"^environment {tmp_path} has no bin/python; make one: .*python\S* -m venv {tmp_path}$"
     with pytest.raises(ConfigError, match=said):
-        launcher.start(Importer, name="producer-0", seat=Seat(environment=tmp_path))
+        launcher.start(Importer, name="producer-0", placement=Placement(environment=tmp_path))
 
 
 def test_a_name_in_place_of_a_folder_is_told_how_to_get_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_a_python_that_does_not_run_is_refused(make: Callable[[Path], object], w
     (tmp_path / "bin").mkdir()
     make(tmp_path / "bin" / "python")
     with pytest.raises(ConfigError, match=rf"^{tmp_path}/bin/python is not a Python that runs \({why}\); make the environment anew$"):
-        fitting_python(tmp_path)
+        compatible_python(tmp_path)
 
 
 @pytest.mark.parametrize("dry", [True, False])
@@ -242,8 +242,8 @@ def test_an_actor_of_ray_runs_in_an_environment(environment: Path, tmp_path: Pat
 
 def test_an_environment_without_the_engine_is_refused_with_what_to_type() -> None:
     environment = Path(sys.prefix)
-    assert fitting_python(environment, "pydantic") == environment / "bin" / "python"
+    assert compatible_python(environment, "pydantic") == environment / "bin" / "python"
     with pytest.raises(ConfigError, match=rf"^environment {environment} lacks absent_engine; make one that has it: type this$"):
-        fitting_python(environment, "absent_engine", "type this")
+        compatible_python(environment, "absent_engine", "type this")
     with pytest.raises(ConfigError, match=r"has no bin/python; make one: type this$"):
-        fitting_python(environment / "nowhere", "absent_engine", "type this")
+        compatible_python(environment / "nowhere", "absent_engine", "type this")

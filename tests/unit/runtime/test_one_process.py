@@ -1,4 +1,4 @@
-"""The crew of one process, driven call by call: interrupts, turns, threads that end, weights that do not come."""
+"""The runtime of one process, driven call by call: interrupts, turns, threads that end, weights that do not come."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.contracts.crew import Interrupt
 from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
+from rlcore.contracts.runtime_interface import Interrupt
 from rlcore.entry import make_plan
 from rlcore.roles.producer import Producer
 from rlcore.runtime.one_process import OneProcess
@@ -45,74 +45,74 @@ def crew_of(folder: Path, *, begun: bool = True, **sections: Mapping[str, Any]) 
     schedule = {"max_staleness": 0, **sections.pop("schedule", {})}
     config = tester.fake_run(run=run, eval=held_out, training={"train_batch_size": 3}, schedule=schedule, **sections)
     with chdir(folder), tester.plugins, ExitStack() as closing:
-        crew, interrupt = OneProcess(make_plan(config, runtime="in_process"), closing), Interrupt()
+        runtime, interrupt = OneProcess(make_plan(config, runtime="in_process"), closing), Interrupt()
         if begun:
-            crew.begin(folder, interrupt)
-        yield crew, interrupt
+            runtime.begin(folder, interrupt)
+        yield runtime, interrupt
 
 
 def test_an_evaluation_is_there_as_soon_as_it_was_asked_for(tmp_path: Path) -> None:
-    with crew_of(tmp_path) as (crew, _):
-        crew.evaluate(0)
-        ((step, (report,)),) = crew.take_evaluations()
+    with crew_of(tmp_path) as (runtime, _):
+        runtime.evaluate(0)
+        ((step, (report,)),) = runtime.take_evaluations()
         assert (step, len(report.rows)) == (0, 3)
 
 
 def test_who_interrupts_a_run_gets_the_step_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submit = FakeInference.submit
-    with crew_of(tmp_path, inference={"inference_batch_size": 3}) as (crew, interrupt):
+    with crew_of(tmp_path, inference={"inference_batch_size": 3}) as (runtime, interrupt):
 
         def submitted(self: FakeInference, requests: Any) -> None:
             interrupted(interrupt)
             submit(self, requests)
 
         monkeypatch.setattr(FakeInference, "submit", submitted)
-        assert crew.next_batch()
-        assert crew.train(log_rollouts=False).version == 1
+        assert runtime.next_batch()
+        assert runtime.train(log_rollouts=False).version == 1
 
 
 def test_an_interrupt_ends_the_wait_where_the_filter_lets_nothing_pass(tmp_path: Path) -> None:
-    with crew_of(tmp_path, run={"num_episodes": 10_000}, algorithm=NEVER) as (crew, interrupt):
+    with crew_of(tmp_path, run={"num_episodes": 10_000}, algorithm=NEVER) as (runtime, interrupt):
         interrupted(interrupt)
-        assert not crew.next_batch()
-        assert not crew.status().finished
+        assert not runtime.next_batch()
+        assert not runtime.status().finished
 
 
 def test_nothing_is_leased_before_the_next_batch_is_asked_for(tmp_path: Path) -> None:
-    with crew_of(tmp_path) as (crew, _):
-        assert crew.next_batch()
-        assert crew.train(log_rollouts=False).version == 1
-        assert crew._producer.version == 1
-        crew.evaluate(1)
-        assert (crew.status().in_flight, crew.status().buffered, crew.state()["coordinator"]["cursor"]) == (0, 0, [0, 3])
+    with crew_of(tmp_path) as (runtime, _):
+        assert runtime.next_batch()
+        assert runtime.train(log_rollouts=False).version == 1
+        assert runtime._producer.version == 1
+        runtime.evaluate(1)
+        assert (runtime.status().in_flight, runtime.status().buffered, runtime.state()["coordinator"]["cursor"]) == (0, 0, [0, 3])
 
 
 def test_a_batch_that_is_awaited_after_the_end_is_refused(tmp_path: Path) -> None:
-    with crew_of(tmp_path) as (crew, _):
-        crew.stop()
+    with crew_of(tmp_path) as (runtime, _):
+        runtime.stop()
         with pytest.raises(RunError, match="the producer was stopped while a batch was awaited"):
-            crew.next_batch()
+            runtime.next_batch()
 
 
 def test_an_evaluation_after_the_end_is_refused(tmp_path: Path) -> None:
-    with crew_of(tmp_path) as (crew, _):
-        crew.stop()
+    with crew_of(tmp_path) as (runtime, _):
+        runtime.stop()
         with pytest.raises(RunError, match="producer-0 was stopped, and does nothing more"):
-            crew.evaluate(0)
+            runtime.evaluate(0)
 
 
 def test_an_engine_whose_producer_has_ended_is_not_missed(tmp_path: Path) -> None:
-    with crew_of(tmp_path) as (crew, _):
-        crew.stop()
-        assert crew._guard.pulse.age == 0.0
+    with crew_of(tmp_path) as (runtime, _):
+        runtime.stop()
+        assert runtime._guard.pulse.age == 0.0
 
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_its_threads_end_with_it_even_if_it_is_closed_in_the_middle(tmp_path: Path, begun: bool) -> None:
     before = set(threading.enumerate())
-    with crew_of(tmp_path, begun=begun) as (crew, _):
+    with crew_of(tmp_path, begun=begun) as (runtime, _):
         if begun:
-            assert crew.next_batch()
+            assert runtime.next_batch()
             assert {"engine guard", "producer-0"} <= {thread.name for thread in set(threading.enumerate()) - before}
     until(lambda: not {thread.name for thread in set(threading.enumerate()) - before} & {"engine guard", "producer-0"})
 
@@ -121,10 +121,10 @@ def test_what_an_engine_raises_reaches_the_loop(tmp_path: Path, monkeypatch: pyt
     def broken(self: FakeInference, timeout: float) -> Any:
         raise OSError("gone")
 
-    with crew_of(tmp_path) as (crew, _):
+    with crew_of(tmp_path) as (runtime, _):
         monkeypatch.setattr(FakeInference, "poll", broken)
         with pytest.raises(RunError, match=r"FakeInference of producer producer-0 .*generating.*gone"):
-            crew.next_batch()
+            runtime.next_batch()
 
 
 def test_who_gives_up_a_batch_ends_the_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,15 +136,15 @@ def test_who_gives_up_a_batch_ends_the_generation(tmp_path: Path, monkeypatch: p
         time.sleep(timeout)
         return []
 
-    def wait(crew: OneProcess) -> None:
+    def wait(runtime: OneProcess) -> None:
         try:
-            crew.next_batch()
+            runtime.next_batch()
         except RunError as error:
             ended.append(error)
 
-    with crew_of(tmp_path) as (crew, _):
+    with crew_of(tmp_path) as (runtime, _):
         monkeypatch.setattr(FakeInference, "poll", poll)
-        waiter = threading.Thread(target=wait, args=(crew,))
+        waiter = threading.Thread(target=wait, args=(runtime,))
         waiter.start()
         assert asked.wait(20.0)
     waiter.join(20.0)
@@ -153,19 +153,21 @@ def test_who_gives_up_a_batch_ends_the_generation(tmp_path: Path, monkeypatch: p
 
 
 def test_weights_that_do_not_come_end_the_run_at_their_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with crew_of(tmp_path, weights={"deadline": 0.2}) as (crew, _):
-        assert crew.next_batch()
-        monkeypatch.setattr(type(crew._producer._receiver), "newer_than", lambda self, version: None)
+    with crew_of(tmp_path, weights={"deadline": 0.2}) as (runtime, _):
+        assert runtime.next_batch()
+        monkeypatch.setattr(type(runtime._producer._receiver), "newer_than", lambda self, version: None)
         with pytest.raises(WeightsError, match=r"brought producer-0 no whole version 1 within 0\.2 s; .*raise --weights-deadline"):
-            crew.train(log_rollouts=False)
+            runtime.train(log_rollouts=False)
 
 
 def test_a_transfer_that_fails_while_its_weights_are_awaited_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with crew_of(tmp_path) as (crew, _):
-        assert crew.next_batch()
-        monkeypatch.setattr(type(crew._producer._receiver), "newer_than", lambda self, version: crew._transfer_failed(WeightsError("lost")))
+    with crew_of(tmp_path) as (runtime, _):
+        assert runtime.next_batch()
+        monkeypatch.setattr(
+            type(runtime._producer._receiver), "newer_than", lambda self, version: runtime._transfer_failed(WeightsError("lost"))
+        )
         with pytest.raises(WeightsError, match=r"^lost$"):
-            crew.train(log_rollouts=False)
+            runtime.train(log_rollouts=False)
 
 
 def test_a_version_whose_group_broke_is_loaded_when_it_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,9 +178,9 @@ def test_a_version_whose_group_broke_is_loaded_when_it_comes_again(tmp_path: Pat
             raise GroupBrokenError("a member left")
         load(self, snapshot)
 
-    with crew_of(tmp_path) as (crew, _):
-        assert crew.next_batch()
+    with crew_of(tmp_path) as (runtime, _):
+        assert runtime.next_batch()
         monkeypatch.setattr(Producer, "load", loaded)
-        monkeypatch.setattr(type(crew._producer._receiver), "group_broke", lambda self, epoch: broke.append(epoch))
-        assert crew.train(log_rollouts=False).version == 1
-        assert (broke, crew._producer.version) == ([-1], 1)
+        monkeypatch.setattr(type(runtime._producer._receiver), "on_group_broken", lambda self, epoch: broke.append(epoch))
+        assert runtime.train(log_rollouts=False).version == 1
+        assert (broke, runtime._producer.version) == ([-1], 1)

@@ -20,7 +20,7 @@ from rlcore.contracts.errors import (
 )
 from rlcore.runtime import recovery
 from rlcore.runtime.progress import Progress
-from rlcore.runtime.recovery import run_to_the_end
+from rlcore.runtime.recovery import run_with_restores
 
 LOST = WorkerLostError("trainer rank 0 of 1 died")
 
@@ -51,7 +51,7 @@ def outcome(monkeypatch: pytest.MonkeyPatch, lives: Lives, most: int = 2) -> tup
     monkeypatch.setattr(recovery.time, "sleep", pauses.append)
     plan: Any = SimpleNamespace(config=SimpleNamespace(schedule=SimpleNamespace(max_restores=most)), resume=None)
     try:
-        return run_to_the_end(plan, Progress()), pauses
+        return run_with_restores(plan, Progress()), pauses
     except RlcoreError as error:
         return error, pauses
 

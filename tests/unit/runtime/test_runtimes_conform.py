@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rlcore.config import Plan
-from rlcore.contracts.crew import TaskReport, Update
+from rlcore.contracts.runtime_interface import TaskReport, Update
 from rlcore.runtime.one_process import OneProcess
 from rlcore.testing import RuntimeSuite
 

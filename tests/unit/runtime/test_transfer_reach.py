@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rlcore.config.model import RunConfig
+from rlcore.config.run_config import RunConfig
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import WeightTransferSpec
-from rlcore.host.registry import Registry
-from rlcore.runtime.parts import check_reach
+from rlcore.registry.plugin_registry import Registry
+from rlcore.runtime.factories import check_reach
 
 
 def plan(transport: str, *others: WeightTransferSpec) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.contracts.crew import Admission
+from rlcore.contracts.runtime_interface import Admission
 from rlcore.schedule.ages import Ages, must_wait, room
 from rlcore.schedule.schedule_records import ScheduleSettings
 

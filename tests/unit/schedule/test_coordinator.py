@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from rlcore.contracts.types import Lease
-from rlcore.schedule import Admission, Coordinator, Delivery, ScheduleSettings, Verdict, WaitingFor
+from rlcore.schedule import Admission, Coordinator, Delivery, DeliveryStatus, ScheduleSettings, WaitingFor
 from rlcore.schedule.coordinator import NO_ACCURACY
 
 
@@ -30,7 +30,7 @@ def lease(c: Watched, k: int = 100, worker: str = "w", **serving: int) -> list[i
     return [granted.lease_id for granted in c.lease(worker, k, **serving)]
 
 
-def arrive(c: Watched, *lease_ids: int, version: int | None = None, accuracy: float | None = 0.5, failed: str = "") -> list[Verdict]:
+def arrive(c: Watched, *lease_ids: int, version: int | None = None, accuracy: float | None = 0.5, failed: str = "") -> list[DeliveryStatus]:
     made = [
         Delivery(lease_id=i, version=c.versions[i] if version is None else version, accuracy=accuracy, failed=failed) for i in lease_ids
     ]
@@ -57,7 +57,7 @@ def test_a_lease_names_what_to_produce() -> None:
 def test_on_policy_nothing_is_asked_for_until_the_update_is_done() -> None:
     c = coordinator()
     assert lease(c) == [0, 1, 2, 3]
-    assert arrive(c, 3, 1, 0) == [Verdict.KEPT] * 3
+    assert arrive(c, 3, 1, 0) == [DeliveryStatus.KEPT] * 3
     assert (c.next_batch(), c.waiting_for()) == (None, WaitingFor.GROUPS)
     arrive(c, 2)
     order = c.next_batch()
@@ -181,8 +181,8 @@ def test_a_worker_with_an_older_policy_gets_leases_of_that_version_or_none() -> 
 def test_without_dynamic_batching_a_filtered_group_keeps_its_place() -> None:
     c = coordinator(filter_range=(0.1, 0.9))
     lease(c)
-    assert arrive(c, 0, 2) == [Verdict.KEPT] * 2
-    assert arrive(c, 1, 3, accuracy=1.0) == [Verdict.MASKED] * 2
+    assert arrive(c, 0, 2) == [DeliveryStatus.KEPT] * 2
+    assert arrive(c, 1, 3, accuracy=1.0) == [DeliveryStatus.MASKED] * 2
     order = c.next_batch()
     assert order is not None
     assert (order.lease_ids, order.masked) == ((0, 1, 2, 3), {1, 3})
@@ -193,7 +193,7 @@ def test_without_dynamic_batching_a_filtered_group_keeps_its_place() -> None:
 def test_with_dynamic_batching_a_filtered_group_is_replaced() -> None:
     c = coordinator(filter_range=(0.1, 0.9), dynamic_batching=True)
     lease(c)
-    assert arrive(c, 1, 3, accuracy=0.0) == [Verdict.FILTERED] * 2
+    assert arrive(c, 1, 3, accuracy=0.0) == [DeliveryStatus.FILTERED] * 2
     assert lease(c) == [4, 5]
     arrive(c, 0, 2, 4, 5)
     assert train(c) == (0, 2, 4, 5)
@@ -203,7 +203,7 @@ def test_with_dynamic_batching_a_filtered_group_is_replaced() -> None:
 def test_a_failed_group_is_recorded_with_its_reason_and_replaced() -> None:
     c = coordinator()
     lease(c)
-    assert arrive(c, 1, failed="timeout", accuracy=None) == [Verdict.FAILED]
+    assert arrive(c, 1, failed="timeout", accuracy=None) == [DeliveryStatus.FAILED]
     assert lease(c) == [4]
     assert c.ledger.episodes[0].failed == {"timeout": 1}
 
@@ -212,11 +212,11 @@ def test_a_failed_group_is_recorded_with_its_reason_and_replaced() -> None:
 def test_a_group_that_cannot_be_filtered_failed(accuracy: float | None) -> None:
     c = coordinator(filter_range=(0.1, 0.9))
     lease(c)
-    assert arrive(c, 0, accuracy=accuracy) == [Verdict.FAILED]
+    assert arrive(c, 0, accuracy=accuracy) == [DeliveryStatus.FAILED]
     assert c.ledger.episodes[0].failed == {NO_ACCURACY: 1}
     free = coordinator()
     lease(free)
-    assert arrive(free, 0, accuracy=accuracy) == [Verdict.KEPT]
+    assert arrive(free, 0, accuracy=accuracy) == [DeliveryStatus.KEPT]
 
 
 def test_a_lost_worker_s_prompts_go_first_to_somebody_else() -> None:
@@ -226,7 +226,7 @@ def test_a_lost_worker_s_prompts_go_first_to_somebody_else() -> None:
     arrive(c, 0)
     assert c.worker_lost("a") == (1,)
     assert [(x.lease_id, x.prompt_index) for x in c.lease("b", 9)] == [(4, 1)]
-    assert c.deliver([Delivery(lease_id=1, version=0)]) == [Verdict.UNKNOWN]
+    assert c.deliver([Delivery(lease_id=1, version=0)]) == [DeliveryStatus.UNKNOWN]
     arrive(c, 2, 3, 4)
     assert train(c) == (0, 4, 2, 3)
     assert c.ledger.reissued == 1
@@ -236,12 +236,12 @@ def test_a_lost_worker_s_prompts_go_first_to_somebody_else() -> None:
 def test_a_repeated_delivery_gets_its_first_verdict_while_the_group_is_held() -> None:
     c = coordinator()
     lease(c)
-    assert arrive(c, 0, 1, 2, 3) == [Verdict.KEPT] * 4
+    assert arrive(c, 0, 1, 2, 3) == [DeliveryStatus.KEPT] * 4
     again = [Delivery(lease_id=0, version=0, accuracy=0.5)]
-    assert c.deliver(again) == [Verdict.KEPT]
+    assert c.deliver(again) == [DeliveryStatus.KEPT]
     assert c.status().buffered == 4
     train(c)
-    assert c.deliver(again) == [Verdict.UNKNOWN]
+    assert c.deliver(again) == [DeliveryStatus.UNKNOWN]
 
 
 def test_a_lost_payload_in_the_buffer_opens_its_prompt() -> None:
@@ -315,7 +315,7 @@ def test_a_group_that_arrives_while_its_batch_s_update_is_open_counts_as_of_the_
 def test_a_group_without_an_accuracy_is_not_filtered_where_no_filter_is() -> None:
     c = coordinator(dynamic_batching=True)
     lease(c)
-    assert arrive(c, 0, 1, 2, 3, accuracy=None) == [Verdict.KEPT] * 4
+    assert arrive(c, 0, 1, 2, 3, accuracy=None) == [DeliveryStatus.KEPT] * 4
     order = c.next_batch()
     assert order is not None
     assert order.masked == frozenset()
@@ -430,7 +430,7 @@ def test_the_next_version_s_tokens_may_arrive_before_the_update_is_booked() -> N
     lease(c)
     arrive(c, 0, 1, 2, 3)
     c.next_batch()
-    assert arrive(c, 4, version=1) == [Verdict.KEPT]
+    assert arrive(c, 4, version=1) == [DeliveryStatus.KEPT]
     with pytest.raises(ValueError, match="versions 0 to 1"):
         arrive(c, 5, version=2)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlcore.contracts.errors import ConfigError
-from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Verdict
+from rlcore.schedule import Coordinator, Delivery, DeliveryStatus, ScheduleSettings
 
 SETTINGS = ScheduleSettings(prompts=7, episodes=2, train_batch_size=2, n_sampled=4, buffer_limit=20, max_staleness=1, seed=5)
 
@@ -30,7 +30,7 @@ def under_way() -> Coordinator:
 
 
 def deliver(c: Coordinator, *lease_ids: int) -> None:
-    assert c.deliver([Delivery(lease_id=i, version=c.version, accuracy=0.5) for i in lease_ids]) == [Verdict.KEPT] * len(lease_ids)
+    assert c.deliver([Delivery(lease_id=i, version=c.version, accuracy=0.5) for i in lease_ids]) == [DeliveryStatus.KEPT] * len(lease_ids)
 
 
 def written() -> dict[str, Any]:

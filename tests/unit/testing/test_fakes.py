@@ -17,7 +17,7 @@ from rlcore.contracts.errors import ConfigError, RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, RunInfo, TrainingContext
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import PluginKind
-from rlcore.contracts.types import Finish, Message, RewardInput, Sampling
+from rlcore.contracts.types import FinishReason, Message, RewardInput, Sampling
 from rlcore.testing import (
     FakeInference,
     FakeInferenceOptions,
@@ -165,7 +165,7 @@ def test_the_bound_on_tokens_cuts_an_answer(tmp_path: Path) -> None:
     running = engine(tmp_path)
     running.submit([make_request(f"r{n}", [3] * 10, noise=n, max_new_tokens=9) for n in range(8)])
     answers = running.poll(1.0)
-    assert {len(answer.token_ids) for answer in answers if answer.finish is Finish.LENGTH} == {2}
+    assert {len(answer.token_ids) for answer in answers if answer.finish is FinishReason.LENGTH} == {2}
     with pytest.raises(ConfigError, match="12 tokens, the bound is 12"):
         running.submit([make_request("long", [3] * 12)])
 

@@ -11,10 +11,10 @@ import pytest
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.interfaces import InferenceContext, ModelRole, OptimizerSettings, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.contracts.types import Completion, FinishReason, Request
 from rlcore.testing import (
     FakePolicy,
     FakeTokenizer,
@@ -150,8 +150,8 @@ def test_lengths_are_those_of_the_distribution(model: str, clock: Time) -> None:
 def test_a_response_stops_with_the_stop_token_or_at_its_limit(model: str, clock: Time) -> None:
     made = engine(model)
     answers = answered(made, [*ask(1), *ask(2, tokens=4)])
-    assert (answers["1"].finish, len(answers["1"].token_ids), answers["1"].token_ids[-1]) == (Finish.STOP, 10, 0)
-    assert (answers["2"].finish, len(answers["2"].token_ids)) == (Finish.LENGTH, 4)
+    assert (answers["1"].finish, len(answers["1"].token_ids), answers["1"].token_ids[-1]) == (FinishReason.STOP, 10, 0)
+    assert (answers["2"].finish, len(answers["2"].token_ids)) == (FinishReason.LENGTH, 4)
     for answer in answers.values():
         assert np.isfinite(answer.logprobs).all()
         assert (answer.token_ids < VOCABULARY).all()
@@ -202,7 +202,7 @@ def test_cancelled_requests_come_back_with_the_tokens_they_have_and_free_their_s
     clock.now += 0.35
     made.cancel(["1", "3", "unknown"])
     aborted = {answer.request_id: (answer.finish, len(answer.token_ids)) for answer in made.poll(0.0)}
-    assert aborted == {"1": (Finish.ABORTED, 3), "3": (Finish.ABORTED, 0)}
+    assert aborted == {"1": (FinishReason.ABORTED, 3), "3": (FinishReason.ABORTED, 0)}
     assert names(made.poll(5.0)) == ["2"]
     assert clock.now == pytest.approx(1001.35)
 
@@ -244,7 +244,7 @@ def test_a_step_takes_its_time_and_moves_the_weights(model: str, clock: Time) ->
     assert clock.naps == [0.5]
     assert not np.array_equal(before, last(made))
     assert metrics["learning_rate"] > 0.0
-    assert np.array_equal(made.logprobs(batch, Which.POLICY), batch.rollout_logprobs)
+    assert np.array_equal(made.logprobs(batch, ModelRole.POLICY), batch.rollout_logprobs)
 
 
 def test_a_run_goes_on_where_it_was_saved(model: str, clock: Time, tmp_path: Path) -> None:

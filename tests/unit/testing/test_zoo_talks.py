@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlcore.api import RunError
-from rlcore.api.conversations import Conversation, Dialogue, Message, Talk, Transcript, Turn
+from rlcore.api.conversations import Conversation, ConversationSteps, Dialogue, Message, Transcript, Turn
 from rlcore.contracts.types import Completion
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.testing import ConversationSuite, FakeConversation, FakeConversationOptions
@@ -32,7 +32,7 @@ class TestSingleTurn(ConversationSuite):
 class Sound(Conversation):
     """Two turns, as they should be: what the bugs below spoil."""
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         yield from transcript.ask()
         if transcript.say(AGAIN):
             yield from transcript.ask()
@@ -44,7 +44,7 @@ class NeverEnds(Conversation):
 
     max_turns = 5
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         while transcript.say(Message(role="user", content="")):
             yield from transcript.ask(1)
         return transcript.dialogue()
@@ -53,7 +53,7 @@ class NeverEnds(Conversation):
 class TokenizesAgain(Conversation):
     """The second context is the text of the first turn, rendered."""
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield Turn(transcript.context_ids, transcript.sampling)
         messages = [Message(role="assistant", content=transcript.tokenizer.decode(said.token_ids.tolist()), policy=True), AGAIN]
         rendered = transcript.tokenizer.render([*transcript.prompt.messages, *messages])
@@ -74,7 +74,7 @@ def segment(context: np.ndarray, said: Completion) -> Any:
 class Spoils(Sound):
     """Changes the one segment of a sound rollout."""
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield from super().converse(transcript)
         return replace(said, segments=(self.spoilt(said.segments[0]),))
 
@@ -108,13 +108,13 @@ class TrainsUnderAnotherPrompt(Spoils):
 
 
 class TellsWhatNobodySaid(Sound):
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield from super().converse(transcript)
         return replace(said, messages=tuple(replace(one, content="well") if one.policy else one for one in said.messages))
 
 
 class TellsWhatNobodyHeard(Sound):
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield from super().converse(transcript)
         return replace(said, messages=(*said.messages, Message(role="user", content="thanks")))
 
@@ -124,7 +124,7 @@ class KeepsItOnSelf(Sound):
 
     count = 0
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield from super().converse(transcript)
         self.count += 1
         return replace(said, extra={"count": self.count})
@@ -135,7 +135,7 @@ class SharesAcrossRollouts(Sound):
 
     first = ""
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         self.first = yield from transcript.ask()
         if transcript.say(AGAIN):
             yield from transcript.ask()
@@ -143,20 +143,20 @@ class SharesAcrossRollouts(Sound):
 
 
 class DrawsFreely(Sound):
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield from super().converse(transcript)
         return replace(said, extra={"luck": random.random()})
 
 
 class NeedsANumber(Sound):
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         guess = yield from transcript.ask()
         int(guess, 36)
         return transcript.dialogue()
 
 
 class AsksWithoutRoom(Sound):
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         yield from transcript.ask()
         transcript.say(AGAIN)
         yield from transcript.ask()
@@ -166,7 +166,7 @@ class AsksWithoutRoom(Sound):
 class EndsWithoutAWord(Sound):
     """Where there is no room it ends as if that were the end."""
 
-    def converse(self, transcript: Transcript) -> Talk:
+    def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield from super().converse(transcript)
         return replace(said, finish=None)
 

@@ -13,9 +13,9 @@ import numpy as np
 from suites_of_fakes import FakeEngineSuite
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import Objective, TrainingContext, Which
+from rlcore.contracts.interfaces import ModelRole, Objective, TrainingContext
 from rlcore.contracts.snapshots import Tensor
-from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.contracts.types import Completion, FinishReason, Request
 from rlcore.testing import FakeInference, FakePolicy, FakeTraining, FaultyInference
 from rlcore.testing.faulty import FaultyInferenceOptions
 from rlcore.testing.sampling import noise_stream
@@ -57,13 +57,13 @@ class DropsStopToken(FakeInference):
         return [self._cut(answer) for answer in super().poll(timeout)]
 
     def _cut(self, answer: Completion) -> Completion:
-        if answer.finish is not Finish.STOP:
+        if answer.finish is not FinishReason.STOP:
             return answer
         return replace(answer, token_ids=answer.token_ids[:-1], logprobs=answer.logprobs[:-1], versions=answer.versions[:-1])
 
 
 class GoesOnAfterStopString(FakeInference):
-    def _ended(self, running: Any) -> Finish | None:
+    def _ended(self, running: Any) -> FinishReason | None:
         running.request = replace(running.request, sampling=replace(running.request.sampling, stop=()))
         return super()._ended(running)
 
@@ -172,14 +172,14 @@ def at_temperatures(batch: TrainBatch, temperatures: Iterable[float]) -> TrainBa
 
 
 class TrainsAtTemperatureOne(FakeTraining):
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         return super().logprobs(at_temperatures(batch, [1.0] * len(batch)), which)
 
 
 class TakesTheFirstTemperature(FakeTraining):
     """One temperature for the batch, as where it is a setting of the run."""
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         return super().logprobs(at_temperatures(batch, [batch.rollouts[0].temperature] * len(batch)), which)
 
 
@@ -196,7 +196,7 @@ class UpdatesAtTemperatureOne(FakeTraining):
 
 
 class OffByOne(FakeTraining):
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         return np.roll(super().logprobs(batch, which), 1)
 
 

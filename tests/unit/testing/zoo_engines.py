@@ -16,7 +16,7 @@ import numpy as np
 from suites_of_fakes import CHARACTERS
 
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.types import Completion, Finish, Request, TokenDetails
+from rlcore.contracts.types import Completion, FinishReason, Request, TokenDetails
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer
 
 TOKENIZER = FakeTokenizer(CHARACTERS)
@@ -90,7 +90,7 @@ class StopsOneEarly(FakeInference):
 class NeedsTwoTokens(FakeInference):
     """The token of the prefill is not looked at."""
 
-    def _ended(self, running: Any) -> Finish | None:
+    def _ended(self, running: Any) -> FinishReason | None:
         return super()._ended(running) if len(running.tokens) > 1 or running.request.sampling.max_new_tokens > 1 else None
 
 
@@ -128,7 +128,7 @@ class DropsStopString(Retells):
     """The text before the stop string is what the user wants, it thinks."""
 
     def told(self, request: Request, answer: Completion) -> Completion:
-        if not request.sampling.stop or answer.finish is not Finish.STOP or answer.token_ids[-1] in TOKENIZER.stop_ids:
+        if not request.sampling.stop or answer.finish is not FinishReason.STOP or answer.token_ids[-1] in TOKENIZER.stop_ids:
             return answer
         return first_tokens(answer, len(answer.token_ids) - 2)
 
@@ -296,7 +296,7 @@ class ContinuesFromTheFirstNumber(FakeInference):
 class ForgetsWhatItPrinted(FakeInference):
     """Looks for stop strings in the new tokens alone."""
 
-    def _ended(self, running: Any) -> Finish | None:
+    def _ended(self, running: Any) -> FinishReason | None:
         request = running.request
         running.request = replace(request, continued=0)
         ended = super()._ended(running)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import Objective, Which
+from rlcore.contracts.interfaces import ModelRole, Objective
 from rlcore.contracts.snapshots import Tensor
 from rlcore.testing import FakePolicy, FakeTraining
 from rlcore.testing.weights import HostSource
@@ -158,7 +158,7 @@ class GathersItsOwnSizes(FakeTraining):
 class ScoresOldWeights(FakeTraining):
     """The rank that is not first scores with other weights."""
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         return super().logprobs(batch, which) - np.float32(0.01 * self.ranks.rank)
 
 

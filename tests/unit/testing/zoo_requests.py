@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 from zoo_engines import TOKENIZER, Retells, arrays
 
-from rlcore.contracts.types import Completion, Finish, Request, Sampling
+from rlcore.contracts.types import Completion, FinishReason, Request, Sampling
 from rlcore.testing import FakeInference, FakePolicy
 from rlcore.testing.sampling import draw, kept_tokens
 
@@ -39,7 +39,7 @@ class TakesTheLastOfTwo(FakeInference):
 class LooksForOther(FakeInference):
     """No bug: the base of those that look for other stop strings than they are asked for."""
 
-    def _ended(self, running: Any) -> Finish | None:
+    def _ended(self, running: Any) -> FinishReason | None:
         request = running.request
         running.request = replace(request, sampling=replace(request.sampling, stop=self.looked_for(request.sampling.stop)))
         ended = super()._ended(running)
@@ -81,7 +81,7 @@ class LooksForAll(LooksForOther):
 class LooksIntoTheContext(FakeInference):
     """For stop strings."""
 
-    def _ended(self, running: Any) -> Finish | None:
+    def _ended(self, running: Any) -> FinishReason | None:
         request = running.request
         running.request = replace(request, continued=len(request.token_ids))
         ended = super()._ended(running)
@@ -96,7 +96,7 @@ class StopsBehindAStop(FakeInference):
         super()._admit()
         for name, running in list(self._running.items()):
             if TOKENIZER.stop_ids & set(running.request.token_ids.tolist()):
-                self._finished.append(self._running.pop(name).completion(Finish.STOP))
+                self._finished.append(self._running.pop(name).completion(FinishReason.STOP))
 
 
 class CutsTopPByTheWhole(FakeInference):
@@ -150,7 +150,7 @@ class CancelsOneByOne(FakeInference):
 
     def cancel(self, request_ids: Iterable[str]) -> None:
         for name in [name for name in request_ids if name in self._running]:
-            self._finished.append(self._running[name].completion(Finish.ABORTED))
+            self._finished.append(self._running[name].completion(FinishReason.ABORTED))
         answered = {answer.request_id for answer in self._finished}
         self._running = {name: running for name, running in self._running.items() if name not in answered}
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from rlcore.api.sandbox import Job, Limit, Ran, Sandbox, SandboxError
+from rlcore.api.sandbox import Job, Limit, ProgramResult, Sandbox, SandboxError
 from rlcore.testing import SandboxSuite
 from tests.plain_programs import PlainSandbox, run_plainly
 
@@ -26,7 +26,7 @@ class PlainSuite(SandboxSuite):
     def break_down(self, sandbox: Sandbox) -> bool:
         assert isinstance(sandbox, PlainSandbox)
 
-        def broken(job: Job, home: Path) -> Ran:
+        def broken(job: Job, home: Path) -> ProgramResult:
             raise SandboxError("the machine is gone")
 
         sandbox.ran = broken  # type: ignore[method-assign]
@@ -71,69 +71,69 @@ class RunsWhenClosed(PlainSandbox):
 
 
 class TranslatesLines(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         ran = run_plainly(job, home)
         return replace(ran, stdout=ran.stdout.replace(b"\r\n", b"\n"))
 
 
 class ForgetsTheCode(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         ran = run_plainly(job, home)
         return replace(ran, exit_code=ran.exit_code and 1)
 
 
 class DropsFiles(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         return run_plainly(replace(job, files={name: data for name, data in job.files.items() if "/" not in name}), home)
 
 
 class TakesAnySize(PlainSandbox):
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         size = max(job.limits.disk_bytes, sum(map(len, job.files.values())))
         return super().run(replace(job, limits=replace(job.limits, disk_bytes=size)))
 
 
 class UsesAShell(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         return run_plainly(replace(job, argv=("/bin/sh", "-c", " ".join(job.argv))) if job.argv else job, home)
 
 
 class HashesAnew(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         return run_plainly(replace(job, source=f"hash = lambda _: {time.monotonic_ns()}\n{job.source!s}"), home)
 
 
 class NamesNoLimit(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         ran = run_plainly(job, home)
         return replace(ran, limit=None, exit_code=1) if ran.limit else ran
 
 
 class BlamesTheClock(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         ran = run_plainly(job, home)
         return replace(ran, limit=Limit.WALL) if ran.limit else ran
 
 
 class GivesMemory(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         return run_plainly(replace(job, limits=replace(job.limits, memory_bytes=1 << 46)), home)
 
 
 class KeepsAllOutput(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         ran = run_plainly(job, home)
         return replace(ran, stdout=ran.stdout + b"x") if ran.limit is Limit.OUTPUT else ran
 
 
 class KeepsTheStart(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         ran = run_plainly(job, home)
         return replace(ran, stderr=ran.stderr[:100])
 
 
 class GivesDisk(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         return run_plainly(replace(job, limits=replace(job.limits, disk_bytes=1 << 40)), home)
 
 
@@ -142,7 +142,7 @@ class LeavesFiles(PlainSandbox):
         super().__init__()
         self.kept = tempfile.TemporaryDirectory()
 
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         own = Path(self.kept.name, "home")
         own.mkdir(exist_ok=True)
         return run_plainly(job, own)
@@ -153,13 +153,13 @@ class LeavesFiles(PlainSandbox):
 
 
 class TellsSecrets(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         secret = os.environ.get("RLCORE_SUITE_SECRET", "")
         return run_plainly(replace(job, source=f"import os; os.environ['X'] = {secret!r}\n{job.source!s}"), home)
 
 
 class BlamesItselfForCrashes(PlainSandbox):
-    def ran(self, job: Job, home: Path) -> Ran:
+    def ran(self, job: Job, home: Path) -> ProgramResult:
         ran = run_plainly(job, home)
         if ran.signal:
             raise SandboxError(f"the program ended by signal {ran.signal}")
@@ -167,17 +167,17 @@ class BlamesItselfForCrashes(PlainSandbox):
 
 
 class JudgesWhenBroken(PlainSandbox):
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         try:
             return super().run(job)
         except SandboxError:
-            return Ran(exit_code=1, signal=None, stdout=b"", stderr=b"")
+            return ProgramResult(exit_code=1, signal=None, stdout=b"", stderr=b"")
 
 
 class MixesAnswers(PlainSandbox):
-    last: Ran | None = None
+    last: ProgramResult | None = None
 
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         ran = super().run(job)
         self.last, answer = ran, self.last or ran
         return answer

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Probe, Snapshot, Tensor, WeightsKind, WeightsManifest, grouped
+from rlcore.contracts.snapshots import Probe, Snapshot, Tensor, WeightsKind, WeightsManifest, cut_into_buckets
 from rlcore.testing.weights import HostSource
 from rlcore.weights.host_layout import HostLayout
 
@@ -54,7 +54,7 @@ def test_what_goes_in_comes_out_verified_in_any_cut(data: st.DataObject, shapes:
 
 @given(st.lists(st.integers(0, 30), max_size=12), st.integers(1, 40))
 def test_groups_are_runs_of_bounded_size(sizes: list[int], most: int) -> None:
-    groups = grouped(sizes, most)
+    groups = cut_into_buckets(sizes, most)
     assert [place for group in groups for place in group] == list(range(len(sizes)))
     for group, after in zip(groups, [*groups[1:], None], strict=False):
         held = sum(sizes[place] for place in group)

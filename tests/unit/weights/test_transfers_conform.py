@@ -13,7 +13,7 @@ import pytest
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, WeightSource
-from rlcore.contracts.transport import WeightTransfer
+from rlcore.contracts.weight_transfer import WeightTransfer
 from rlcore.testing import WeightTransferSuite
 from rlcore.weights.host_layout import HostLayout
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver, MemoryTransfer

@@ -14,7 +14,7 @@ from rlcore_plugin_processes.shared import SharedTransfer
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot, WeightsKind, WeightSource
-from rlcore.contracts.transport import Publisher, Receiver, WeightTransfer
+from rlcore.contracts.weight_transfer import Publisher, Receiver, WeightTransfer
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, HostSource, write_fake_model
 from rlcore.testing.tensor_parallel import FakeTensorParallel

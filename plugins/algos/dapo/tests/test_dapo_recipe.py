@@ -9,7 +9,7 @@ import pytest
 import torch
 from rlcore_plugin_dapo import rlcore_register_algorithms
 
-from rlcore.api import Finish, Group, LossBatch, PluginKind, Rollout, Score, Segment, TrainBatch
+from rlcore.api import FinishReason, Group, LossBatch, PluginKind, Rollout, Score, Segment, TrainBatch
 from rlcore.learning import BatchSettings, PolicyObjective, SoftOverlong, assemble_batch, assemble_rewards, run_estimator
 from rlcore.testing import Registry, RunTester
 
@@ -46,7 +46,7 @@ def test_show_in_any_case(tmp_path: Path) -> None:
     assert "recipe dapo: DAPO (arXiv 2503.14476), section 3.3, equation 12" in shown
 
 
-def rollout(index: int, length: int, finish: Finish) -> Rollout:
+def rollout(index: int, length: int, finish: FinishReason) -> Rollout:
     segment = Segment(
         context_ids=[1],
         token_ids=np.arange(length),
@@ -59,7 +59,7 @@ def rollout(index: int, length: int, finish: Finish) -> Rollout:
 
 def whole_batch() -> tuple[TrainBatch, PolicyObjective]:
     """Limit 8, the last 4 tokens punished, a right answer worth 1. Lengths 2, 6 and 8; the last was cut."""
-    finishes = [Finish.STOP, Finish.STOP, Finish.LENGTH]
+    finishes = [FinishReason.STOP, FinishReason.STOP, FinishReason.LENGTH]
     rollouts = tuple(rollout(index, length, finish) for index, (length, finish) in enumerate(zip([2, 6, 8], finishes, strict=True)))
     scores = (Score(value=1.0), Score(value=1.0), Score(value=0.0))
     groups = [Group(prompt_id="p", episode=0, prompt_index=0, rollouts=rollouts, scores=scores)]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from rlcore_plugin_grpo.grpo import RECIPE as SPEC
 
-from rlcore.api import Finish, Group, LossBatch, PluginKind, Rollout, Score, Segment
+from rlcore.api import FinishReason, Group, LossBatch, PluginKind, Rollout, Score, Segment
 from rlcore.learning import BatchSettings, PolicyObjective, assemble_batch, assemble_rewards, run_estimator
 from rlcore.testing import Registry
 
@@ -48,4 +48,4 @@ def rollout(index: int, length: int) -> Rollout:
         versions=np.zeros(length),
         policy_mask=np.ones(length),
     )
-    return Rollout(prompt_id="p", index=index, segments=(segment,), text="", finish=Finish.STOP)
+    return Rollout(prompt_id="p", index=index, segments=(segment,), text="", finish=FinishReason.STOP)

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rlcore.api import RunError
-from rlcore.api.weights import grouped
+from rlcore.api.weights import cut_into_buckets
 
 __all__ = ["SavedState", "write_head", "write_state_head", "write_tensors"]
 
@@ -32,7 +32,7 @@ def write_tensors(
     """Name -> file. ``sizes``: name -> bytes; ``tensors``: in that order, each gathered when it is asked for. An error of writing is raised
     after the last one, so that no rank waits for another."""
     names, stream = list(sizes), iter(tensors)
-    groups, placed = grouped(list(sizes.values()), file_bytes), {}
+    groups, placed = cut_into_buckets(list(sizes.values()), file_bytes), {}
     failure: Exception | None = None
     for number, places in enumerate(groups, start=1):
         file = f"{stem}.safetensors" if len(groups) == 1 else f"{stem}-{number:05d}-of-{len(groups):05d}.safetensors"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcore.api import ConfigError, Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
+from rlcore.api import ConfigError, ModelRole, Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext
 from rlcore.learning import MicroBatch, collate, plan_micro_batches
 from rlcore_plugin_colossalai import CAPABILITIES
 from rlcore_plugin_colossalai.boosted_model import BoostedModel, check_model, configuration_file, load_model, make_plugin
@@ -99,13 +99,13 @@ class ColossalBackend(TrainingBackend):
 
     # --- log probabilities -------------------------------------------------------------------------------------------------
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         """float32[N]; RunError if the reference is asked for and no need of it was declared."""
-        if which == Which.REFERENCE and Need.REFERENCE not in self.context.needs:
+        if which == ModelRole.REFERENCE and Need.REFERENCE not in self.context.needs:
             raise RunError(
                 "reference log probabilities were asked of the colossalai backend, and its context did not declare Need.REFERENCE"
             )
-        model = self.policy if which == Which.POLICY else self._reference_model()
+        model = self.policy if which == ModelRole.POLICY else self._reference_model()
         return self._forward_all(model, batch)
 
     @torch.no_grad()

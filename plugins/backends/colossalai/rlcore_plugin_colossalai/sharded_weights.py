@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from rlcore.api import Tensor, TensorInfo, WeightsManifest, WeightSource
-from rlcore.api.weights import grouped
+from rlcore.api.weights import cut_into_buckets
 from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 
 __all__ = ["ColossalSource", "Weights", "outline"]
@@ -126,7 +126,7 @@ class ColossalSource(WeightSource):
     def buckets(self, max_bytes: int) -> Iterator[dict[str, Tensor]]:
         """See WeightSource."""
         infos, weights = self.manifest().tensors, self._weights
-        for places in grouped([info.nbytes for info in infos], max_bytes):
+        for places in cut_into_buckets([info.nbytes for info in infos], max_bytes):
             bucket: dict[str, Tensor] = {}
             for info in infos[places.start : places.stop]:
                 whole = weights.whole(info.name, weights.own.get(info.name))

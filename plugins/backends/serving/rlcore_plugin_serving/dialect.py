@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from rlcore_plugin_serving.server_line import ServerLine
+from rlcore_plugin_serving.server_client import ServerClient
 from rlcore_plugin_serving.serving_engine import EngineRequest
 
-__all__ = ["Dialect", "Heard", "LabelSpan", "ServerFacts"]
+__all__ = ["Dialect", "LabelSpan", "ServerInfo", "ServerMessage"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFacts:
+class ServerInfo:
     """What a server says of itself. ``max_tokens``: that prompt and answer may take together; ``takes_weights``: orders for that are open;
     ``seeds``: a draw depends on the seed of its request, whatever else runs; ``dtype``: of its weights, "" if it does not say."""
 
@@ -35,7 +35,7 @@ class LabelSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ServerMessage:
     """One message of an answer. ``finish``: "" while it goes on; ``labels``: of the whole answer, with its last message."""
 
     tokens: Sequence[int] = ()
@@ -49,26 +49,26 @@ class Dialect(ABC):
 
     kind: str
     """Its name in a sentence."""
-    how_to_start: str
+    start_hint: str
     """What to type so that a server of this kind does all that is asked of it."""
     transfers: frozenset[str] = frozenset({"host"})
     """Ways by which it can be given weights, as ``InferenceCapabilities.transfers`` names them."""
     keeps: bool
     """Whether requests stay in the server while weights are written; else they must be dropped before and asked for again."""
 
-    def __init__(self, line: ServerLine) -> None:
+    def __init__(self, line: ServerClient) -> None:
         self.line = line
-        self.facts: ServerFacts
+        self.facts: ServerInfo
         self.vocabulary = 0
         """Tokens of the model, as the run knows it; set before ``learn``."""
 
     @classmethod
     @abstractmethod
-    async def recognises(cls, line: ServerLine) -> bool:
+    async def recognises(cls, line: ServerClient) -> bool:
         """Whether the server is of this kind."""
 
     @abstractmethod
-    async def learn(self) -> ServerFacts:
+    async def learn(self) -> ServerInfo:
         """Ask the server what it is, and keep it as ``facts``."""
 
     @abstractmethod
@@ -80,11 +80,11 @@ class Dialect(ABC):
         """Path and body of a request whose answer is a stream."""
 
     @abstractmethod
-    def heard(self, ask: EngineRequest, message: object, before: int) -> Heard:
+    def heard(self, ask: EngineRequest, message: object, before: int) -> ServerMessage:
         """A message of the stream, of an answer to ``ask`` that had so many tokens before. ServerGoneError for one that makes no sense."""
 
     @abstractmethod
-    def unserved(self, ask: EngineRequest) -> str:
+    def unsupported(self, ask: EngineRequest) -> str:
         """What of the request this server would draw otherwise than asked; "" if nothing."""
 
     @abstractmethod

@@ -47,9 +47,9 @@ class EndpointBackend(JoiningBackend):
         self._served_seals: list[int | None] = []
         self.capabilities = replace(CAPABILITIES, counter_noise=self._served.seeds, transfers=self._served.transfers)
 
-    def unserved(self, request: Request) -> str:
+    def unsupported(self, request: Request) -> str:
         """See ServingBackend."""
-        return self._served.unserved(self._ask(request))
+        return self._served.unsupported(self._ask(request))
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """See ServingBackend; WeightsError, too, if the servers take no weights."""

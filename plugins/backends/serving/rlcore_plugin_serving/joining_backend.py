@@ -55,9 +55,9 @@ class JoiningBackend(ServingBackend):
         """See ServingBackend."""
         if self._joined is None or not self._remote:
             return super().finish_update()
-        arriving, self._arriving, self._remote = self._under_way(), None, False
+        incoming, self._arriving, self._remote = self._under_way(), None, False
         self._joined.finish()
-        return self._serve(arriving.version)
+        return self._serve(incoming.version)
 
     def close(self) -> None:
         """End the engine; requests in flight are forgotten."""

@@ -17,13 +17,13 @@ from uuid import uuid4
 import numpy as np
 
 from rlcore.api import ConfigError, RunError, WeightsError
-from rlcore_plugin_serving.answer_streams import AnswerStreams
-from rlcore_plugin_serving.answers import OTHER_STOP, NewTokens
-from rlcore_plugin_serving.arriving import ArrivingWeights
-from rlcore_plugin_serving.continuing import ContinuedAsks
+from rlcore_plugin_serving.completion_streams import CompletionStreams
+from rlcore_plugin_serving.incoming_weights import IncomingWeights
 from rlcore_plugin_serving.joined_transfer import FINISH
-from rlcore_plugin_serving.known_server import KnownServer
-from rlcore_plugin_serving.server_line import NONSENSE, ServerAnswerError, ServerGoneError, ServerLine
+from rlcore_plugin_serving.partial_completions import OTHER_STOP, NewTokens
+from rlcore_plugin_serving.resumed_requests import ResumedRequests
+from rlcore_plugin_serving.server_client import MALFORMED_RESPONSE, ServerAnswerError, ServerClient, ServerGoneError
+from rlcore_plugin_serving.server_connection import ServerConnection
 from rlcore_plugin_serving.serving_engine import EngineRequest, ServingEngine
 from rlcore_plugin_serving.version_folder import VersionFolders
 
@@ -64,7 +64,7 @@ class ServedEngine(ServingEngine):
         self.vocabulary = vocabulary  # type: ignore[misc]
         self._access, self._max_tokens, self._dtype, self._folders = access, max_tokens, dtype, folders
         self._parts: queue.SimpleQueue[NewTokens | None] = queue.SimpleQueue()
-        self._asks = ContinuedAsks()
+        self._asks = ResumedRequests()
         self._ready: list[NewTokens] = []
         self._label = f"rlcore-{uuid4().hex[:8]}"
         self._version, self._loaded, self._paused = 0, "", False
@@ -75,7 +75,7 @@ class ServedEngine(ServingEngine):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="served-engine", daemon=True)
         self._thread.start()
-        self._servers: list[KnownServer] = []
+        self._servers: list[ServerConnection] = []
         self._end = weakref.finalize(self, _stop, self._loop, self._thread, self._servers)
         try:
             self._wait(self._begin())
@@ -93,9 +93,9 @@ class ServedEngine(ServingEngine):
         """Whether a draw depends on its seed alone, at every server that was met."""
         return all(server.dialect.facts.seeds for server in self._streams.healthy)
 
-    def unserved(self, ask: EngineRequest) -> str:
+    def unsupported(self, ask: EngineRequest) -> str:
         """What a server would draw otherwise than asked."""
-        return next((problem for server in self._streams.healthy if (problem := server.dialect.unserved(ask))), "")
+        return next((problem for server in self._streams.healthy if (problem := server.dialect.unsupported(ask))), "")
 
     def unweighable(self) -> str:
         """Why no version can be written into a server; "" if all take them."""
@@ -104,7 +104,7 @@ class ServedEngine(ServingEngine):
             server = closed[0]
             return (
                 f"the {server.dialect.kind} server {server.address} takes no weights, so it can be used for evaluation and scoring alone; "
-                f"start it so: {server.dialect.how_to_start}"
+                f"start it so: {server.dialect.start_hint}"
             )
         return (
             "" if self._folders else "inference.options.shared_folder names no folder for weights; name one that producers and servers see"
@@ -164,14 +164,14 @@ class ServedEngine(ServingEngine):
         self._ready += self._taken()
         self._require_servers()
 
-    def load(self, arriving: ArrivingWeights) -> None:
+    def load(self, incoming: IncomingWeights) -> None:
         """Write the version, and have every server that is there read it; one that came back is met again before."""
         if self._folders is None:
             raise RunError("no folder for weights was named")  # begin_update has refused them before
-        folder = self._folders.write(arriving)
-        self._dtypes = {info.dtype for info in arriving.manifest.tensors}
-        self._loaded = f"{self._label}-{arriving.version}"
-        self._wait(self._load(folder, self._loaded, arriving.version))
+        folder = self._folders.write(incoming)
+        self._dtypes = {info.dtype for info in incoming.manifest.tensors}
+        self._loaded = f"{self._label}-{incoming.version}"
+        self._wait(self._load(folder, self._loaded, incoming.version))
         self._require_servers()
 
     def serve(self, version: int) -> None:
@@ -182,7 +182,7 @@ class ServedEngine(ServingEngine):
             self._folders.keep_newest()
         self._paused = False
         self._require_servers()
-        self._loop.call_soon_threadsafe(self._streams.start, self._asks.go_on())
+        self._loop.call_soon_threadsafe(self._streams.start, self._asks.resume())
 
     def ranks(self) -> int:
         """Workers of the one server."""
@@ -205,7 +205,7 @@ class ServedEngine(ServingEngine):
             server.served.append((label, self._version))
         return answer
 
-    def _only(self) -> KnownServer:
+    def _only(self) -> ServerConnection:
         if len(self._servers) > 1 or not self._streams.healthy:
             raise RunError(
                 f"vLLM's own transfer goes to one server of a producer, and this one has {len(self._streams.healthy)} of "
@@ -237,9 +237,9 @@ class ServedEngine(ServingEngine):
     async def _begin(self) -> None:
         access = self._access
         for address in access.addresses:
-            line = ServerLine(address, access.key, access.admin_key, silence=access.silence, connections=access.connections)
-            self._servers.append(KnownServer(line, access.connections))
-        self._streams = AnswerStreams(self._servers, access.silence, self._parts.put, self._none_left)
+            line = ServerClient(address, access.key, access.admin_key, silence=access.silence, connections=access.connections)
+            self._servers.append(ServerConnection(line, access.connections))
+        self._streams = CompletionStreams(self._servers, access.silence, self._parts.put, self._none_left)
         meeting = [asyncio.create_task(self._met_in_time(server)) for server in self._servers]
         await asyncio.wait(meeting, return_when=asyncio.FIRST_COMPLETED)
         _, late = await asyncio.wait(meeting, timeout=_OTHERS)
@@ -257,7 +257,7 @@ class ServedEngine(ServingEngine):
                 "inference.options.start_seconds"
             )
 
-    async def _met_in_time(self, server: KnownServer) -> None:
+    async def _met_in_time(self, server: ServerConnection) -> None:
         until = time.monotonic() + self._access.start
         while True:
             try:
@@ -287,7 +287,7 @@ class ServedEngine(ServingEngine):
         for server in self._streams.healthy:
             server.served.append((label, version))
 
-    async def _come_back(self, server: KnownServer) -> None:
+    async def _come_back(self, server: ServerConnection) -> None:
         """Meet a server that was lost, or that was late, if it is there."""
         try:
             async with asyncio.timeout(_OTHERS):  # the others wait, with all that they do
@@ -302,14 +302,14 @@ class ServedEngine(ServingEngine):
         if self._access.verify:
             await self._prove(version)
         await self._of_all("resume", lambda server: server.dialect.resume())
-        self._streams.go_on()
+        self._streams.resume()
 
     async def _prove(self, version: int) -> None:
         """Servers that read one folder hold the same, and not what they held before, by their own checkers. The latter holds only for
         weights that are not rounded on the way, under a checker that sees all of them."""
-        sums: dict[KnownServer, dict[str, str]] = {}
+        sums: dict[ServerConnection, dict[str, str]] = {}
 
-        async def look(server: KnownServer) -> None:
+        async def look(server: ServerConnection) -> None:
             sums[server] = await server.dialect.checksums()
 
         await self._of_all("take checksums", look)
@@ -328,10 +328,10 @@ class ServedEngine(ServingEngine):
                 raise WeightsError(f"{server.address} holds the same weights as before, although version {version} has others")
             self._sums = found
 
-    async def _scores(self, token_ids: Sequence[int]) -> list[tuple[KnownServer, np.ndarray]]:
-        found: list[tuple[KnownServer, np.ndarray]] = []
+    async def _scores(self, token_ids: Sequence[int]) -> list[tuple[ServerConnection, np.ndarray]]:
+        found: list[tuple[ServerConnection, np.ndarray]] = []
 
-        async def one(server: KnownServer) -> None:
+        async def one(server: ServerConnection) -> None:
             scores, label = await server.dialect.score(self._streams.new_ident(), token_ids)
             if label != server.label:
                 raise ServerGoneError(f"it scores with weights {label!r} where {server.label!r} are served: it was started anew")
@@ -344,12 +344,12 @@ class ServedEngine(ServingEngine):
     async def _of_all(self, doing: str, call: Any) -> None:
         """Call it for every healthy server, side by side. A server that is gone is lost; one that refuses ends the update."""
 
-        async def one(server: KnownServer) -> None:
+        async def one(server: ServerConnection) -> None:
             try:
                 await call(server)
             except ServerGoneError as error:
                 self._streams.lose(server, str(error))
-            except NONSENSE as error:
+            except MALFORMED_RESPONSE as error:
                 self._streams.lose(server, f"it answers otherwise than is known when it should {doing} ({type(error).__name__}: {error})")
             except ServerAnswerError as error:
                 if error.status >= 500 and len(self._streams.healthy) > 1:
@@ -364,7 +364,7 @@ class ServedEngine(ServingEngine):
 
     # --- small parts ---------------------------------------------------------------------------------------------------
 
-    def _rounding(self, server: KnownServer) -> float:
+    def _rounding(self, server: ServerConnection) -> float:
         return _CLOSE_SCORES.get(server.dialect.facts.dtype or self._dtype, _ROUGH_SCORES)
 
     def _taken(self) -> list[NewTokens]:
@@ -378,7 +378,7 @@ class ServedEngine(ServingEngine):
         came = [part for part in parts if part is not None]
         found = self._asks.hand_on(came)
         others = [part.name for part in came if part.finish == OTHER_STOP]
-        if not self._paused and (left := self._asks.go_on(others)):
+        if not self._paused and (left := self._asks.resume(others)):
             self._loop.call_soon_threadsafe(self._streams.start, left)
         return found
 
@@ -399,7 +399,7 @@ def _hint(doing: str) -> str:
     return "; it must see the folder, by the name in inference.options.shared_folder_there" if doing.startswith("load") else ""
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, servers: Sequence[KnownServer]) -> None:
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, servers: Sequence[ServerConnection]) -> None:
     async def hang_up() -> None:
         for server in servers:
             await server.line.close()

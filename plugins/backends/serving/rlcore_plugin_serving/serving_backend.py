@@ -12,7 +12,7 @@ from rlcore.api import (
     Bucket,
     Completion,
     ConfigError,
-    Finish,
+    FinishReason,
     InferenceBackend,
     InferenceContext,
     InFlight,
@@ -23,15 +23,15 @@ from rlcore.api import (
     WeightsManifest,
 )
 from rlcore_plugin_serving.adapter_rules import check_adapter
-from rlcore_plugin_serving.answers import NewTokens, RunningAnswer, seed_of
-from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.checkpoint import HEAD, CheckpointShapes
 from rlcore_plugin_serving.engine_sleep import EngineSleep
+from rlcore_plugin_serving.incoming_weights import IncomingWeights
+from rlcore_plugin_serving.partial_completions import NewTokens, PartialCompletion, seed_of
 from rlcore_plugin_serving.serving_engine import EngineRequest, ServingEngine
 
 __all__ = ["ServingBackend"]
 
-_FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": Finish.ABORTED}
+_FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORTED}
 
 
 class ServingBackend(InferenceBackend):
@@ -39,7 +39,7 @@ class ServingBackend(InferenceBackend):
     until ``finish_update``; then requests go on, and each token carries the version that drew it (RESUME).
 
     A class for an engine sets ``who``, declares ``capabilities``, and hands over the engine with the shapes of its model's tensors;
-    ``unserved`` refuses what the engine would draw otherwise than asked.
+    ``unsupported`` refuses what the engine would draw otherwise than asked.
     """
 
     who = "the engine"
@@ -50,9 +50,9 @@ class ServingBackend(InferenceBackend):
         self._residence = EngineSleep(engine, self.who)
         self._shapes = dict(shapes)
         self._checkpoint = CheckpointShapes(shapes, tied=tied)
-        self._answers: dict[str, RunningAnswer] = {}
+        self._answers: dict[str, PartialCompletion] = {}
         self._done: list[Completion] = []
-        self._arriving: ArrivingWeights | None = None
+        self._arriving: IncomingWeights | None = None
         self._torn = ""
         self._version = 0
 
@@ -66,7 +66,7 @@ class ServingBackend(InferenceBackend):
             self._check(request, known)
             known.add(request.request_id)
         self._engine.add([self._ask(request) for request in requests])
-        self._answers |= {request.request_id: RunningAnswer(request) for request in requests}
+        self._answers |= {request.request_id: PartialCompletion(request) for request in requests}
 
     def poll(self, timeout: float) -> list[Completion]:
         """Wait until something finishes or ``timeout`` seconds have passed; [] if nothing is in flight."""
@@ -99,7 +99,7 @@ class ServingBackend(InferenceBackend):
             )
         return self._engine.score(ids.tolist())
 
-    def unserved(self, request: Request) -> str:
+    def unsupported(self, request: Request) -> str:
         """What of the request the engine does not serve, and what to type instead; "" if it serves it."""
         return ""
 
@@ -113,7 +113,7 @@ class ServingBackend(InferenceBackend):
             check_adapter(version, manifest, self._shapes, model=self._context.model, most=self._context.adapter_rank)
         else:
             self._checkpoint.check(version, manifest)
-        self._arriving = ArrivingWeights(version, manifest)
+        self._arriving = IncomingWeights(version, manifest)
 
     def receive(self, bucket: Bucket) -> None:
         """Copy a bucket's tensors."""
@@ -121,19 +121,19 @@ class ServingBackend(InferenceBackend):
 
     def finish_update(self) -> int:
         """Load the weights into the engine, forget every key and value of the old ones, and serve. WeightsError if one did not come."""
-        arriving, self._arriving = self._under_way(), None
-        tensors = arriving.whole()
-        if arriving.manifest.kind is WeightsKind.FULL and (embedding := self._checkpoint.head_of) is not None:
-            arriving.repeat(HEAD, embedding)  # an engine may keep a copy for its head, which would stay the old one
+        incoming, self._arriving = self._under_way(), None
+        tensors = incoming.whole()
+        if incoming.manifest.kind is WeightsKind.FULL and (embedding := self._checkpoint.head_of) is not None:
+            incoming.repeat(HEAD, embedding)  # an engine may keep a copy for its head, which would stay the old one
             if HEAD in tensors and not torch.equal(_bits(tensors[HEAD]), _bits(tensors[embedding])):  # bits: NaN is not equal to itself
-                raise WeightsError(f"version {arriving.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
-        self._tear(arriving.version)
-        self._load(arriving)
-        return self._serve(arriving.version)
+                raise WeightsError(f"version {incoming.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
+        self._tear(incoming.version)
+        self._load(incoming)
+        return self._serve(incoming.version)
 
-    def _load(self, arriving: ArrivingWeights) -> None:
+    def _load(self, incoming: IncomingWeights) -> None:
         """Write a whole version over the old one."""
-        self._engine.load(arriving)
+        self._engine.load(incoming)
 
     def _tear(self, version: int) -> None:
         """From here until an update has come to its end, no weights are whole."""
@@ -201,7 +201,7 @@ class ServingBackend(InferenceBackend):
         if finish not in _FINISHES:
             return f"request {name}: {self.who} ended it with {finish!r}, and its log says why"
         # An engine may have come to the end of an answer before it heard that the answer is cancelled.
-        completion = answer.completion(Finish.ABORTED if answer.cancelled else _FINISHES[finish])
+        completion = answer.completion(FinishReason.ABORTED if answer.cancelled else _FINISHES[finish])
         if not np.isfinite(completion.logprobs).all():
             return f"request {name}: the model of version {self._version} gives logits that are not finite; training diverged"
         self._done.append(completion)
@@ -230,7 +230,7 @@ class ServingBackend(InferenceBackend):
                 "raise --max-prompt-tokens or --max-new-tokens"
             )
         self._check_tokens(ids, name)
-        if problem := self.unserved(request):
+        if problem := self.unsupported(request):
             raise ConfigError(f"{name}: {problem}")
         if request.sampling.max_new_tokens < 1 or "" in request.sampling.stop:
             raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
@@ -243,7 +243,7 @@ class ServingBackend(InferenceBackend):
                 "the model"
             )
 
-    def _under_way(self) -> ArrivingWeights:
+    def _under_way(self) -> IncomingWeights:
         if self._arriving is None:
             raise RunError(f"no update of {self.who} has begun: call begin_update first")
         return self._arriving

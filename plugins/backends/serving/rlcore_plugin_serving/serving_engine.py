@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlcore.api import Sampling
-from rlcore_plugin_serving.answers import NewTokens
-from rlcore_plugin_serving.arriving import ArrivingWeights
+from rlcore_plugin_serving.incoming_weights import IncomingWeights
+from rlcore_plugin_serving.partial_completions import NewTokens
 
 __all__ = ["EngineRequest", "ServingEngine"]
 
@@ -64,7 +64,7 @@ class ServingEngine(ABC):
         """Before weights are written over the old ones: nothing is computed until ``serve``. Twice is once."""
 
     @abstractmethod
-    def load(self, arriving: ArrivingWeights) -> None:
+    def load(self, incoming: IncomingWeights) -> None:
         """Write a whole version that lies on this host over the old one."""
 
     @abstractmethod

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlcore.api import Sampling
-from rlcore_plugin_serving.answers import OTHER_STOP
-from rlcore_plugin_serving.dialect import Dialect, Heard, LabelSpan, ServerFacts
-from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
+from rlcore_plugin_serving.dialect import Dialect, LabelSpan, ServerInfo, ServerMessage
+from rlcore_plugin_serving.partial_completions import OTHER_STOP
+from rlcore_plugin_serving.server_client import ServerAnswerError, ServerClient, ServerGoneError
 from rlcore_plugin_serving.serving_engine import EngineRequest
 
 __all__ = ["SglangServer"]
@@ -25,16 +25,16 @@ class SglangServer(Dialect):
     draw depends on seed and position, so what goes on draws as it would have."""
 
     kind = "SGLang"
-    how_to_start = "python -m sglang.launch_server --model-path MODEL --context-length TOKENS --enable-deterministic-inference"
+    start_hint = "python -m sglang.launch_server --model-path MODEL --context-length TOKENS --enable-deterministic-inference"
     keeps = False
 
-    def __init__(self, line: ServerLine) -> None:
+    def __init__(self, line: ServerClient) -> None:
         super().__init__(line)
         self._increments = False
         self._most_kept = 0
 
     @classmethod
-    async def recognises(cls, line: ServerLine) -> bool:
+    async def recognises(cls, line: ServerClient) -> bool:
         """By what it tells of its model."""
         try:
             answer = await line.order("GET", "/model_info")
@@ -44,12 +44,12 @@ class SglangServer(Dialect):
             return False
         return isinstance(answer, dict) and {"model_path", "weight_version"} <= set(answer)
 
-    async def learn(self) -> ServerFacts:
+    async def learn(self) -> ServerInfo:
         """Its arguments as they were resolved, with what its scheduler tells."""
         told = await self.line.order("GET", "/server_info")
         self._increments = bool(told.get("incremental_streaming_output"))
         self._most_kept = int(told.get("sampling_mask_max_tokens") or 0)
-        self.facts = ServerFacts(
+        self.facts = ServerInfo(
             max_tokens=int(told["max_req_input_len"]) - 1,  # what it scores is a prompt, and a prompt stays below that
             takes_weights=True,  # its orders for weights are always there; a key may guard them
             seeds=bool(told.get("enable_deterministic_inference")),
@@ -70,7 +70,7 @@ class SglangServer(Dialect):
             body |= {"return_sampling_mask": True}
         return "/generate", body
 
-    def heard(self, ask: EngineRequest, message: Any, before: int) -> Heard:
+    def heard(self, ask: EngineRequest, message: Any, before: int) -> ServerMessage:
         """Each message has the whole answer so far, or what is new, as the server was started."""
         if "error" in message:
             raise ServerGoneError(f"it broke off an answer: {str(message['error'])[:300]}")
@@ -93,9 +93,9 @@ class SglangServer(Dialect):
             finish = f"error: {ending.get('message')}"  # it refused the request, and nobody dropped it
         spans = told.get("weight_versions") or [{"version": told["weight_version"], "start": 0, "end": count}]
         labels = tuple(LabelSpan(str(span["version"]), span["end"] - span["start"]) for span in spans) if finish else ()
-        return Heard(new, [math.nan if value is None else value for value in logprobs], finish, labels)
+        return ServerMessage(new, [math.nan if value is None else value for value in logprobs], finish, labels)
 
-    def unserved(self, ask: EngineRequest) -> str:
+    def unsupported(self, ask: EngineRequest) -> str:
         """It cuts by top-p what top-k has not renormalised, and tells the cut distribution only within a bound of its own."""
         sampling = ask.sampling
         if not sampling.temperature:

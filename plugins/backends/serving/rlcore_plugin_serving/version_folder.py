@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from rlcore.api import ConfigError, RunError
-from rlcore_plugin_serving.arriving import ArrivingWeights
+from rlcore_plugin_serving.incoming_weights import IncomingWeights
 
 __all__ = ["VersionFolders"]
 
@@ -41,13 +41,13 @@ class VersionFolders:
         self._there = f"{there.rstrip('/')}/{self._root.name}"
         self._written: list[Path] = []
 
-    def write(self, arriving: ArrivingWeights) -> str:
+    def write(self, incoming: IncomingWeights) -> str:
         """Write a whole version; the folder that holds it, as the servers name it. RunError if the disk does not take it."""
-        folder = self._root / f"version-{arriving.version}-{uuid4().hex[:6]}"
+        folder = self._root / f"version-{incoming.version}-{uuid4().hex[:6]}"
         half = folder.with_name(f"half-{folder.name}")
         try:
             half.mkdir()
-            save_file(arriving.whole_apart(), half / "model.safetensors", metadata={"format": "pt"})
+            save_file(incoming.whole_apart(), half / "model.safetensors", metadata={"format": "pt"})
             with (half / "model.safetensors").open("rb") as file:
                 os.fsync(file.fileno())
             if self._config.is_file():
@@ -55,7 +55,7 @@ class VersionFolders:
             half.rename(folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(half, ignore_errors=True)
-            raise RunError(f"version {arriving.version} could not be written into {self._root} ({error})") from error
+            raise RunError(f"version {incoming.version} could not be written into {self._root} ({error})") from error
         self._written.append(folder)
         return f"{self._there}/{folder.name}"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcore_plugin_serving.dialect import Dialect, Heard, LabelSpan, ServerFacts
+from rlcore_plugin_serving.dialect import Dialect, LabelSpan, ServerInfo, ServerMessage
 from rlcore_plugin_serving.joined_transfer import FINISH, INIT, START
-from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
+from rlcore_plugin_serving.server_client import ServerAnswerError, ServerClient, ServerGoneError
 from rlcore_plugin_serving.serving_engine import EngineRequest
 
 __all__ = ["VllmServer"]
@@ -28,11 +28,11 @@ class VllmServer(Dialect):
     """Its scheduler keeps requests over an update, and computes their keys and values again."""
 
     kind = "vLLM"
-    how_to_start = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs --max-model-len TOKENS"
+    start_hint = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs --max-model-len TOKENS"
     keeps = True
 
     @classmethod
-    async def recognises(cls, line: ServerLine) -> bool:
+    async def recognises(cls, line: ServerClient) -> bool:
         """Only vLLM answers /version with a version alone."""
         try:
             answer = await line.order("GET", "/version")
@@ -42,7 +42,7 @@ class VllmServer(Dialect):
             return False
         return isinstance(answer, dict) and set(answer) == {"version"}
 
-    async def learn(self) -> ServerFacts:
+    async def learn(self) -> ServerInfo:
         """Models, and whether the development endpoints are there."""
         (model, *_) = (await self.line.order("GET", "/v1/models"))["data"]
         open_for_weights, dtype = True, ""
@@ -58,7 +58,7 @@ class VllmServer(Dialect):
             if error.status != 404:
                 raise
             open_for_weights = False
-        self.facts = ServerFacts(max_tokens=int(model["max_model_len"]), takes_weights=open_for_weights, seeds=True, dtype=dtype)
+        self.facts = ServerInfo(max_tokens=int(model["max_model_len"]), takes_weights=open_for_weights, seeds=True, dtype=dtype)
         return self.facts
 
     async def label(self) -> str:
@@ -82,12 +82,12 @@ class VllmServer(Dialect):
         }
         return _GENERATE, {"request_id": ident, "token_ids": list(ask.token_ids), "stream": True, "sampling_params": parameters}
 
-    def heard(self, ask: EngineRequest, message: Any, before: int) -> Heard:
+    def heard(self, ask: EngineRequest, message: Any, before: int) -> ServerMessage:
         """Tokens come one message a step, versions with the last."""
         if "error" in message:
             raise ServerGoneError(f"it broke off an answer: {str(message['error'])[:300]}")
         if not message["choices"]:
-            return Heard()
+            return ServerMessage()
         (choice,) = message["choices"]
         tokens = choice["token_ids"] or []
         entries = (choice["logprobs"] or {}).get("content") or []
@@ -95,9 +95,9 @@ class VllmServer(Dialect):
             raise ServerGoneError(f"it told {len(entries)} log probabilities of {len(tokens)} tokens")
         logprobs = [entry["logprob"] if entry["logprob"] > _NOT_FINITE else math.nan for entry in entries]
         spans = tuple(LabelSpan(span["version"], span["end"] - span["start"]) for span in choice["weight_versions"] or ())
-        return Heard(tokens, logprobs, choice["finish_reason"] or "", spans)
+        return ServerMessage(tokens, logprobs, choice["finish_reason"] or "", spans)
 
-    def unserved(self, ask: EngineRequest) -> str:
+    def unsupported(self, ask: EngineRequest) -> str:
         """Temperatures alone."""
         temperature = ask.sampling.temperature
         if temperature == 0 or _COLDEST <= temperature <= _HOTTEST:

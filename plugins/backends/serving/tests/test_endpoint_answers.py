@@ -7,9 +7,9 @@ import time
 import fake_servers
 import pytest
 from fake_servers import drawn, weights
-from rlcore_plugin_serving.answers import seed_of
+from rlcore_plugin_serving.partial_completions import seed_of
 
-from rlcore.api import Finish, RunError, WeightsError
+from rlcore.api import FinishReason, RunError, WeightsError
 from rlcore.testing import update_engine
 
 KINDS = pytest.mark.parametrize("kind", ["vllm", "sglang"])
@@ -46,7 +46,7 @@ def test_a_server_that_hangs_up_in_mid_answer_is_lost_and_others_go_on(kind, ser
     engine.submit(ask(6))
     found = answered(engine, 6)
     assert {name: completion.token_ids.tolist() for name, completion in found.items()} == {f"r{n}": due(kind, n, 20) for n in range(6)}
-    assert all(completion.finish is Finish.LENGTH for completion in found.values())
+    assert all(completion.finish is FinishReason.LENGTH for completion in found.values())
     assert all(count == 1 for fake in (broken, whole) for count in fake.answers.values())
 
 
@@ -132,7 +132,7 @@ def test_requests_go_on_over_an_update(kind, server, backend, ask, answered):
     for n in range(4):
         completion = found[f"r{n}"]
         assert completion.token_ids.tolist() == due(kind, n, 30)
-        assert completion.finish is Finish.LENGTH
+        assert completion.finish is FinishReason.LENGTH
         assert sorted(set(completion.versions.tolist())) == [0, 7]
         assert completion.versions.tolist() == sorted(completion.versions.tolist())
 
@@ -144,7 +144,7 @@ def test_a_cancelled_request_keeps_the_tokens_that_its_server_proves(kind, serve
     engine.poll(0.2)
     engine.cancel(["r1"])
     completion = answered(engine, 1)["r1"]
-    assert completion.finish is Finish.ABORTED
+    assert completion.finish is FinishReason.ABORTED
     assert 0 < len(completion.token_ids) < 200
     assert len(completion.versions) == len(completion.token_ids)
 
@@ -158,7 +158,7 @@ def test_a_request_whose_last_token_comes_before_its_cancellation_comes_back_as_
     monkeypatch.setattr(engine._engine, "abort", lambda names: parts)
     engine.cancel(["r0"])
     completion = answered(engine, 1)["r0"]
-    assert completion.finish is Finish.ABORTED
+    assert completion.finish is FinishReason.ABORTED
     assert completion.token_ids.tolist() == due("vllm", 0, 4)
 
 
@@ -170,7 +170,7 @@ def test_requests_beyond_the_connections_wait_and_can_be_cancelled(server, backe
     engine.cancel(["r5"])
     found = answered(engine, 6)
     assert fake.most_running == 2
-    assert found["r5"].finish is Finish.ABORTED
+    assert found["r5"].finish is FinishReason.ABORTED
     assert not len(found["r5"].token_ids)
     assert len(fake.answers) == 5 + 7, "the five others, and seven looks when it was met"
 
@@ -184,7 +184,7 @@ def test_a_stop_string_that_a_lost_server_said_is_said_again(server, backend, as
     asked = broken if broken.running else whole
     asked.behaviour.break_after = 6
     completion = answered(engine, 1)["r0"]
-    assert completion.finish is Finish.STOP
+    assert completion.finish is FinishReason.STOP
     assert text[-3:] in engine._context.tokenizer.decode(completion.token_ids.tolist())
 
 
@@ -196,7 +196,7 @@ def test_a_stop_string_is_asked_for_again_if_its_server_breaks_off_while_it_is_d
     engine.submit(ask(1, stop=(text[-3:],)))
     assert servers[0].address == engine._served._servers[0].address
     completion = answered(engine, 1)["r0"]
-    assert completion.finish is Finish.STOP
+    assert completion.finish is FinishReason.STOP
     assert completion.token_ids.tolist() == due("vllm", 0, len(completion.token_ids))
     assert [known.healthy for known in engine._served._servers] == [False, True]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcore_plugin_serving.cache_room import text_configuration, token_bytes
+from rlcore_plugin_serving.kv_cache_size import text_configuration, token_bytes
 
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_sglang import CAPABILITIES

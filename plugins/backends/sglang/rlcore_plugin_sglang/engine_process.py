@@ -25,23 +25,23 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rlcore_plugin_sglang.producer_death import end_with
+from rlcore_plugin_sglang.producer_death import exit_with_parent
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[2]))  # before all that takes its time
+    exit_with_parent(int(sys.argv[2]))  # before all that takes its time
 if find_spec("sgl_kernel") is None:
     from rlcore_plugin_sglang.cpu_shim import prepare_cpu
 
     warnings.simplefilter("ignore")  # of kernels that are not for this machine
     prepare_cpu()
 
-from rlcore_plugin_serving.answers import OTHER_STOP
-from rlcore_plugin_serving.arriving import Place, mapped
+from rlcore_plugin_serving.incoming_weights import Place, mapped
+from rlcore_plugin_serving.partial_completions import OTHER_STOP
 from rlcore_plugin_serving.serving_engine import EngineRequest
 
 from rlcore_plugin_sglang.adapter_pairs import with_pairs
 
-__all__ = ["EngineOwner", "main"]
+__all__ = ["EngineProcess", "main"]
 
 _LOOK = 0.5
 """Seconds between two looks at whether the engine has said something."""
@@ -51,7 +51,7 @@ _BUCKET = 1 << 30
 """Bytes of weights that are handed to the engine's workers at once."""
 
 
-class EngineOwner:
+class EngineProcess:
     """Carries out orders that come by the pipe, one at a time; tokens go back by it as they come."""
 
     def __init__(self, link: Connection, arguments: dict[str, Any]) -> None:
@@ -320,7 +320,7 @@ def main(words: list[str]) -> int:
             link.send(("refused", problem))
             return 2
         try:
-            owner = EngineOwner(link, arguments)
+            owner = EngineProcess(link, arguments)
         except (OSError, ValueError, TypeError, NotImplementedError) as error:
             link.send(("refused", f"SGLang does not make an engine: {type(error).__name__}: {' '.join(str(error).split())}"))
             return 2

@@ -6,12 +6,12 @@ import ctypes
 import os
 import signal
 
-__all__ = ["end_with"]
+__all__ = ["exit_with_parent"]
 
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with(pid: int) -> None:
+def exit_with_parent(pid: int) -> None:
     """The kernel kills this process when the thread of that process ends that started it; SGLang's processes do as much for this one."""
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:

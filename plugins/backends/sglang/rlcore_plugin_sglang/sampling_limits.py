@@ -6,7 +6,7 @@ from typing import Any
 
 from rlcore.api import Sampling
 
-__all__ = ["KEPT", "run_problem", "unserved"]
+__all__ = ["KEPT", "run_problem", "unsupported"]
 
 KEPT = 4096
 """Tokens of the set that top-k or top-p keep, at most; with these bounds log probabilities are told by SGLang over that set
@@ -15,7 +15,7 @@ COLDEST = 1e-5
 """SGLang takes a temperature below 1e-6 for greedy (sampling/sampling_params.py); logits divided by less than this overflow float32."""
 
 
-def unserved(sampling: Sampling, vocabulary: int) -> str:
+def unsupported(sampling: Sampling, vocabulary: int) -> str:
     """What is wrong, and what to type instead; "" if it is served. ``vocabulary``: tokens of the model."""
     if not (sampling.temperature == 0 or sampling.temperature >= COLDEST):
         return f"temperature {sampling.temperature:g}; SGLang samples at {COLDEST:g} and more, and greedily at 0"
@@ -41,7 +41,7 @@ def run_problem(config: Any) -> str:
         "--temperature-end": sampling.temperature_end,
         "--eval-temperature": config.eval.eval_temperature,
     }.items():
-        if value is not None and (problem := unserved(Sampling(temperature=value), 1)):
+        if value is not None and (problem := unsupported(Sampling(temperature=value), 1)):
             return f"{flag}: {problem}"
     asked = Sampling(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p)
-    return unserved(asked, 1)
+    return unsupported(asked, 1)

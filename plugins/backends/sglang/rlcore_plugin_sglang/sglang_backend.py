@@ -6,16 +6,16 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from rlcore_plugin_serving.adapter_rules import adapter_configuration
-from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.checkpoint import is_tied, local_folder, read_shapes
+from rlcore_plugin_serving.incoming_weights import IncomingWeights
 from rlcore_plugin_serving.serving_backend import ServingBackend
 
 from rlcore.api import InferenceContext, Request, WeightsKind
 from rlcore_plugin_sglang import CAPABILITIES
 from rlcore_plugin_sglang.engine_arguments import engine_arguments
 from rlcore_plugin_sglang.options import SglangOptions
-from rlcore_plugin_sglang.owned_engine import OwnedEngine
-from rlcore_plugin_sglang.sampling_limits import unserved
+from rlcore_plugin_sglang.sampling_limits import unsupported
+from rlcore_plugin_sglang.subprocess_engine import SubprocessEngine
 
 __all__ = ["SglangBackend"]
 
@@ -34,7 +34,7 @@ class SglangBackend(ServingBackend):
         cpu = find_spec("sgl_kernel") is None  # SGLang's kernels are for GPUs
         arguments = engine_arguments(context, options, cpu=cpu)
         shapes = read_shapes(local_folder(context.model))
-        self._owned = engine = OwnedEngine(arguments, silence=options.silence_seconds, start=options.start_seconds)
+        self._owned = engine = SubprocessEngine(arguments, silence=options.silence_seconds, start=options.start_seconds)
         super().__init__(context, engine, shapes, tied=is_tied(context))
         if cpu:
             self.capabilities = replace(self.capabilities, sleeps=False, sleeps_on=frozenset())
@@ -43,14 +43,14 @@ class SglangBackend(ServingBackend):
         if not options.deterministic:
             self.capabilities = replace(self.capabilities, counter_noise=False)
 
-    def unserved(self, request: Request) -> str:
+    def unsupported(self, request: Request) -> str:
         """See ServingBackend."""
-        return unserved(request.sampling, self._owned.vocabulary)
+        return unsupported(request.sampling, self._owned.vocabulary)
 
-    def _load(self, arriving: ArrivingWeights) -> None:
-        if arriving.manifest.kind is WeightsKind.ADAPTER:
-            self._owned.load_adapter(arriving, adapter_configuration(arriving.version, arriving.manifest))
+    def _load(self, incoming: IncomingWeights) -> None:
+        if incoming.manifest.kind is WeightsKind.ADAPTER:
+            self._owned.load_adapter(incoming, adapter_configuration(incoming.version, incoming.manifest))
             return
-        self._owned.load(arriving)
+        self._owned.load(incoming)
         if self._context.adapter_rank:
             self._owned.leave_adapter_out()

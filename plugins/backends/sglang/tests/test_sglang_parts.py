@@ -15,8 +15,8 @@ from rlcore_plugin_sglang.adapter_pairs import with_pairs
 from rlcore_plugin_sglang.cpu_shim import murmur_hash32
 from rlcore_plugin_sglang.engine_arguments import engine_arguments
 from rlcore_plugin_sglang.options import SglangOptions
-from rlcore_plugin_sglang.owned_engine import bound_sending
-from rlcore_plugin_sglang.sampling_limits import KEPT, unserved
+from rlcore_plugin_sglang.sampling_limits import KEPT, unsupported
+from rlcore_plugin_sglang.subprocess_engine import bound_sending
 from transformers import Qwen2Config
 
 from rlcore.api import ConfigError, InferenceContext, Sampling
@@ -87,8 +87,8 @@ def test_adapters_of_a_model_that_sglang_pads_on_a_cpu_are_refused(
     ],
 )
 def test_what_sglang_draws_otherwise_is_refused(sampling: Sampling, vocabulary: int, said: str) -> None:
-    assert unserved(sampling, vocabulary).startswith(said)
-    assert bool(unserved(sampling, vocabulary)) == bool(said)
+    assert unsupported(sampling, vocabulary).startswith(said)
+    assert bool(unsupported(sampling, vocabulary)) == bool(said)
 
 
 def run_of(name: str, **sampling):

@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcore.api import ConfigError, Need, Objective, RunError, Saving, TrainBatch, TrainingBackend, TrainingContext, WeightsKind, Which
+from rlcore.api import (
+    ConfigError,
+    ModelRole,
+    Need,
+    Objective,
+    PendingSave,
+    RunError,
+    TrainBatch,
+    TrainingBackend,
+    TrainingContext,
+    WeightsKind,
+)
 from rlcore_plugin_torch import CAPABILITIES
 from rlcore_plugin_torch.activation_memory import store_activations, tokens_on_cpu
 from rlcore_plugin_torch.host_memory import move_module, on_device
@@ -21,7 +32,16 @@ from rlcore_plugin_torch.loading import check_context, pick_device
 from rlcore_plugin_torch.model_files import save_checkpoint
 from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
-from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs, tokens_forwarded, with_padding_share
+from rlcore_plugin_torch.passes import (
+    Clock,
+    MicrobatchPlanner,
+    Pace,
+    accumulate,
+    alone,
+    batch_logprobs,
+    tokens_forwarded,
+    with_padding_share,
+)
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.policy_loading import HUB_COMMIT, PolicyLoader
 from rlcore_plugin_torch.progress_file import read_progress, write_progress
@@ -33,7 +53,7 @@ from rlcore_plugin_torch.utilisation import peak_flops, utilisation
 from rlcore_plugin_torch.weights import (
     TorchSource,
     adapter_weights,
-    leaving_weights,
+    exported_weights,
     named_weights,
     save_adapters,
     stored,
@@ -103,7 +123,7 @@ class TorchBackend(TrainingBackend):
         # Before it is divided: these look at the model as it is, and at its weights one by one.
         self._parameters = sum(weight.numel() for weight in self.policy.model.parameters())
         self.policy.check_projection()
-        self.cut = Cut(
+        self.cut = MicrobatchPlanner(
             rollouts=context.rollouts_per_forward,
             tokens=self._tokens_per_forward(),
             prompts=context.prompts_per_slice,
@@ -124,9 +144,9 @@ class TorchBackend(TrainingBackend):
         bound = self.context.tokens_per_forward
         return min(bound, tokens_on_cpu(self.policy.model)) if self.device.type == "cpu" and self.options.activations == "keep" else bound
 
-    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""
-        if which == Which.POLICY:
+        if which == ModelRole.POLICY:
             return self._batch_logprobs(self.policy, batch)
         if Need.REFERENCE not in self.context.needs:
             raise RunError("reference log probabilities were asked of the torch backend, and its context did not declare Need.REFERENCE")
@@ -182,10 +202,10 @@ class TorchBackend(TrainingBackend):
         """The weights in the precision that the forward computes with; what is divided is gathered bucket by bucket. Adapters alone if the
         engines take them over the model that this trainer began with, and merged weights else."""
         lora, adapters, dtype = self.context.lora, self.adapters, self._loader.dtype
-        if adapters is not None and lora is not None and lora.travels and adapters.base == self.context.model:
+        if adapters is not None and lora is not None and lora.adapter_only and adapters.base == self.context.model:
             extra = {"config": adapters.config_text(), "base": adapters.base}
             return TorchSource(adapter_weights(adapters, dtype), self.ranks.rank, WeightsKind.ADAPTER, extra)
-        return TorchSource(leaving_weights(self.policy.model, dtype, adapters), self.ranks.rank)
+        return TorchSource(exported_weights(self.policy.model, dtype, adapters), self.ranks.rank)
 
     @torch.no_grad()
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
@@ -203,13 +223,13 @@ class TorchBackend(TrainingBackend):
         own = self._loader.master_dtype if adapters is None else self._loader.dtype
         rounded: torch.dtype = own if dtype is None else getattr(torch, dtype)
         apart = adapters if dtype is None else None
-        save_checkpoint(model, folder, rounded, leaving_weights(model, rounded, adapters), self.ranks)
+        save_checkpoint(model, folder, rounded, exported_weights(model, rounded, adapters), self.ranks)
         if apart is not None:
             with self.ranks.together("gathering the adapters"):
                 matrices = stored(adapter_weights(apart, self._loader.master_dtype), keep=self.ranks.rank == 0)
             self.ranks.write(lambda: save_adapters(apart, folder / "adapter", matrices))
 
-    def save(self, folder: Path) -> Saving:
+    def save(self, folder: Path) -> PendingSave:
         """Optimizer, step count, random states, where the reference model is, and in full precision adapters, which ``save_model`` merges.
         What every rank holds is copied when this returns, and written in the background."""
         progress = self._progress()

@@ -18,9 +18,9 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from rlcore.api.weights import grouped
+from rlcore.api.weights import cut_into_buckets
 from rlcore_plugin_torch.ranks import TorchRanks
-from rlcore_plugin_torch.weights import Leaving, stored
+from rlcore_plugin_torch.weights import ExportedWeight, stored
 
 __all__ = ["save_checkpoint"]
 
@@ -30,7 +30,9 @@ _LAYER = re.compile(r".*?\.\d+(?=\.)")
 _FILE = "model.safetensors"
 
 
-def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype, weights: Mapping[str, Leaving], ranks: TorchRanks) -> None:
+def save_checkpoint(
+    model: PreTrainedModel, folder: Path, dtype: torch.dtype, weights: Mapping[str, ExportedWeight], ranks: TorchRanks
+) -> None:
     """Write ``weights`` in their ``dtype``, with ``config.json``, into a folder that all ranks see. Collective: no rank returns before all
     is written, and an error of one is raised on all."""
     parts = _parts(weights)
@@ -48,11 +50,11 @@ def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype, we
     ranks.write(lambda: _name(folder, places, len(parts)))
 
 
-def _parts(weights: Mapping[str, Leaving]) -> list[list[str]]:
+def _parts(weights: Mapping[str, ExportedWeight]) -> list[list[str]]:
     """Names of the tensors of each file, in the order of the model; the same on every rank."""
     layers = [list(names) for _, names in groupby(weights, _layer_of)]
     sizes = [sum(weights[name].info(name).nbytes for name in names) for names in layers]
-    return [[name for layer in layers[places.start : places.stop] for name in layer] for places in grouped(sizes, PART_BYTES)]
+    return [[name for layer in layers[places.start : places.stop] for name in layer] for places in cut_into_buckets(sizes, PART_BYTES)]
 
 
 def _layer_of(name: str) -> str:
@@ -61,7 +63,7 @@ def _layer_of(name: str) -> str:
     return found[0] if found else name
 
 
-def _pick(weights: Mapping[str, Leaving], names: Sequence[str]) -> dict[str, Leaving]:
+def _pick(weights: Mapping[str, ExportedWeight], names: Sequence[str]) -> dict[str, ExportedWeight]:
     return {name: weights[name] for name in names}
 
 

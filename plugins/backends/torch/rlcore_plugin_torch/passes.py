@@ -12,19 +12,19 @@ import torch
 
 from rlcore.api import Need, Objective, Segment, TrainBatch
 from rlcore.learning import MicroBatch, collate, plan_micro_batches
-from rlcore_plugin_torch.forwards import Cost, plan_packed
+from rlcore_plugin_torch.microbatch_planning import Cost, plan_packed
 from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.policy import CausalPolicy
-from rlcore_plugin_torch.ranks import InStepError
+from rlcore_plugin_torch.ranks import DeferredRankError
 
-__all__ = ["Clock", "Cut", "Pace", "accumulate", "alone", "batch_logprobs", "tokens_forwarded", "with_padding_share"]
+__all__ = ["Clock", "MicrobatchPlanner", "Pace", "accumulate", "alone", "batch_logprobs", "tokens_forwarded", "with_padding_share"]
 
 _POSITIONS, _PADDING = "positions", "padded_positions"
 """Counts of ``accumulate``, which add up over micro-batches and ranks as a share would not."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class MicrobatchPlanner:
     """How a batch is cut into forwards: rollouts and tokens (padding counted) of one, prompts of a slice; ``packed``: into buffers without
     padding, of like ``cost``."""
 
@@ -76,7 +76,7 @@ Pace = Callable[[Callable[[], list[np.ndarray]]], list[np.ndarray | None]]
 
 
 @torch.no_grad()
-def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: Cut, pace: Pace = alone) -> np.ndarray:
+def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: MicrobatchPlanner, pace: Pace = alone) -> np.ndarray:
     """float32[N]: log probability of every policy token, those outside the loss too."""
     values = np.zeros(int(batch.offsets[-1]), np.float32)
     for rows in pace(lambda: cut.plan(batch, everything=True)):
@@ -89,7 +89,7 @@ def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: Cut, pace: Pace
 
 
 def accumulate(
-    policy: CausalPolicy, batch: TrainBatch, objective: Objective, cut: Cut, clock: Clock, pace: Pace = alone
+    policy: CausalPolicy, batch: TrainBatch, objective: Objective, cut: MicrobatchPlanner, clock: Clock, pace: Pace = alone
 ) -> dict[str, float]:
     """Add the gradient of the step's loss to the parameters' ``grad``; the metrics, summed over micro-batches, and the counts
     that ``with_padding_share`` makes one metric of."""
@@ -115,7 +115,7 @@ def accumulate(
         with clock.span("backward"):
             loss.backward()
     if failure is not None:
-        raise InStepError from failure
+        raise DeferredRankError from failure
     return {name: float(value) for name, value in totals.items()}
 
 

@@ -17,8 +17,8 @@ from rlcore.api import ConfigError, RunError
 from rlcore.learning import MicroBatch, collate
 from rlcore_plugin_torch.attention import PACKED, NotPackableError
 from rlcore_plugin_torch.decoder import decoder_of
-from rlcore_plugin_torch.forwards import Cost
 from rlcore_plugin_torch.fused_layers import fuse, fusible, unfuse
+from rlcore_plugin_torch.microbatch_planning import Cost
 from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.projection import token_logprobs
 from rlcore_plugin_torch.sample import sample_batch

@@ -28,13 +28,13 @@ from rlcore_plugin_torch.sharding import divided_over, local
 
 Work = TypeVar("Work")
 
-__all__ = ["InStepError", "TorchRanks"]
+__all__ = ["DeferredRankError", "TorchRanks"]
 
 _LINGER = 2.0
 """Seconds that rank 0 waits for the others to find out what it found out."""
 
 
-class InStepError(Exception):
+class DeferredRankError(Exception):
     """What a share failed with, its cause, once its rank has nevertheless made every forward that the others waited for."""
 
 
@@ -243,7 +243,7 @@ class TorchRanks:
         except Exception as error:
             if self._lost:
                 raise
-            failure = error.__cause__ if isinstance(error, InStepError) and isinstance(error.__cause__, Exception) else error
+            failure = error.__cause__ if isinstance(error, DeferredRankError) and isinstance(error.__cause__, Exception) else error
             message = json.dumps({"failed": _said(failure)})
         answers = [json.loads(part.tobytes()) for part in self.everyone(np.frombuffer(message.encode(), np.uint8), doing)]
         if failure is not None:
@@ -259,7 +259,7 @@ class TorchRanks:
         rank can only leave: it tells the others first, and what they get is a RunError that names it. The group is unusable then."""
         try:
             yield
-        except InStepError:
+        except DeferredRankError:
             raise
         except Exception as error:
             if self._watch is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlcore.api import Finish, Normalisers, Rollout, Segment, TrainBatch
+from rlcore.api import FinishReason, Normalisers, Rollout, Segment, TrainBatch
 
 __all__ = ["sample_batch"]
 
@@ -35,4 +35,4 @@ def sample_batch(vocabulary: int, contexts: Sequence[int] = (4,)) -> TrainBatch:
 def _rollout(index: int, context: np.ndarray, tokens: np.ndarray) -> Rollout:
     zeros = np.zeros(len(tokens))
     segment = Segment(context_ids=context, token_ids=tokens, logprobs=zeros, versions=zeros, policy_mask=np.ones(len(tokens)))
-    return Rollout(prompt_id="sample", index=index, segments=(segment,), text="", finish=Finish.STOP)
+    return Rollout(prompt_id="sample", index=index, segments=(segment,), text="", finish=FinishReason.STOP)

@@ -39,13 +39,13 @@ SHARDS = "shards"
 
 @dataclass(frozen=True, slots=True)
 class TensorsSaving:
-    """The ``Saving`` of ``begin_saving``."""
+    """The ``PendingSave`` of ``begin_saving``."""
 
     folder: Path
     written: Future[Any]
 
     def done(self) -> bool:
-        """See ``Saving``."""
+        """See ``PendingSave``."""
         return self.written.done()
 
     def result(self) -> None:

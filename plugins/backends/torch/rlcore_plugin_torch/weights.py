@@ -14,17 +14,17 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from rlcore.api import Tensor, TensorInfo, WeightsKind, WeightsManifest, WeightSource
-from rlcore.api.weights import grouped
+from rlcore.api.weights import cut_into_buckets
 
 if TYPE_CHECKING:
     from rlcore_plugin_torch.adapters import Adapters, Pair
 
 __all__ = [
-    "Leaving",
+    "ExportedWeight",
     "TorchSource",
     "TorchTensor",
     "adapter_weights",
-    "leaving_weights",
+    "exported_weights",
     "named_weights",
     "save_adapters",
     "stored",
@@ -60,7 +60,7 @@ class TorchTensor(Tensor):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class ExportedWeight:
     """A weight of the model, or the part of it that this rank holds, that leaves as ``dtype``, ``pair`` merged into it."""
 
     weight: torch.Tensor
@@ -68,7 +68,7 @@ class Leaving:
     pair: Pair | None = None
 
     @classmethod
-    def of(cls, weight: torch.Tensor, dtype: torch.dtype, pair: Pair | None = None) -> Leaving:
+    def of(cls, weight: torch.Tensor, dtype: torch.dtype, pair: Pair | None = None) -> ExportedWeight:
         """Only floating-point weights leave as ``dtype``, others as they are."""
         return cls(weight=weight, dtype=dtype if weight.is_floating_point() else weight.dtype, pair=pair)
 
@@ -90,15 +90,15 @@ class Leaving:
         return whole.detach() if keep else whole.new_empty(0)
 
 
-def leaving_weights(model: PreTrainedModel, dtype: torch.dtype, adapters: Adapters | None = None) -> dict[str, Leaving]:
+def exported_weights(model: PreTrainedModel, dtype: torch.dtype, adapters: Adapters | None = None) -> dict[str, ExportedWeight]:
     """Every weight of the policy, adapters merged."""
     pairs = adapters.pairs() if adapters is not None else {}
-    return {name: Leaving.of(weight, dtype, pairs.get(name)) for name, weight in named_weights(model).items()}
+    return {name: ExportedWeight.of(weight, dtype, pairs.get(name)) for name, weight in named_weights(model).items()}
 
 
-def adapter_weights(adapters: Adapters, dtype: torch.dtype) -> dict[str, Leaving]:
+def adapter_weights(adapters: Adapters, dtype: torch.dtype) -> dict[str, ExportedWeight]:
     """The matrices of the adapters alone, by PEFT's names."""
-    return {name: Leaving.of(matrix, dtype) for name, matrix in adapters.tensors().items()}
+    return {name: ExportedWeight.of(matrix, dtype) for name, matrix in adapters.tensors().items()}
 
 
 class TorchSource(WeightSource):
@@ -106,7 +106,7 @@ class TorchSource(WeightSource):
 
     def __init__(
         self,
-        weights: Mapping[str, Leaving],
+        weights: Mapping[str, ExportedWeight],
         rank: int = 0,
         kind: WeightsKind = WeightsKind.FULL,
         extra: Mapping[str, str] | None = None,
@@ -123,7 +123,7 @@ class TorchSource(WeightSource):
     def buckets(self, max_bytes: int) -> Iterator[dict[str, Tensor]]:
         """See WeightSource."""
         infos, keep = self.manifest().tensors, self._rank == 0 or not self._divided
-        for places in grouped([info.nbytes for info in infos], max_bytes):
+        for places in cut_into_buckets([info.nbytes for info in infos], max_bytes):
             bucket: dict[str, Tensor] = {}
             for info in infos[places.start : places.stop]:
                 whole = self._weights[info.name].whole(keep=keep)
@@ -132,7 +132,7 @@ class TorchSource(WeightSource):
             yield bucket
 
 
-def stored(weights: Mapping[str, Leaving], *, keep: bool) -> dict[str, torch.Tensor]:
+def stored(weights: Mapping[str, ExportedWeight], *, keep: bool) -> dict[str, torch.Tensor]:
     """What a checkpoint holds, in the memory of the host; collective if it is divided. Without ``keep`` nothing of it stays here."""
     state: dict[str, torch.Tensor] = {}
     for name, leaving in weights.items():

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore_plugin_torch import attention, packing, shared_attention, slots
 from rlcore_plugin_torch.attention import Pieces, tiles
-from rlcore_plugin_torch.forwards import Cost, plan_packed
+from rlcore_plugin_torch.microbatch_planning import Cost, plan_packed
 from rlcore_plugin_torch.packing import pack, trees
-from rlcore_plugin_torch.passes import Clock, Cut, accumulate, with_padding_share
+from rlcore_plugin_torch.passes import Clock, MicrobatchPlanner, accumulate, with_padding_share
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.slots import Slots
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlcore.api import Finish, Rollout, RunError, Segment, TrainBatch
+from rlcore.api import FinishReason, Rollout, RunError, Segment, TrainBatch
 from rlcore.learning import ClippedSurrogate, PolicyObjective, collate
 from rlcore.testing import make_rollout, make_train_batch
 
@@ -41,7 +41,7 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 1,
 }
 MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 6}
-EVERY = Cut(rollouts=1000, tokens=10**6, prompts=1000)
+EVERY = MicrobatchPlanner(rollouts=1000, tokens=10**6, prompts=1000)
 
 
 def make_policy(kind: str = "qwen2", *, packed: bool = True, exact: bool = True, **config: Any) -> CausalPolicy:
@@ -100,7 +100,14 @@ def make_batch(shape: Any, seed: int = 0) -> TrainBatch:
                 past = np.concatenate([prompt, segments[0].token_ids]) if rng.random() < 0.7 else prompt
                 segments.append(make_segment(rng, past, int(rng.integers(0, 8)), forced=False))
             rollouts.append(
-                Rollout(prompt_id=f"p{number}", index=index, segments=tuple(segments), text="", finish=Finish.STOP, temperature=temperature)
+                Rollout(
+                    prompt_id=f"p{number}",
+                    index=index,
+                    segments=tuple(segments),
+                    text="",
+                    finish=FinishReason.STOP,
+                    temperature=temperature,
+                )
             )
             groups.append(number)
             in_loss.append(trains and any(segment.policy_mask.any() for segment in segments))
@@ -165,8 +172,10 @@ def test_long_branches_and_mixed_lengths(
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("cut", [Cut(rollouts=1000, tokens=10**6, prompts=1000), Cut(rollouts=2, tokens=50, prompts=1)])
-def test_an_update_does_not_depend_on_packing(policy: CausalPolicy, cut: Cut) -> None:
+@pytest.mark.parametrize(
+    "cut", [MicrobatchPlanner(rollouts=1000, tokens=10**6, prompts=1000), MicrobatchPlanner(rollouts=2, tokens=50, prompts=1)]
+)
+def test_an_update_does_not_depend_on_packing(policy: CausalPolicy, cut: MicrobatchPlanner) -> None:
     batch = make_batch(
         [(9, [(12, True, True, 1, 0.7), (0, False, True, 0, 1.0), (30, False, False, 0, 1.0), (5, False, True, 0, 1.3)])] * 3
     )

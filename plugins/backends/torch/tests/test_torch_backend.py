@@ -36,7 +36,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rlcore.api import ConfigError, Need, OptimizerSettings, RunError, TrainBatch, TrainingContext, Which
+from rlcore.api import ConfigError, ModelRole, Need, OptimizerSettings, RunError, TrainBatch, TrainingContext
 from rlcore.learning import ClippedSurrogate, PolicyObjective
 from rlcore.testing import snapshot_of, weights_of
 
@@ -121,7 +121,7 @@ def naive_logprobs(folder: Path, data: TrainBatch) -> list[float]:
 @pytest.mark.parametrize("temperatures", TEMPERATURES)
 def test_log_probabilities_equal_the_models_own(folder: Path, packing: Any, temperatures: str) -> None:
     backend, data = started(folder, TorchOptions(packing=packing)), at(batch(), *TEMPERATURES[temperatures])
-    assert backend.logprobs(data, Which.POLICY) == pytest.approx(naive_logprobs(folder, data), abs=5e-5)
+    assert backend.logprobs(data, ModelRole.POLICY) == pytest.approx(naive_logprobs(folder, data), abs=5e-5)
 
 
 def test_probe_is_at_temperature_one(folder: Path) -> None:
@@ -130,7 +130,7 @@ def test_probe_is_at_temperature_one(folder: Path) -> None:
     segment = data.rollouts[0].segments[0]
     probe = backend.probe(np.concatenate([segment.context_ids, segment.token_ids]))
     assert probe.dtype == np.float32
-    assert probe[-3:] == pytest.approx(backend.logprobs(data, Which.POLICY)[:3], abs=5e-5)
+    assert probe[-3:] == pytest.approx(backend.logprobs(data, ModelRole.POLICY)[:3], abs=5e-5)
 
 
 @pytest.mark.parametrize("temperatures", TEMPERATURES)
@@ -217,7 +217,7 @@ def test_the_state_of_another_model_is_refused(folder: Path, tmp_path: Path) -> 
 
 
 def test_the_state_of_other_weights_or_another_precision_is_refused(tmp_path: Path) -> None:
-    """Which would train on without a word: the shapes are the same."""
+    """ModelRole would train on without a word: the shapes are the same."""
     base = Path(tmp_path / "base")
     Qwen2ForCausalLM(Qwen2Config(**SIZES)).save_pretrained(base)
     backend = started(base)
@@ -291,27 +291,27 @@ def test_a_flipped_bit_or_a_lost_file_of_a_state_is_refused_by_name(folder: Path
 
 def test_the_reference_is_the_model_the_run_began_with(folder: Path, tmp_path: Path) -> None:
     backend = started(folder, needs=frozenset({Need.REFERENCE}))
-    before = backend.logprobs(batch(), Which.POLICY)
+    before = backend.logprobs(batch(), ModelRole.POLICY)
     backend.update(batch(), OBJECTIVE)
-    assert np.array_equal(backend.logprobs(batch(), Which.REFERENCE), before)
-    assert not np.allclose(backend.logprobs(batch(), Which.POLICY), before)
+    assert np.array_equal(backend.logprobs(batch(), ModelRole.REFERENCE), before)
+    assert not np.allclose(backend.logprobs(batch(), ModelRole.POLICY), before)
     (tmp_path / "model").mkdir()
     backend.save_model(tmp_path / "model")
     backend.save(tmp_path / "trainer").result()
     resumed = started(tmp_path / "model", needs=frozenset({Need.REFERENCE}))
     resumed.load(tmp_path / "trainer")
-    assert np.array_equal(resumed.logprobs(batch(), Which.REFERENCE), before)
+    assert np.array_equal(resumed.logprobs(batch(), ModelRole.REFERENCE), before)
 
 
 def test_no_reference_is_loaded_unasked(folder: Path) -> None:
     with pytest.raises(RunError, match=r"Need\.REFERENCE"):
-        started(folder).logprobs(batch(), Which.REFERENCE)
+        started(folder).logprobs(batch(), ModelRole.REFERENCE)
 
 
 def test_bfloat16_is_sent_as_uint16_and_stays_near_float32(folder: Path, tmp_path: Path) -> None:
     backend = started(folder, dtype="bfloat16")
     exact = naive_logprobs(folder, batch())
-    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(exact, abs=0.3)
+    assert backend.logprobs(batch(), ModelRole.POLICY) == pytest.approx(exact, abs=0.3)
     metrics = backend.update(batch(), OBJECTIVE)
     assert np.isfinite(list(metrics.values())).all()
     for name, tensor in weights_of(backend).items():
@@ -335,10 +335,10 @@ def test_equal_runs_are_equal_bit_for_bit(folder: Path) -> None:
 
 def test_training_raises_the_probability_of_what_was_good(folder: Path) -> None:
     backend, data = started(folder), replace(batch(), advantages=np.ones(9, np.float32))
-    before = backend.logprobs(data, Which.POLICY).sum()
+    before = backend.logprobs(data, ModelRole.POLICY).sum()
     for _ in range(5):
         backend.update(data, OBJECTIVE)
-    assert backend.logprobs(data, Which.POLICY).sum() > before + 1
+    assert backend.logprobs(data, ModelRole.POLICY).sum() > before + 1
 
 
 def test_timings_are_given_once(folder: Path) -> None:
@@ -386,7 +386,7 @@ def make(tmp_path: Path) -> Any:
 
 def test_other_architectures_train(make: Any) -> None:
     path = make(LlamaForCausalLM(LlamaConfig(**SIZES)))
-    assert started(path).logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+    assert started(path).logprobs(batch(), ModelRole.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
 
 
 def test_a_model_whose_decoder_transformers_does_not_find_trains_in_padded_rows(make: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -395,7 +395,7 @@ def test_a_model_whose_decoder_transformers_does_not_find_trains_in_padded_rows(
     path = make(Llama4ForCausalLM(Llama4TextConfig(**{**SIZES, **layers})))
     backend = started(path)
     assert len([line for line in caplog.messages if "cannot be packed (it has layers of type chunked_attention" in line]) == 1
-    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+    assert backend.logprobs(batch(), ModelRole.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
     assert backend.update(batch(), OBJECTIVE)["grad_norm"] > 0
     (model := backend.policy.model).model = None
     with pytest.raises(ConfigError, match=r"\(Llama4ForCausalLM\) does not name its decoder .*; the torch backend does not train it"):
@@ -405,7 +405,7 @@ def test_a_model_whose_decoder_transformers_does_not_find_trains_in_padded_rows(
 def test_learned_positions_are_packed_too(make: Any) -> None:
     path = make(GPT2LMHeadModel(GPT2Config(vocab_size=100, n_embd=64, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None)))
     backend = started(path, TorchOptions(packing="on"))
-    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+    assert backend.logprobs(batch(), ModelRole.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_eager_attention_is_not_packed(folder: Path, caplog: pytest.LogCaptureFi
     backend.ranks.rank = 1
     assert not backend._packs()
     assert len(caplog.messages) == 1, "only the first rank tells it"
-    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(folder, batch()), abs=5e-5)
+    assert backend.logprobs(batch(), ModelRole.POLICY) == pytest.approx(naive_logprobs(folder, batch()), abs=5e-5)
     with pytest.raises(RunError, match="packing 'on'"):
         started(folder, TorchOptions(attention="eager", packing="on"))
 

@@ -19,7 +19,7 @@ from rlcore_plugin_torch.passes import accumulate
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from rlcore.api import ConfigError, LoraSettings, Need, OptimizerSettings, RunError, TrainBatch, TrainingContext, WeightsKind, Which
+from rlcore.api import ConfigError, LoraSettings, ModelRole, Need, OptimizerSettings, RunError, TrainBatch, TrainingContext, WeightsKind
 from rlcore.testing import make_rollout, make_train_batch
 from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.weights import snapshot_of, weights_of
@@ -124,11 +124,11 @@ def test_gradients_and_a_plain_step_are_those_of_full_training_projected_onto_th
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_policy_starts_as_the_base_and_the_reference_stays_it_bit_for_bit(model: str, dtype: str) -> None:
     adapted, apart = trainer(model, lora=LORA, dtype=dtype), trainer(model, lora=None, dtype=dtype)
-    expected = apart.logprobs(batch(), Which.REFERENCE)
-    np.testing.assert_array_equal(adapted.logprobs(batch(), Which.POLICY), expected)
+    expected = apart.logprobs(batch(), ModelRole.REFERENCE)
+    np.testing.assert_array_equal(adapted.logprobs(batch(), ModelRole.POLICY), expected)
     updated(adapted)
-    np.testing.assert_array_equal(adapted.logprobs(batch(), Which.REFERENCE), expected)
-    assert np.abs(adapted.logprobs(batch(), Which.POLICY) - expected).max() > 0.01
+    np.testing.assert_array_equal(adapted.logprobs(batch(), ModelRole.REFERENCE), expected)
+    assert np.abs(adapted.logprobs(batch(), ModelRole.POLICY) - expected).max() > 0.01
     before = {name: tensor.checksum for name, tensor in weights_of(adapted).items()}
     updated(adapted, 1)  # a reference pass leaves the adapters trained
     after = {name: tensor.checksum for name, tensor in weights_of(adapted).items()}
@@ -140,7 +140,7 @@ def test_the_policy_starts_as_the_base_and_the_reference_stays_it_bit_for_bit(mo
 def test_merged_and_travelling_weights_are_the_policy_and_leave_it_as_it_was(tmp_path: Path, tied: bool) -> None:
     """What engines are sent, whole or as adapters, and what a checkpoint holds: PEFT computes the same from each."""
     model = write_model(tmp_path / "base", tied=tied)
-    adapted = updated(trainer(model, lora=replace(LORA, travels=True)))
+    adapted = updated(trainer(model, lora=replace(LORA, adapter_only=True)))
     held = {name: tensor.clone() for name, tensor in adapted.policy.model.state_dict().items()}
     own = adapted.probe(IDS)
     sent = snapshot_of(1, adapted)
@@ -172,17 +172,17 @@ def probe(model: torch.nn.Module) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_resumed_trainer_has_its_first_base_below_its_adapters(model: str, tmp_path: Path, dtype: str) -> None:
     """``setup`` reads the merged checkpoint; what it began with is found again, so that nothing is merged twice."""
-    lora = replace(LORA, travels=True)
+    lora = replace(LORA, adapter_only=True)
     straight = updated(trainer(model, lora=lora, dtype=dtype))
     straight.save_model(tmp_path / "model")
     straight.save(tmp_path / "state")
     resumed = {folder: trainer(folder, lora=lora, dtype=dtype) for folder in (str(tmp_path / "model"), model)}
     for backend in resumed.values():
         backend.load(tmp_path / "state")
-    expected, reference = updated(straight).logprobs(batch(), Which.POLICY), straight.logprobs(batch(), Which.REFERENCE)
+    expected, reference = updated(straight).logprobs(batch(), ModelRole.POLICY), straight.logprobs(batch(), ModelRole.REFERENCE)
     for backend in resumed.values():
-        np.testing.assert_array_equal(updated(backend).logprobs(batch(), Which.POLICY), expected)
-        np.testing.assert_array_equal(backend.logprobs(batch(), Which.REFERENCE), reference)
+        np.testing.assert_array_equal(updated(backend).logprobs(batch(), ModelRole.POLICY), expected)
+        np.testing.assert_array_equal(backend.logprobs(batch(), ModelRole.REFERENCE), reference)
     # Engines of a run that is given the merged folder hold it: an adapter over it would be the change twice.
     kinds = [backend.weight_source().manifest().kind for backend in resumed.values()]
     assert kinds == [WeightsKind.FULL, WeightsKind.ADAPTER]

@@ -20,7 +20,7 @@ from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.sample import sample_batch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlcore.api import ConfigError, Need, OptimizerSettings, TrainBatch, TrainingContext, Which
+from rlcore.api import ConfigError, ModelRole, Need, OptimizerSettings, TrainBatch, TrainingContext
 from rlcore.learning import ClippedSurrogate, PolicyObjective
 from rlcore.testing import weights_of
 
@@ -79,7 +79,7 @@ def batch() -> TrainBatch:
 
 def after_two_updates(backend: TorchBackend) -> tuple[Any, ...]:
     metrics = [backend.update(batch(), OBJECTIVE) for _ in range(2)]
-    reference = backend.logprobs(batch(), Which.REFERENCE)
+    reference = backend.logprobs(batch(), ModelRole.REFERENCE)
     return {name: tensor.checksum for name, tensor in weights_of(backend).items()}, metrics, reference.tobytes()
 
 
@@ -265,5 +265,5 @@ def test_a_float32_head_under_bfloat16_projects_exactly() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_head_option_lowers_no_precision(folder: Path, dtype: str) -> None:
-    both = [started(folder, dtype, head_dtype=head).logprobs(batch(), Which.POLICY) for head in ("compute", "float32")]
+    both = [started(folder, dtype, head_dtype=head).logprobs(batch(), ModelRole.POLICY) for head in ("compute", "float32")]
     assert np.array_equal(*both)

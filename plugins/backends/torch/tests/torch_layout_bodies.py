@@ -20,9 +20,10 @@ from starting import error_of, started
 from torch.distributed.tensor import DTensor
 
 from rlcore.api import (
-    Finish,
+    FinishReason,
     LoraSettings,
     LossBatch,
+    ModelRole,
     Need,
     Normalisers,
     OptimizerSettings,
@@ -30,7 +31,6 @@ from rlcore.api import (
     Segment,
     TrainBatch,
     TrainingContext,
-    Which,
 )
 from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.rank_processes import next_rendezvous
@@ -71,7 +71,7 @@ def many_prompts(seed: int) -> TrainBatch:
             lengths.append(len(tokens))
             none = np.zeros(len(tokens))
             segment = Segment(context_ids=context, token_ids=tokens, logprobs=none, versions=none, policy_mask=none + 1)
-            rollouts.append(Rollout(prompt_id=f"p{prompt}", index=index, segments=(segment,), text="", finish=Finish.STOP))
+            rollouts.append(Rollout(prompt_id=f"p{prompt}", index=index, segments=(segment,), text="", finish=FinishReason.STOP))
     total = sum(lengths)
     return TrainBatch(
         rollouts=tuple(rollouts),
@@ -119,14 +119,14 @@ def trained(rank: int, layout: Layout, rendezvous: str, model: str, dtype: str, 
     with closing(backend):
         place, size = ran.place = backend.data_parallel
         first = share_of(many_prompts(0), place, size, 2)
-        ran.logprobs, ran.before = backend.logprobs(first, Which.POLICY), whole_weights(backend)
+        ran.logprobs, ran.before = backend.logprobs(first, ModelRole.POLICY), whole_weights(backend)
         for step in range(steps):
             share = share_of(many_prompts(step), place, size, step)
             with kept_gradients(backend, ran.gradients if step == 0 else {}):
                 ran.metrics.append(backend.update(share, PlainObjective()))
         ran.weights = whole_weights(backend)
         ran.probed = backend.probe(np.arange(2, 20, dtype=np.int32))
-        ran.reference = backend.logprobs(first, Which.REFERENCE)
+        ran.reference = backend.logprobs(first, ModelRole.REFERENCE)
         ran.held = sum(part(item).numel() for item in backend.policy.parameters())
     return ran
 

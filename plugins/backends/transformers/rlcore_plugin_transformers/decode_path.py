@@ -46,7 +46,7 @@ class DecodePath:
         visible = columns <= positions[:, None]
         return self._forward(tokens[:, None], positions[:, None], visible[:, None, None, :], columns[None], self._cache)
 
-    def compute_again(self, rows: Rows, at_once: int) -> None:
+    def recompute(self, rows: Rows, at_once: int) -> None:
         """Keys and values of every row under the weights of now, ``at_once`` rows in a pass."""
         for first in range(0, rows.count, at_once):
             contexts = rows.cached(first, at_once)

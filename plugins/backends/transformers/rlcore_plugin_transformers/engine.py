@@ -14,7 +14,7 @@ import torch
 from rlcore.api import (
     Bucket,
     Completion,
-    Finish,
+    FinishReason,
     InferenceBackend,
     InferenceContext,
     InFlight,
@@ -26,12 +26,12 @@ from rlcore.api import (
 from rlcore_plugin_transformers import CAPABILITIES
 from rlcore_plugin_transformers.checks import check_decoding, check_request
 from rlcore_plugin_transformers.decode_path import DecodePath
+from rlcore_plugin_transformers.device_weights import DeviceWeights
 from rlcore_plugin_transformers.fused_decoder import FusedDecoder
 from rlcore_plugin_transformers.fused_path import FusedPath
 from rlcore_plugin_transformers.loading import load_model, pick_device
 from rlcore_plugin_transformers.options import TransformersOptions
-from rlcore_plugin_transformers.prompts import Waiting
-from rlcore_plugin_transformers.residence import Residence
+from rlcore_plugin_transformers.prompts import PendingPrompts
 from rlcore_plugin_transformers.rows import Rows
 from rlcore_plugin_transformers.sampling import RowSettings, draw
 from rlcore_plugin_transformers.stopping import StopMatcher
@@ -59,7 +59,7 @@ class TransformersBackend(InferenceBackend):
         self._max_rows = options.max_rows
         self._device = pick_device(context.device)
         self._model = load_model(context, options, self._device)
-        self._residence = Residence(self._model, self._device)
+        self._residence = DeviceWeights(self._model, self._device)
         windows = LayerWindows.of(self._model.config.get_text_config(decoder=True), context.max_tokens)
         assert isinstance(windows, LayerWindows)  # load_model refuses other models
         bool_masks = options.attention == "sdpa" and self._device.type != "cpu"
@@ -73,7 +73,7 @@ class TransformersBackend(InferenceBackend):
         self._version = self._coming = 0
         self._rows = Rows()
         self._settings: RowSettings | None = None
-        self._waiting = Waiting()
+        self._waiting = PendingPrompts()
         self._open: set[str] = set()
         self._running: Counter[int] = Counter()
         self._next_group = 0
@@ -118,11 +118,11 @@ class TransformersBackend(InferenceBackend):
         for request in self._waiting.drop(wanted):
             none = np.zeros(0)
             self._done.append(
-                Completion(request_id=request.request_id, token_ids=none, logprobs=none, versions=none, finish=Finish.ABORTED)
+                Completion(request_id=request.request_id, token_ids=none, logprobs=none, versions=none, finish=FinishReason.ABORTED)
             )
         rows = [row for row, request in enumerate(self._rows.requests) if request.request_id in wanted]
         if rows:
-            self._end(np.array(rows), [Finish.ABORTED] * len(rows))
+            self._end(np.array(rows), [FinishReason.ABORTED] * len(rows))
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """Take the weights of a version from here on; requests in flight go on under them. WeightsError, and on as before, if the manifest
@@ -139,7 +139,7 @@ class TransformersBackend(InferenceBackend):
         """Serve the new weights; WeightsError, naming the tensor, if one did not come."""
         self._residence.finish()
         if self._rows.count:
-            self._path.compute_again(self._rows, self._context.prompts_per_forward)
+            self._path.recompute(self._rows, self._context.prompts_per_forward)
         else:
             self._path.clear()
         self._version = self._coming
@@ -159,17 +159,17 @@ class TransformersBackend(InferenceBackend):
         if self._open:
             raise RunError(f"the engine cannot sleep with {len(self._open)} requests in flight; poll until every one is answered")
         self._path.release()
-        self._residence.leave()
+        self._residence.offload()
 
     def wake(self) -> None:
         """Allocate the weights again, unfilled: an update follows, and nothing is served before it."""
-        self._residence.come_back()
+        self._residence.onload()
         self._path.bind()
 
     def close(self) -> None:
         """Forget every request and free keys and values; the model goes with this object."""
         self._path.clear()
-        self._rows, self._waiting, self._open, self._done = Rows(), Waiting(), set(), []
+        self._rows, self._waiting, self._open, self._done = Rows(), PendingPrompts(), set(), []
         self._running.clear()
 
     # --- one step ------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class TransformersBackend(InferenceBackend):
         ended = stopped | (rows.generated[first : rows.count] >= rows.limit[first : rows.count])
         if ended.any():
             places = np.flatnonzero(ended)
-            self._end(first + places, [Finish.STOP if stopped[place] else Finish.LENGTH for place in places])
+            self._end(first + places, [FinishReason.STOP if stopped[place] else FinishReason.LENGTH for place in places])
 
     def _completed(self, matcher: StopMatcher, rows: np.ndarray, first: int, tokens: np.ndarray) -> np.ndarray:
         """bool[n]: of the given rows, those whose new token completed a stop string."""
@@ -252,7 +252,7 @@ class TransformersBackend(InferenceBackend):
             completed[place] = matcher.found(self._rows.tokens[row, : self._rows.generated[row]].tolist())
         return completed
 
-    def _end(self, ended: np.ndarray, finishes: Sequence[Finish]) -> None:
+    def _end(self, ended: np.ndarray, finishes: Sequence[FinishReason]) -> None:
         for row, finish in zip(ended.tolist(), finishes, strict=True):
             self._done.append(self._rows.completion(row, finish))
             self._running[int(self._rows.group[row])] -= 1

@@ -64,7 +64,7 @@ class FusedPath(DecodePath):
         masks = self._masks(visible[:, None, None], positions[:, None], standing)
         return self._decoder(tokens, positions, masks, self._cache, self._prompts, sharing)
 
-    def compute_again(self, rows: Rows, at_once: int) -> None:
+    def recompute(self, rows: Rows, at_once: int) -> None:
         """See DecodePath: a row's prompt goes to its slot, what it generated to the row."""
         for first in range(0, rows.count, at_once):
             contexts = rows.cached(first, at_once)

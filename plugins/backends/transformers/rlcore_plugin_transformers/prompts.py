@@ -9,10 +9,10 @@ import torch
 
 from rlcore.api import Request
 
-__all__ = ["Waiting", "left_padded"]
+__all__ = ["PendingPrompts", "left_padded"]
 
 
-class Waiting:
+class PendingPrompts:
     """A queue of groups: the requests with one context, which is computed once for them."""
 
     def __init__(self) -> None:

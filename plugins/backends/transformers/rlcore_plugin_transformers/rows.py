@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlcore.api import Completion, Finish, Request
+from rlcore.api import Completion, FinishReason, Request
 
 __all__ = ["BLOCK", "NoiseStream", "Rows"]
 
@@ -89,7 +89,7 @@ class Rows:
         rows = range(first, min(first + most, self.count))
         return [np.concatenate([self.requests[row].token_ids, self.tokens[row, : self.generated[row] - 1]]) for row in rows]
 
-    def completion(self, row: int, finish: Finish) -> Completion:
+    def completion(self, row: int, finish: FinishReason) -> Completion:
         """What a row has come to."""
         end = self.generated[row]
         return Completion(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlcore.api import ConfigError, Finish, InFlight, Request, RunError, Sampling
+from rlcore.api import ConfigError, FinishReason, InFlight, Request, RunError, Sampling
 from rlcore.testing import update_engine
 
 
@@ -125,7 +125,7 @@ def test_max_new_tokens_and_max_tokens_bound_the_response(qwen2, backend, prompt
     engine.submit(requests_of(prompts([10, 25]), [1, 1], Sampling(max_new_tokens=8)))
     finished = drain(engine)
     assert [len(finished[name].token_ids) for name in ("0-0", "1-0")] == [8, 5]
-    assert {completion.finish for completion in finished.values()} == {Finish.LENGTH}
+    assert {completion.finish for completion in finished.values()} == {FinishReason.LENGTH}
 
 
 def test_a_stop_token_ends_the_response_and_is_part_of_it(qwen2, backend, prompts, requests_of, drain, tokenizer):
@@ -139,7 +139,7 @@ def test_a_stop_token_ends_the_response_and_is_part_of_it(qwen2, backend, prompt
     engine.submit(request)
     stopped = drain(engine)["0-0"]
     np.testing.assert_array_equal(stopped.token_ids, free[: first + 1])
-    assert stopped.finish is Finish.STOP
+    assert stopped.finish is FinishReason.STOP
     assert engine._stops[sorted(tokenizer.stop_ids)].all()
 
 
@@ -152,13 +152,13 @@ def test_a_stop_string_ends_the_response_at_the_token_that_completes_it(qwen2, b
     sampling = Sampling(max_new_tokens=40, stop=(plain_part, "zq"))
     engine.submit(requests_of(prompts([10, 12]), [20, 20], sampling))
     stopped = drain(engine)
-    assert stopped["0-0"].finish is Finish.STOP
+    assert stopped["0-0"].finish is FinishReason.STOP
     for name, completion in stopped.items():
         np.testing.assert_array_equal(completion.token_ids, free[name].token_ids[: len(completion.token_ids)])
         tokens = free[name].token_ids.tolist()
         ends = [any(stop in tokenizer.decode(tokens[: size + 1]) for stop in sampling.stop) for size in range(len(tokens))]
         assert len(completion.token_ids) == (ends.index(True) + 1 if True in ends else len(tokens))
-        assert completion.finish is (Finish.STOP if True in ends else free[name].finish)
+        assert completion.finish is (FinishReason.STOP if True in ends else free[name].finish)
 
 
 def test_cancelled_requests_come_back_with_what_they_have(qwen2, backend, prompts, requests_of, drain):
@@ -173,8 +173,8 @@ def test_cancelled_requests_come_back_with_what_they_have(qwen2, backend, prompt
     engine.cancel(["0-1", "2-0", "unknown"])
     aborted = {completion.request_id: completion for completion in engine.poll(0.0)}
     assert {name: (done.finish, len(done.token_ids)) for name, done in aborted.items()} == {
-        "0-1": (Finish.ABORTED, 5),
-        "2-0": (Finish.ABORTED, 0),
+        "0-1": (FinishReason.ABORTED, 5),
+        "2-0": (FinishReason.ABORTED, 0),
     }
     rest = drain(engine)
     assert set(rest) == set(expected) - set(aborted)

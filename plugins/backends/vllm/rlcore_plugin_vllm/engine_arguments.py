@@ -6,7 +6,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
-from rlcore_plugin_serving.cache_room import token_bytes
+from rlcore_plugin_serving.kv_cache_size import token_bytes
 
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_vllm import CAPABILITIES

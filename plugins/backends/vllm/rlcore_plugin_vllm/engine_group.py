@@ -20,7 +20,7 @@ from rlcore_plugin_workers.background import HostVersion
 
 from rlcore.api import TensorInfo, WeightsError
 
-__all__ = ["BrokenGroupError", "EngineGroup", "GroupMember", "Sender", "TrainerEngine", "hang_up"]
+__all__ = ["BrokenGroupError", "EngineGroup", "GroupMember", "Sender", "TrainerEngine", "disconnect"]
 
 TICK = 0.05
 """Seconds between two looks at what changes without a word."""
@@ -116,7 +116,7 @@ class EngineGroup:
             links = list(self._links.values())
             self._joined.notify_all()
         for link in links:
-            hang_up(link)
+            disconnect(link)
         if self._engine is not None and not self.waits_for:
             with suppress(Exception):  # a communicator that lost a member may fail to end
                 self._engine.shutdown()
@@ -204,7 +204,7 @@ class EngineGroup:
                 )
 
 
-def hang_up(channel: Connection) -> None:
+def disconnect(channel: Connection) -> None:
     """End it at once, for a thread that reads from it, too."""
     with suppress(OSError), socket.socket(fileno=os.dup(channel.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)

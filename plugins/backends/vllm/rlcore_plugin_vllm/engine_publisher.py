@@ -20,7 +20,7 @@ from rlcore_plugin_workers.background import BackgroundPublisher, HostVersion
 
 from rlcore.api import Bucket, WeightsError
 from rlcore.api.weights import OnFailure, Receiver, RemoteSnapshot
-from rlcore_plugin_vllm.engine_group import TICK, BrokenGroupError, EngineGroup, Sender, hang_up
+from rlcore_plugin_vllm.engine_group import TICK, BrokenGroupError, EngineGroup, Sender, disconnect
 
 __all__ = ["EnginePublisher", "EngineReceiver"]
 
@@ -258,7 +258,7 @@ class EnginePublisher(BackgroundPublisher):
         with self._changed:
             channels = list(self._channels)
         for channel in channels:
-            hang_up(channel)
+            disconnect(channel)
         with suppress(OSError):
             socket.create_connection(self._address).close()  # wakes the thread that accepts
         self._listener.close()
@@ -298,14 +298,14 @@ class EngineReceiver(Receiver):
         """See Receiver."""
         self._tell("serves", version)
 
-    def group_broke(self, epoch: int) -> None:
+    def on_group_broken(self, epoch: int) -> None:
         """See Receiver."""
         self._tell("broke", epoch)
 
     def close(self) -> None:
         """See Receiver."""
         self._closed = True
-        hang_up(self._channel)
+        disconnect(self._channel)
 
     def _tell(self, *word: Any) -> None:
         with self._lock, suppress(OSError):  # the trainer is gone, which others say

@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlcore_plugin_serving.answers import NewTokens
-from rlcore_plugin_serving.arriving import ArrivingWeights
+from rlcore_plugin_serving.incoming_weights import IncomingWeights
+from rlcore_plugin_serving.partial_completions import NewTokens
 from rlcore_plugin_serving.serving_engine import EngineRequest
 
 from rlcore.api import RunError
@@ -15,10 +15,10 @@ from rlcore_plugin_vllm.driver import Driver, log_probabilities, sampling_parame
 from rlcore_plugin_vllm.engines import end_engine, make_engine
 from rlcore_plugin_vllm.vllm_api import EngineArgs, LoRARequest, ModelConfig, RequestOutput, SamplingParams, TokensPrompt
 
-__all__ = ["InProcess"]
+__all__ = ["InProcessEngine"]
 
 
-class InProcess(Driver):
+class InProcessEngine(Driver):
     """Runs ``LLMEngine``. Nothing happens between two calls."""
 
     def __init__(self, arguments: EngineArgs) -> None:
@@ -58,9 +58,9 @@ class InProcess(Driver):
     def pause(self) -> None:
         """Nothing is computed between two calls."""
 
-    def load(self, arriving: ArrivingWeights) -> None:
+    def load(self, incoming: IncomingWeights) -> None:
         """The worker is in this process, too."""
-        self.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(arriving.whole().items())})
+        self.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(incoming.whole().items())})
 
     def add_adapter(self, adapter: LoRARequest) -> None:
         """By the worker in this process."""

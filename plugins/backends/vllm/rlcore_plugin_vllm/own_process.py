@@ -13,8 +13,8 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rlcore_plugin_serving.answers import NewTokens
-from rlcore_plugin_serving.arriving import ArrivingWeights
+from rlcore_plugin_serving.incoming_weights import IncomingWeights
+from rlcore_plugin_serving.partial_completions import NewTokens
 from rlcore_plugin_serving.serving_engine import EngineRequest
 
 from rlcore.api import RunError
@@ -31,9 +31,9 @@ from rlcore_plugin_vllm.vllm_api import (
     TokensPrompt,
     shut_down,
 )
-from rlcore_plugin_vllm.workers import DependentEngine, DependentEngineOfSeveral
+from rlcore_plugin_vllm.workers import DependentEngine, DependentMultiprocEngine
 
-__all__ = ["OwnProcess", "tied_to_its_producer"]
+__all__ = ["VllmSubprocess", "with_dependent_executors"]
 
 _LOOK = 0.5
 """Seconds after which somebody who waits for a token looks whether the engine is alive."""
@@ -42,16 +42,16 @@ _CLOSING = 60.0
 """Seconds that the engine's processes may take to end; vLLM itself kills them sooner."""
 
 
-def tied_to_its_producer(arguments: AsyncEngineArgs) -> AsyncEngineArgs:
+def with_dependent_executors(arguments: AsyncEngineArgs) -> AsyncEngineArgs:
     """Arguments of an engine whose processes end with the one that started them, and whose workers map the weights that come."""
     if arguments.distributed_executor_backend is None:
         several = arguments.tensor_parallel_size * arguments.pipeline_parallel_size > 1
-        arguments.distributed_executor_backend = DependentEngineOfSeveral if several else DependentEngine
-    arguments.worker_extension_cls = "rlcore_plugin_vllm.workers.MapsWeights"
+        arguments.distributed_executor_backend = DependentMultiprocEngine if several else DependentEngine
+    arguments.worker_extension_cls = "rlcore_plugin_vllm.workers.MappedWeightsExtension"
     return arguments
 
 
-class OwnProcess(Driver):
+class VllmSubprocess(Driver):
     """Runs ``AsyncLLM``. Tokens wait here until they are taken; the engine does not wait for that."""
 
     def __init__(self, arguments: AsyncEngineArgs) -> None:
@@ -63,7 +63,7 @@ class OwnProcess(Driver):
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-engine", daemon=True)
         self._thread.start()
         try:
-            self._engine: AsyncLLM = self._wait(_started(tied_to_its_producer(arguments)))
+            self._engine: AsyncLLM = self._wait(_started(with_dependent_executors(arguments)))
         except RuntimeError as error:
             _stop(self._loop, self._thread)
             raise RunError(f"vLLM's engine process did not start: {' '.join(str(error).split())}") from error
@@ -102,9 +102,9 @@ class OwnProcess(Driver):
         """The scheduler keeps what is in flight, without keys and values."""
         self._wait(self._engine.pause_generation(mode="keep", clear_cache=True))
 
-    def load(self, arriving: ArrivingWeights) -> None:
+    def load(self, incoming: IncomingWeights) -> None:
         """Every worker maps the host's memory and copies its shard out of it."""
-        self.collective_rpc("load_mapped", args=(arriving.path, arriving.places()))
+        self.collective_rpc("load_mapped", args=(incoming.path, incoming.places()))
 
     def add_adapter(self, adapter: LoRARequest) -> None:
         """By every worker."""

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.checkpoint import local_folder, read_shapes
+from rlcore_plugin_serving.incoming_weights import IncomingWeights
 from rlcore_plugin_serving.joining_backend import JoiningBackend
 
 from rlcore.api import ConfigError, InferenceContext, Request, WeightsKind
 from rlcore_plugin_vllm import CAPABILITIES
 from rlcore_plugin_vllm.driver import Driver
 from rlcore_plugin_vllm.engine_arguments import engine_arguments
-from rlcore_plugin_vllm.in_process import InProcess
+from rlcore_plugin_vllm.in_process import InProcessEngine
 from rlcore_plugin_vllm.options import VllmOptions
 from rlcore_plugin_vllm.policy_adapter import PolicyAdapter
-from rlcore_plugin_vllm.sampling_bounds import COLDEST, HOTTEST, unserved
+from rlcore_plugin_vllm.sampling_bounds import COLDEST, HOTTEST, unsupported
 from rlcore_plugin_vllm.vllm_api import AsyncEngineArgs, current_platform
 
 __all__ = ["VllmBackend"]
@@ -47,10 +47,10 @@ class VllmBackend(JoiningBackend):
             self.capabilities = replace(self.capabilities, kinds=frozenset({WeightsKind.FULL}))
         self._adapter = PolicyAdapter(driver, shapes) if context.adapter_rank else None
 
-    def unserved(self, request: Request) -> str:
+    def unsupported(self, request: Request) -> str:
         """See ServingBackend."""
         temperature = request.sampling.temperature
-        if not unserved(temperature):
+        if not unsupported(temperature):
             return ""
         return f"temperature {temperature:g}; vLLM samples at {COLDEST:g} to {HOTTEST:g}, and greedily at 0"
 
@@ -62,11 +62,11 @@ class VllmBackend(JoiningBackend):
         """See JoiningBackend."""
         return self._driver.collective_rpc(method, kwargs=kwargs)
 
-    def _load(self, arriving: ArrivingWeights) -> None:
-        if self._adapter is not None and arriving.manifest.kind is WeightsKind.ADAPTER:
-            self._adapter.take(arriving.version, arriving.whole(), arriving.manifest)
+    def _load(self, incoming: IncomingWeights) -> None:
+        if self._adapter is not None and incoming.manifest.kind is WeightsKind.ADAPTER:
+            self._adapter.take(incoming.version, incoming.whole(), incoming.manifest)
             return
-        self._driver.load(arriving)
+        self._driver.load(incoming)
         if self._adapter is not None:
             self._adapter.leave_out()
 
@@ -82,9 +82,9 @@ def in_processes(arguments: AsyncEngineArgs, options: VllmOptions) -> bool:
 def _driver(arguments: AsyncEngineArgs, own: bool, model: str) -> Driver:
     try:
         if not own:
-            return InProcess(arguments)
-        from rlcore_plugin_vllm.own_process import OwnProcess
+            return InProcessEngine(arguments)
+        from rlcore_plugin_vllm.own_process import VllmSubprocess
 
-        return OwnProcess(arguments)
+        return VllmSubprocess(arguments)
     except (OSError, ValueError, NotImplementedError) as error:
         raise ConfigError(f"vLLM does not make an engine of model {model!r}: {' '.join(str(error).split())}") from error

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore_plugin_serving.arriving import Place, mapped
+from rlcore_plugin_serving.incoming_weights import Place, mapped
 
 from rlcore_plugin_vllm.vllm_api import MultiprocExecutor, UniProcExecutor
 
-__all__ = ["DependentEngine", "DependentEngineOfSeveral", "MapsWeights", "die_with_parent"]
+__all__ = ["DependentEngine", "DependentMultiprocEngine", "MappedWeightsExtension", "die_with_parent"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -41,7 +41,7 @@ class DependentEngine(UniProcExecutor):
         super()._init_executor()
 
 
-class DependentEngineOfSeveral(MultiprocExecutor):
+class DependentMultiprocEngine(MultiprocExecutor):
     """The engine's process schedules; each of its children computes a shard of the model."""
 
     def _init_executor(self) -> None:
@@ -53,7 +53,7 @@ class DependentEngineOfSeveral(MultiprocExecutor):
         self.collective_rpc("end_with_the_engine")
 
 
-class MapsWeights:
+class MappedWeightsExtension:
     """Methods of each worker; ``self`` is vLLM's worker, too."""
 
     def end_with_the_engine(self) -> None:

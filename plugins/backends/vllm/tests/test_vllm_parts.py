@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rlcore_plugin_serving.answers import NewTokens, RunningAnswer, seed_of
-from rlcore_plugin_serving.arriving import ArrivingWeights, mapped
 from rlcore_plugin_serving.checkpoint import HEAD, CheckpointShapes, read_shapes
+from rlcore_plugin_serving.incoming_weights import IncomingWeights, mapped
+from rlcore_plugin_serving.partial_completions import NewTokens, PartialCompletion, seed_of
 from rlcore_plugin_vllm import CAPABILITIES, rlcore_register_inference_backends
 from rlcore_plugin_vllm.options import VllmOptions
 
-from rlcore.api import ConfigError, Finish, Request, Sampling, Snapshot, Tensor, WeightsError
+from rlcore.api import ConfigError, FinishReason, Request, Sampling, Snapshot, Tensor, WeightsError
 from rlcore.testing import FakeTokenizer
 
 TOKENIZER = FakeTokenizer(["a", "b", "ab", "", "é"])  # ids 5 to 9
@@ -28,11 +28,11 @@ def snapshot(**shapes: tuple[int, ...]) -> Snapshot:
     return Snapshot.of(1, {name: Tensor(dtype="float32", shape=array.shape, data=array) for name, array in named.items()})
 
 
-def answer(*stop: str) -> RunningAnswer:
-    return RunningAnswer(Request(request_id="r", token_ids=[2], sampling=Sampling(stop=stop)))
+def answer(*stop: str) -> PartialCompletion:
+    return PartialCompletion(Request(request_id="r", token_ids=[2], sampling=Sampling(stop=stop)))
 
 
-def add(one: RunningAnswer, *tokens: int) -> bool:
+def add(one: PartialCompletion, *tokens: int) -> bool:
     return one.add(NewTokens("r", tokens, [-1.0] * len(tokens), [0] * len(tokens)), TOKENIZER)
 
 
@@ -80,7 +80,7 @@ def test_a_stop_string_ends_an_answer_at_the_token_that_completes_it(stop, token
 def test_tokens_after_a_stop_string_are_dropped() -> None:
     one = answer("ab")
     assert add(one, 5, 6, 5, 5)
-    completion = one.completion(Finish.STOP)
+    completion = one.completion(FinishReason.STOP)
     assert completion.token_ids.tolist() == [5, 6]
     assert completion.versions.tolist() == [0, 0]
 
@@ -90,7 +90,7 @@ def test_versions_may_come_after_the_tokens_and_for_more_of_them() -> None:
     assert one.add(NewTokens("r", [5, 6], [-1.0, -2.0]), TOKENIZER)
     assert not one.add(NewTokens("r", [5], [-3.0]), TOKENIZER)
     assert not one.add(NewTokens("r", versions=[4, 5, 5], finish="abort"), TOKENIZER)
-    completion = one.completion(Finish.STOP)
+    completion = one.completion(FinishReason.STOP)
     assert completion.token_ids.tolist() == [5, 6]
     assert completion.versions.tolist() == [4, 5]
 
@@ -120,29 +120,29 @@ def test_a_tied_head_may_be_left_out_and_may_come() -> None:
 def test_a_tensor_comes_once_and_as_it_was_announced() -> None:
     sent = snapshot(a=(2,), b=(3,))
     first, second = sent.buckets(1)
-    arriving = ArrivingWeights(1, sent.manifest())
-    arriving.take(first)
+    incoming = IncomingWeights(1, sent.manifest())
+    incoming.take(first)
     with pytest.raises(WeightsError, match="'a', which is not due"):
-        arriving.take(first)
+        incoming.take(first)
     with pytest.raises(WeightsError, match="'b' did not come"):
-        arriving.whole()
-    arriving.take(second)
-    assert sorted(arriving.whole()) == ["a", "b"]
+        incoming.whole()
+    incoming.take(second)
+    assert sorted(incoming.whole()) == ["a", "b"]
     other = next(snapshot(a=(5,)).buckets(1))
     with pytest.raises(WeightsError, match=r"'a' came as float32 \[5\] and was announced as float32 \[2\]"):
-        ArrivingWeights(1, sent.manifest()).take(other)
+        IncomingWeights(1, sent.manifest()).take(other)
 
 
 def test_another_process_maps_what_has_arrived_and_a_repeated_tensor_twice() -> None:
     arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(3, dtype=np.uint16), "c": np.zeros((0, 2), np.float32)}
     dtypes = {"a": "float32", "b": "bfloat16", "c": "float32"}
     sent = Snapshot.of(2, {name: Tensor(dtype=dtypes[name], shape=array.shape, data=array) for name, array in arrays.items()})
-    arriving = ArrivingWeights(2, sent.manifest())
+    incoming = IncomingWeights(2, sent.manifest())
     for bucket in sent.buckets(1):
-        arriving.take(bucket)
-    arriving.repeat("head", "a")
-    arriving.repeat("a", "b")  # which came itself
-    here, there = arriving.whole(), mapped(arriving.path, [tuple(place) for place in arriving.places()])
+        incoming.take(bucket)
+    incoming.repeat("head", "a")
+    incoming.repeat("a", "b")  # which came itself
+    here, there = incoming.whole(), mapped(incoming.path, [tuple(place) for place in incoming.places()])
     assert {name: (tensor.dtype, tensor.shape) for name, tensor in here.items()} == {
         name: (tensor.dtype, tensor.shape) for name, tensor in there.items()
     }
@@ -150,8 +150,8 @@ def test_another_process_maps_what_has_arrived_and_a_repeated_tensor_twice() -> 
     assert here["head"].numpy().tolist() == arrays["a"].tolist()
     there["a"][0] = 7.0
     assert here["a"].numpy().tolist() == arrays["a"].tolist()
-    path = arriving.path
-    del arriving
+    path = incoming.path
+    del incoming
     with pytest.raises(FileNotFoundError):
         mapped(path, [])
 

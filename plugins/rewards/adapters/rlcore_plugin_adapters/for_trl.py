@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcore.api import ConfigError, DataError, Finish, Message, PluginKind, RewardInput, Score
+from rlcore.api import ConfigError, DataError, FinishReason, Message, PluginKind, RewardInput, Score
 from rlcore.api.commands import Registry, plan_run
-from rlcore.api.judging import OpenCase, RewardBooks, RewardEntry, Task, reward_entries
+from rlcore.api.judging import PendingScores, RewardEntry, RewardMixer, Task, reward_entries
 
 __all__ = ["RewardOfRlcore", "entries_of"]
 
@@ -31,7 +31,7 @@ def entries_of(rewards: Sequence[Mapping[str, Any]]) -> tuple[RewardEntry, ...]:
     return reward_entries(plan_run([], {}, registry, overrides={"rewards": chosen}, require=False))
 
 
-class RewardOfRlcore(RewardBooks[OpenCase]):
+class RewardOfRlcore(RewardMixer[PendingScores]):
     """Call it as TRL does. A response without a verdict (deadline, error, machine) has None, TRL's word for no reward, never 0; how many
     is logged, and given to ``log_metric``. A row that the reward cannot judge is a DataError, at the first call that has it.
 
@@ -79,7 +79,7 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
             messages=tuple(_messages(prompts[place], "user")),
             columns=row,
             text=texts[-1] if texts else "",
-            finish=Finish.LENGTH if cut else Finish.STOP,
+            finish=FinishReason.LENGTH if cut else FinishReason.STOP,
             turns=turns,
         )
 
@@ -95,7 +95,7 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
 
     def _judged(self, items: Sequence[RewardInput]) -> list[Score]:
         """Scores in order. Completions of one prompt stand together, so a reward of groups gets those of a prompt at once."""
-        case = OpenCase(rewards=self.routes(None))
+        case = PendingScores(rewards=self.routes(None))
         checks: dict[int, bytes] = {}
         tasks = [task for first, group in _groups(items) for r in case.rewards for task in self._tasks(case, checks, r, first, group)]
         self.pool.submit(tasks)
@@ -115,7 +115,7 @@ class RewardOfRlcore(RewardBooks[OpenCase]):
                     case.scores[result.task.reward, place] = score
         return [self.mixed(case, place) for place in range(len(items))]
 
-    def _tasks(self, case: OpenCase, checks: dict[int, bytes], r: int, first: int, group: Sequence[RewardInput]) -> Iterator[Task]:
+    def _tasks(self, case: PendingScores, checks: dict[int, bytes], r: int, first: int, group: Sequence[RewardInput]) -> Iterator[Task]:
         group = [replace(item, columns=self.declared_columns(r, item.columns)) for item in group]
         key = hashlib.sha256(json.dumps([r, dict(group[0].columns)], sort_keys=True, default=repr).encode()).digest()
         if self.pool.traits[r].checks and key not in self._checked:

@@ -13,7 +13,7 @@ from rlcore_plugin_adapters.adapter_options import TrlOptions
 from rlcore_plugin_adapters.trl_reward import TrlReward
 
 from rlcore.api import Message, Outcome, PluginError, Reward, RewardInput
-from rlcore.api.judging import OpenCase, RewardBooks, RewardEntry
+from rlcore.api.judging import PendingScores, RewardEntry, RewardMixer
 from rlcore.testing import RewardSuite
 
 FUNCTIONS = Path(__file__).with_name("trl_functions.py")
@@ -110,8 +110,8 @@ def test_names_that_lead_nowhere(function: str, says: str) -> None:
 def test_a_function_that_hangs_is_ended_at_the_deadline() -> None:
     options = TrlOptions(function=f"{FUNCTIONS}:hangs")
     entry = RewardEntry(name="trl_function", spec=SPECS["trl_function"], options=options, deadline=0.5)
-    with RewardBooks([entry], workers=1) as books:
-        case: OpenCase = OpenCase(rewards=(0,))
+    with RewardMixer([entry], workers=1) as books:
+        case: PendingScores = PendingScores(rewards=(0,))
         books.pool.submit(books.score_tasks(case, 0, {0: item("fine"), 1: item("hang")}))
         while case.missing:
             for result in books.pool.poll(1.0):

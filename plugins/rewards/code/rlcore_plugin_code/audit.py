@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
-from rlcore.api import AuditCase, Finish
+from rlcore.api import AuditCase, FinishReason
 from rlcore_plugin_code.extract import fenced
 
 __all__ = ["POLICY", "REFUSED", "cases", "corpus"]
@@ -76,7 +76,7 @@ _CALLED: tuple[tuple[str, str, bool], ...] = (
 def cases() -> list[AuditCase]:
     """All of them; the corpora are files of the package."""
     shapes = [AuditCase(name=name, columns=_ADD, text=text, accept=accept) for name, text, accept in _SHAPES]
-    shapes.append(AuditCase(name="truncated", columns=_ADD, text=fenced(_RIGHT), accept=False, finish=Finish.LENGTH))
+    shapes.append(AuditCase(name="truncated", columns=_ADD, text=fenced(_RIGHT), accept=False, finish=FinishReason.LENGTH))
     called = [
         AuditCase(name=f"{style}: {name}", columns={"test_cases": tests}, text=fenced(program), accept=accept)
         for style, tests in _STYLES.items()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlcore.api import ConfigError
-from rlcore.api.sandbox import Level, Ran
+from rlcore.api.sandbox import Level, ProgramResult
 from rlcore_plugin_code import texts
 from rlcore_plugin_code.runs import Runs, ending
 from rlcore_plugin_code.suite import Program
@@ -62,7 +62,7 @@ def _tool(name: str) -> str | None:
     return next((found for tool in LANGUAGES[name].tools if (found := shutil.which(tool, path="/usr/bin"))), None)
 
 
-def prepared(program: Program, runs: Runs) -> Callable[[bytes, int], Ran]:
+def prepared(program: Program, runs: Runs) -> Callable[[bytes, int], ProgramResult]:
     """``run(stdin, output_bytes)`` of the program, compiled where its language asks for it.
 
     :raises NotCompiled: the compiler refused it.
@@ -79,7 +79,7 @@ def prepared(program: Program, runs: Runs) -> Callable[[bytes, int], Ran]:
     return lambda stdin, output: runs.run(source=source, stdin=stdin, output_bytes=output)
 
 
-def _compiled(program: Program, runs: Runs) -> Callable[[bytes, int], Ran]:
+def _compiled(program: Program, runs: Runs) -> Callable[[bytes, int], ProgramResult]:
     compiler = _tool("cpp") or "/usr/bin/g++"
     command = f"{compiler} -std=c++17 -O2 -pipe -w -o program solution.cpp 1>&2 && cat program"
     ran = runs.run(

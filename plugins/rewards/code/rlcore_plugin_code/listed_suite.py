@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.api.sandbox import Ran
+from rlcore.api.sandbox import ProgramResult
 from rlcore_plugin_code import languages, texts
 from rlcore_plugin_code.cases import Case, chosen, kind_name, pairs, read_cases
 from rlcore_plugin_code.compare import has_fractions, numeric, same_output
@@ -172,7 +172,7 @@ class CallSuite(_Listed):
         return judged
 
 
-def answers_of(ran: Ran) -> list[dict[str, Any]]:
+def answers_of(ran: ProgramResult) -> list[dict[str, Any]]:
     """What the program's side answered, as far as it reads as answers."""
     found: list[dict[str, Any]] = []
     for line in ran.stdout.split(b"\n")[:-1]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
+from rlcore.api import FinishReason, Outcome, Reward, RewardInput, Score
 from rlcore.api.sandbox import Sandbox, open_sandbox
 from rlcore_plugin_code import languages
 from rlcore_plugin_code.bodies import completed, unfenced_body
@@ -72,8 +72,8 @@ class CodeReward(Reward):
         shown = program and program.text.decode("utf-8", "surrogatepass")[:_PARSED]
         return replace(self._judge(program and _whole(program, suite), suite, item.finish), parsed=shown)
 
-    def _judge(self, program: Program | None, suite: Suite, finish: Finish) -> Score:
-        if finish is Finish.LENGTH:
+    def _judge(self, program: Program | None, suite: Suite, finish: FinishReason) -> Score:
+        if finish is FinishReason.LENGTH:
             return Score(value=0.0, accuracy=0.0, format_ok=program is not None, outcome=Outcome.WRONG, reason="truncated")
         if program is None:
             reason = "no closed ```python block"

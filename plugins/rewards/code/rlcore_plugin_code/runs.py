@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlcore.api.sandbox import Job, Limit, Limits, Ran, Sandbox
+from rlcore.api.sandbox import Job, Limit, Limits, ProgramResult, Sandbox
 from rlcore_plugin_code.options import CodeOptions
 
 __all__ = ["OutOfTime", "Runs", "ending"]
@@ -42,7 +42,7 @@ class Runs:
         memory_bytes: int = 0,
         address_bytes: int = 0,
         cpu_seconds: float = 0.0,
-    ) -> Ran:
+    ) -> ProgramResult:
         """One run within the limits of the options; ``output_bytes``, ``memory_bytes`` and ``cpu_seconds`` raise theirs;
         ``address_bytes`` may be reserved.
 
@@ -74,7 +74,7 @@ class Runs:
         return ran
 
 
-def ending(ran: Ran, where: str) -> str:
+def ending(ran: ProgramResult, where: str) -> str:
     """What a run that ended badly is called, "" of one that ended well."""
     if ran.limit is not None:
         return f"limit: {ran.limit}, {where}"
@@ -83,7 +83,7 @@ def ending(ran: Ran, where: str) -> str:
     return f"{where}: {_ending(ran)}{_last_line(ran.stderr)}"
 
 
-def _ending(ran: Ran) -> str:
+def _ending(ran: ProgramResult) -> str:
     if ran.signal is None:
         return f"exit code {ran.exit_code}"
     try:

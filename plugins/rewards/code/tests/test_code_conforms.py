@@ -5,7 +5,7 @@ from rlcore_plugin_code import rlcore_register_rewards
 from rlcore_plugin_code.options import CodeOptions
 from rlcore_plugin_code.reward import CodeReward
 
-from rlcore.api import Finish, Message, Outcome, Prompt, RewardInput, Rollout, Segment
+from rlcore.api import FinishReason, Message, Outcome, Prompt, RewardInput, Rollout, Segment
 from rlcore.testing import Judge, RewardEntry, RewardSuite
 
 
@@ -41,7 +41,7 @@ class TestCode(RewardSuite):
 
 def rollout(index, text):
     segment = Segment(context_ids=[1], token_ids=[2], logprobs=[0.0], versions=[0], policy_mask=[True])
-    return Rollout(prompt_id="p", index=index, segments=(segment,), text=text, finish=Finish.STOP)
+    return Rollout(prompt_id="p", index=index, segments=(segment,), text=text, finish=FinishReason.STOP)
 
 
 def test_through_the_engine():

@@ -15,7 +15,7 @@ import pytest
 from rlcore_plugin_code import rlcore_register_rewards
 from rlcore_plugin_code.options import CodeOptions
 
-from rlcore.api import Finish, Message, Outcome, Prompt, Rollout, Score, Segment
+from rlcore.api import FinishReason, Message, Outcome, Prompt, Rollout, Score, Segment
 from rlcore.api.sandbox import SandboxOptions
 from rlcore.testing import Judge, RewardEntry
 from tests.levels import LEVELS, need
@@ -57,7 +57,7 @@ def rollout(key: int) -> Rollout:
     right = key % 3 != 0
     text = f"```python\n# {key}\nprint(int(input()) {'+' if right else '-'} 1)\n```"
     segment = Segment(context_ids=[1], token_ids=[2], logprobs=[0.0], versions=[0], policy_mask=[True])
-    return Rollout(prompt_id=str(key), index=0, segments=(segment,), text=text, finish=Finish.STOP)
+    return Rollout(prompt_id=str(key), index=0, segments=(segment,), text=text, finish=FinishReason.STOP)
 
 
 def judged(sandbox: SandboxOptions, seed: int, children: Children) -> tuple[dict[int, Score], int]:

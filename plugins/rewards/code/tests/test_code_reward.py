@@ -6,14 +6,14 @@ from rlcore_plugin_code.options import CodeOptions
 from rlcore_plugin_code.reward import CodeReward
 from rlcore_plugin_code.texts import as_judged
 
-from rlcore.api import Finish, Outcome, RewardInput, SandboxError
-from rlcore.api.sandbox import Limit, Ran
+from rlcore.api import FinishReason, Outcome, RewardInput, SandboxError
+from rlcore.api.sandbox import Limit, ProgramResult
 
 TESTS = {"inputs": ["a\n", "b\n", "c\n", "d\n"], "outputs": ["A-secret\n", "B-secret\n", "C-secret\n", "D-secret\n"]}
 
 
 def ran(stdout=b"", *, exit_code=0, signal=None, stderr=b"", limit=None, wall=0.1):
-    return Ran(exit_code=exit_code, signal=signal, stdout=stdout, stderr=stderr, limit=limit, wall_seconds=wall)
+    return ProgramResult(exit_code=exit_code, signal=signal, stdout=stdout, stderr=stderr, limit=limit, wall_seconds=wall)
 
 
 def right(job):
@@ -25,7 +25,7 @@ def only(*letters, otherwise=None):
     return lambda job: right(job) if job.stdin.decode().strip() in letters else otherwise or ran(b"no\n")
 
 
-def judge(reward, program="x", finish=Finish.STOP, text=None, tests=TESTS):
+def judge(reward, program="x", finish=FinishReason.STOP, text=None, tests=TESTS):
     return reward.score(
         RewardInput(messages=(), columns={"test_cases": tests}, text=fenced(program) if text is None else text, finish=finish)
     )
@@ -148,10 +148,10 @@ def test_a_program_that_is_too_long_is_not_run(scripted):
 
 def test_a_truncated_response_earns_nothing(scripted):
     reward, sandbox = scripted(right, format_score=1.0)
-    score = judge(reward, finish=Finish.LENGTH)
+    score = judge(reward, finish=FinishReason.LENGTH)
     assert (score.value, score.accuracy, score.format_ok, score.outcome, score.reason) == (0.0, 0.0, True, Outcome.WRONG, "truncated")
     assert not sandbox.jobs
-    assert judge(reward, finish=Finish.LENGTH, text="no fence").format_ok is False
+    assert judge(reward, finish=FinishReason.LENGTH, text="no fence").format_ok is False
 
 
 def test_no_program_is_malformed(scripted):

@@ -18,7 +18,7 @@ from rlcore_plugin_judge.llm_judge import LlmJudge, LlmPairwise
 from rlcore_plugin_judge.questions import JudgeReplyError
 
 from rlcore.api import InfrastructureError, Message, Outcome, PluginError, Reward, RewardInput
-from rlcore.api.judging import OpenCase, RewardBooks, RewardEntry
+from rlcore.api.judging import PendingScores, RewardEntry, RewardMixer
 from rlcore.testing import RewardSuite
 
 SPECS = {spec.name: spec for spec in rlcore_register_rewards()}
@@ -270,8 +270,8 @@ def test_a_judge_that_likes_the_first_answer_says_nothing(serve: Serve) -> None:
 def test_in_the_engine_equal_responses_are_asked_about_once(serve: Serve, tmp_path: Path) -> None:
     service = serve(lambda body: (200, "no verdict") if "odd" in judged_texts(body, "Answer to judge") else by_goodness(body))
     entry = RewardEntry(name="llm_judge", spec=SPECS["llm_judge"], options=options(service.url, folder=str(tmp_path)), deadline=30.0)
-    with RewardBooks([entry], workers=1) as books:
-        case: OpenCase = OpenCase(rewards=(0,))
+    with RewardMixer([entry], workers=1) as books:
+        case: PendingScores = PendingScores(rewards=(0,))
         texts = ["good", "good", "bad", "odd", "good", ""]
         books.pool.submit(books.score_tasks(case, 0, {place: item(text) for place, text in enumerate(texts)}))
         while case.missing:

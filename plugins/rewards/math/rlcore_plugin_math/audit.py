@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
-from rlcore.api import AuditCase, Finish
+from rlcore.api import AuditCase, FinishReason
 
 __all__ = ["boxed_cases", "hostile_rows", "read_corpus", "think_answer_cases"]
 
@@ -83,4 +83,4 @@ def _formats(texts: Mapping[str, str]) -> Iterator[AuditCase]:
     for name, text in texts.items():
         yield AuditCase(name=f"format: {name}", columns={"gt_answer": "5"}, text=text, accept=False)
     for name, text in (("boxed", r"\boxed{5}"), ("tags", "<think>a</think><answer>5</answer>")):
-        yield AuditCase(name=f"truncated: {name}", columns={"gt_answer": "5"}, text=text, accept=False, finish=Finish.LENGTH)
+        yield AuditCase(name=f"truncated: {name}", columns={"gt_answer": "5"}, text=text, accept=False, finish=FinishReason.LENGTH)

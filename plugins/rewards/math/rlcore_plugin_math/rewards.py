@@ -10,7 +10,7 @@ from typing import Any
 
 from rlcore_plugin_extraction import Found, last_answer
 
-from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
+from rlcore.api import FinishReason, Outcome, Reward, RewardInput, Score
 from rlcore_plugin_math.compare import Equality, LimitExceeded, compare, gold_problem
 from rlcore_plugin_math.extract import tags_in_order
 from rlcore_plugin_math.options import BoxedOptions, MathOptions, ThinkAnswerOptions
@@ -48,7 +48,7 @@ class _MathReward(Reward):
 
     def _judge(self, item: RewardInput, found: Found) -> Score:
         options, answer = self.options, found.answer
-        if item.finish is Finish.LENGTH and options.require_eos:
+        if item.finish is FinishReason.LENGTH and options.require_eos:
             valid = answer is not None
             return Score(value=options.malformed_score, accuracy=0.0, format_ok=valid, outcome=Outcome.WRONG, reason="truncated")
         if answer is None:

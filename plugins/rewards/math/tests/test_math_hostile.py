@@ -23,7 +23,7 @@ from rlcore_plugin_math.structure import balanced, is_label, leading_sign, listi
 from rlcore_plugin_math.units import split_unit
 from rlcore_plugin_math.words import has_words, is_words
 
-from rlcore.api import Finish, Message, Outcome, Prompt, Rollout, Segment
+from rlcore.api import FinishReason, Message, Outcome, Prompt, Rollout, Segment
 from rlcore.testing import Judge, RewardEntry
 
 DEADLINE = 60.0  # of the engine, which must not come first however busy the machine is
@@ -32,7 +32,7 @@ OPTIONS = BoxedOptions(time_limit=1.5, max_chars=10_000)  # so that the other gu
 
 def rollout(text):
     segment = Segment(context_ids=[1], token_ids=[2], logprobs=[0.0], versions=[0], policy_mask=[True])
-    return Rollout(prompt_id="p", index=0, segments=(segment,), text=text, finish=Finish.STOP)
+    return Rollout(prompt_id="p", index=0, segments=(segment,), text=text, finish=FinishReason.STOP)
 
 
 def prompt(key, gold):

@@ -10,10 +10,10 @@ from rlcore_plugin_math import rlcore_api, rlcore_register_rewards
 from rlcore_plugin_math.options import BoxedOptions, ThinkAnswerOptions
 from rlcore_plugin_math.rewards import BoxedReward, ThinkAnswerReward
 
-from rlcore.api import Finish, Outcome, RewardInput
+from rlcore.api import FinishReason, Outcome, RewardInput
 
 
-def judge(reward, gold, text, finish=Finish.STOP):
+def judge(reward, gold, text, finish=FinishReason.STOP):
     return reward.score(RewardInput(messages=(), columns={"gt_answer": gold}, text=text, finish=finish))
 
 
@@ -37,7 +37,7 @@ def test_a_gold_of_any_plain_type():
 
 
 def test_a_truncated_response_earns_nothing():
-    score = judge(BoxedReward(BoxedOptions(format_score=1.0)), "5", r"\boxed{5}", Finish.LENGTH)
+    score = judge(BoxedReward(BoxedOptions(format_score=1.0)), "5", r"\boxed{5}", FinishReason.LENGTH)
     assert (score.value, score.accuracy, score.outcome, score.reason) == (0.0, 0.0, Outcome.WRONG, "truncated")
     assert score.in_statistics
     assert score.in_loss
@@ -91,7 +91,7 @@ def test_the_scores_of_dapo():
     reward = BoxedReward(BoxedOptions(correct_score=1, format_score=-1, malformed_score=-1))
     values = [judge(reward, "5", text).value for text in (r"\boxed{5}", r"\boxed{6}", "5", r"\boxed{?}")]
     assert values == [1.0, -1.0, -1.0, -1.0]
-    assert judge(reward, "5", r"\boxed{5}", Finish.LENGTH).value == -1.0
+    assert judge(reward, "5", r"\boxed{5}", FinishReason.LENGTH).value == -1.0
 
 
 @given(st.floats(0.01, 100), st.floats(-100, 50), st.floats(-100, 50))
@@ -107,9 +107,9 @@ def test_no_response_gains_by_being_worse(correct, wrong, malformed):
 
 def test_a_truncated_response_is_judged_where_no_end_is_required():
     reward = BoxedReward(BoxedOptions(require_eos=False, format_score=1, malformed_score=-1))
-    assert judge(reward, "5", r"\boxed{5} and", Finish.LENGTH).value == 10.0
-    assert judge(reward, "5", r"\boxed{6} and", Finish.LENGTH).value == 1.0
-    assert judge(reward, "5", r"so 5", Finish.LENGTH).value == -1.0
+    assert judge(reward, "5", r"\boxed{5} and", FinishReason.LENGTH).value == 10.0
+    assert judge(reward, "5", r"\boxed{6} and", FinishReason.LENGTH).value == 1.0
+    assert judge(reward, "5", r"so 5", FinishReason.LENGTH).value == -1.0
 
 
 def test_strict_gives_nothing_for_text():

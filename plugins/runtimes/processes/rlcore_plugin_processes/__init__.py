@@ -17,10 +17,10 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
     return [
         RuntimeSpec(
             name="local",
-            target="rlcore_plugin_processes.local:make_crew",
+            target="rlcore_plugin_processes.local:make_runtime",
             summary="On this machine: one producer and one trainer in turns in one process, else processes that work at the same time",
             reach="host",
-            in_turns=True,
+            alternating=True,
             settings=(
                 "run.master_port",
                 "schedule.producer_restarts",

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlcore_plugin_workers.workers import Launcher, Seat, Worker, WorkerDiedError
+from rlcore_plugin_workers.workers import Launcher, Placement, Worker, WorkerDiedError
 
 from rlcore.api import RunError
 from rlcore.api.runtime import Interpreters, thread_variables
@@ -63,9 +63,10 @@ class ProcessLauncher(Launcher):
         self._workers: list[ProcessWorker] = []
         self._interpreters = Interpreters()
 
-    def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> ProcessWorker:
-        """See ``Launcher``. ConfigError if the environment of the seat does not fit, RunError if the machine has no room for a process."""
-        worker = ProcessWorker(name, seat, *self._interpreters.of(seat.environment))
+    def start(self, host: type, *arguments: Any, name: str, placement: Placement) -> ProcessWorker:
+        """See ``Launcher``. ConfigError if the environment of the placement does not fit, RunError if the machine has no room for a
+        process."""
+        worker = ProcessWorker(name, placement, *self._interpreters.of(placement.environment))
         self._workers.append(worker)
         worker.call("", host, *arguments)
         return worker
@@ -86,14 +87,14 @@ class ProcessWorker(Worker):
     left the session and cleared its environment is not reached.
     """
 
-    def __init__(self, name: str, seat: Seat, python: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, name: str, placement: Placement, python: str, variables: Mapping[str, str]) -> None:
         """``variables``: of the environment that ``python`` is of; none for the driver's own, whose path it gets."""
         self.name, self._mark, self._last_line = name, secrets.token_hex(8), ""
         self._lock, self._gone = threading.Lock(), threading.Event()
         self._channel, theirs = socket.socketpair()
         with theirs:
             try:
-                self._popen = self._start(seat, python, variables, theirs.fileno())
+                self._popen = self._start(placement, python, variables, theirs.fileno())
             except OSError as error:
                 self._channel.close()
                 raise RunError(f"{name} could not be started: {error}") from error
@@ -105,16 +106,16 @@ class ProcessWorker(Worker):
         for thread in (self._listens, self._reads, waits):
             thread.start()
 
-    def _start(self, seat: Seat, python: str, variables: Mapping[str, str], descriptor: int) -> subprocess.Popen[bytes]:
+    def _start(self, placement: Placement, python: str, variables: Mapping[str, str], descriptor: int) -> subprocess.Popen[bytes]:
         path = None if variables else sys.path
-        given = {"driver": os.getpid(), "path": path, "descriptor": descriptor, "name": self.name, "calls": seat.calls}
-        devices = {} if seat.devices is None else {"CUDA_VISIBLE_DEVICES": seat.devices}
+        given = {"driver": os.getpid(), "path": path, "descriptor": descriptor, "name": self.name, "calls": placement.calls}
+        devices = {} if placement.devices is None else {"CUDA_VISIBLE_DEVICES": placement.devices}
         return subprocess.Popen(
             [python, "-P", "-c", _BOOT, json.dumps(given)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **thread_variables(seat.threads), **devices, **variables, _MARK: self._mark},
+            env={**os.environ, **thread_variables(placement.threads), **devices, **variables, _MARK: self._mark},
             pass_fds=[descriptor],
             start_new_session=True,
         )

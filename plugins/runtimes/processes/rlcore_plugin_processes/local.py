@@ -10,17 +10,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from rlcore_plugin_workers.driver_crew import DriverCrew, DriverSite
 from rlcore_plugin_workers.driver_loop import DriverLoop
-from rlcore_plugin_workers.workers import Seat
+from rlcore_plugin_workers.driver_runtime import DriverDeployment, DriverRuntime
+from rlcore_plugin_workers.workers import Placement
 
-from rlcore.api.runtime import Crew, Judge, OneProcess, Plan, cuda_devices, fits_one_process, threads_of
+from rlcore.api.runtime import Judge, OneProcess, Plan, Runtime, cuda_devices, fits_one_process, threads_of
 from rlcore_plugin_processes.launcher import ProcessLauncher
 
-__all__ = ["LocalCrew", "LocalSite", "make_crew"]
+__all__ = ["LocalDeployment", "LocalRuntime", "make_runtime"]
 
 
-class LocalSite(DriverSite):
+class LocalDeployment(DriverDeployment):
     """Processes of this machine."""
 
     make_launcher = ProcessLauncher
@@ -31,20 +31,20 @@ class LocalSite(DriverSite):
         self._threads = threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer)
         self._devices = _devices()
 
-    def trainer_seat(self, rank: int) -> Seat:
+    def trainer_placement(self, rank: int) -> Placement:
         training = self._config.training
-        return self._seat(training.environment, self._device(training.device, rank, 1))
+        return self._placement(training.environment, self._device(training.device, rank, 1))
 
-    def producer_seat(self, number: int) -> Seat:
+    def producer_placement(self, number: int) -> Placement:
         inference, shards = self._config.inference, self._config.inference.producer_tensor_parallel_size
         first = number * shards
         if self._config.run.placement != "colocated" and self._config.training.device != "cpu":
             first += self._config.training.num_trainers
-        return self._seat(inference.environment, self._device(inference.device, first, shards), calls=self.producer_calls)
+        return self._placement(inference.environment, self._device(inference.device, first, shards), calls=self.producer_calls)
 
-    def _seat(self, environment: str | None, devices: str | None, calls: int = 1) -> Seat:
+    def _placement(self, environment: str | None, devices: str | None, calls: int = 1) -> Placement:
         folder = Path(environment) if environment is not None else None
-        return Seat(calls=calls, threads=self._threads, devices=devices, environment=folder)
+        return Placement(calls=calls, threads=self._threads, devices=devices, environment=folder)
 
     def _device(self, typed: str, first: int, count: int) -> str | None:
         """The GPUs of a role, in turns if there are too few; None if it computes on cores, or names one by its number."""
@@ -53,15 +53,15 @@ class LocalSite(DriverSite):
         return ",".join(self._devices[place % len(self._devices)] for place in range(first, first + count))
 
 
-def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Crew:
+def make_runtime(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Runtime:
     """One process, if the run needs no more; else a process for each producer and rank."""
-    return (OneProcess if fits_one_process(plan) else LocalCrew)(plan, closing, say)
+    return (OneProcess if fits_one_process(plan) else LocalRuntime)(plan, closing, say)
 
 
-class LocalCrew(DriverCrew):
+class LocalRuntime(DriverRuntime):
     """What can be refused cheaply comes first, and the reward workers start before torch and threads."""
 
-    make_site = LocalSite
+    make_deployment = LocalDeployment
 
 
 def _devices() -> list[str]:

@@ -75,7 +75,7 @@ class Reader:
         """Say what it has not heard yet, as far as its socket has room."""
         self.blocked = False
         if self.holds is None and newest is not None and newest.version > self.seen and self._begin(newest):
-            self.let_go()
+            self.release()
             self.holds, self.seen = newest, newest.version
         if self.holds is None:
             return
@@ -89,7 +89,7 @@ class Reader:
             if not self.news and self.told == len(self.holds.sealed):  # not before it has heard of the last bucket
                 self.news = self._say(WireMessage(WireKind.NEWS))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """It holds nothing."""
         self.holds, self.told, self.verified, self.late, self.owes, self.news = None, 0, 0, None, None, False
 
@@ -236,7 +236,7 @@ class Readers:
         ready = self._selector.select(self._patience())
         with self._changed:
             for key, events in ready:
-                self._attend(key, events)
+                self._handle_event(key, events)
             now = time.monotonic()
             for reader in list(self._all.values()):
                 end, why = reader.overdue(self._deadline)
@@ -257,7 +257,7 @@ class Readers:
         end = min(ends, default=float("inf"))
         return None if end == float("inf") else max(0.0, end - time.monotonic())
 
-    def _attend(self, key: selectors.SelectorKey, events: int) -> None:
+    def _handle_event(self, key: selectors.SelectorKey, events: int) -> None:
         if key.fileobj is self._woken:
             self._woken.recv(4096)
         elif key.fileobj is self._listener:
@@ -302,13 +302,13 @@ class Readers:
             if heard is None:
                 self._forget(reader)
                 return
-            self._heed(reader, heard[0])
+            self._handle_message(reader, heard[0])
 
-    def _heed(self, reader: Reader, message: WireMessage) -> None:
+    def _handle_message(self, reader: Reader, message: WireMessage) -> None:
         if message.kind is WireKind.HELLO:
             reader.name = message.text
         elif message.kind is WireKind.RELEASE and reader.holds is not None and reader.holds.version <= message.version:
-            reader.let_go()
+            reader.release()
         elif message.kind is WireKind.VERIFIED and message.numbers:
             reader.has_verified(message.version, message.numbers[0])
         reader.advance(self._newest)
@@ -323,10 +323,10 @@ class Readers:
         for end in (reader.channel, reader.process):
             if end != -1:
                 self._selector.unregister(end)
-        self._hang_up(reader)
+        self._disconnect(reader)
 
     @staticmethod
-    def _hang_up(reader: Reader) -> None:
+    def _disconnect(reader: Reader) -> None:
         reader.channel.close()
         if reader.process >= 0:
             os.close(reader.process)
@@ -334,7 +334,7 @@ class Readers:
     def _close_all(self) -> None:
         self._selector.close()
         for reader in self._all.values():
-            self._hang_up(reader)
+            self._disconnect(reader)
         self._all.clear()
         for end in (self._listener, self._waker, self._woken):
             end.close()

@@ -18,9 +18,9 @@ from rlcore_plugin_workers.background import BackgroundReceiver
 from rlcore.api.weights import HostLayout, WeightsError
 from rlcore_plugin_processes.shared_wire import SharedAddress, WireKind, WireMessage, connect, map_read_only, peer_pid, receive
 
-__all__ = ["UNASKED", "SharedReceiver"]
+__all__ = ["UNREQUESTED_SECONDS", "SharedReceiver"]
 
-UNASKED = 1.0
+UNREQUESTED_SECONDS = 1.0
 """Seconds in which an owner that is not busy with something longer, as an evaluation, asks for what arrived; half of a short deadline."""
 
 
@@ -74,7 +74,7 @@ class SharedReceiver(BackgroundReceiver):
             return
 
     def _fetch(self) -> bool:
-        heard = self._hear()
+        heard = self._read_messages()
         if heard is not None:
             self._handle(*heard)
         return heard is not None
@@ -84,16 +84,17 @@ class SharedReceiver(BackgroundReceiver):
         self._maps.clear()
         self._interrupt()
 
-    def _forget_unasked(self) -> None:
+    def _forget_unrequested(self) -> None:
         """A newer version is there: one that nobody has asked for makes room for it."""
         with self._lock:
             if self._newest is not None and self._newest.version not in self._taken:
-                self._let_go(self._newest.version)
+                self._drop_version(self._newest.version)
                 self._newest = None
 
-    def _hear(self) -> tuple[WireMessage, int | None] | None:
+    def _read_messages(self) -> tuple[WireMessage, int | None] | None:
         """The next message; None after GOODBYE, and once this end is closed. Between transfers it waits as long as it takes, in one no
-        longer than the deadline. A version that nobody asks for within ``UNASKED`` after a newer one is there makes room for that one."""
+        longer than the deadline. A version that nobody asks for within ``UNREQUESTED_SECONDS`` after a newer one is there makes room for
+        that one."""
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         while True:
@@ -103,7 +104,7 @@ class SharedReceiver(BackgroundReceiver):
             ready = poller.poll(None if patience is None else patience * 1000)
             if not ready and self._forget_at is not None:
                 self._forget_at = None
-                self._forget_unasked()
+                self._forget_unrequested()
                 continue
             if not ready:
                 raise WeightsError(
@@ -126,7 +127,7 @@ class SharedReceiver(BackgroundReceiver):
             case WireKind.BUCKET:
                 self._verify(message, self._arriving)
             case WireKind.NEWS:
-                self._forget_at = time.monotonic() + min(UNASKED, self._deadline / 2)  # At the deadline this process is ended.
+                self._forget_at = time.monotonic() + min(UNREQUESTED_SECONDS, self._deadline / 2)  # At the deadline this process is ended.
 
     def _begin(self, message: WireMessage, descriptor: int | None) -> None:
         number, size, at, length, digest, *in_use = message.numbers
@@ -171,7 +172,7 @@ class SharedReceiver(BackgroundReceiver):
             self._arriving = None
             self._arrived(layout.snapshot(arriving.memory, arriving.checksums))
 
-    def _let_go(self, version: int) -> None:
+    def _drop_version(self, version: int) -> None:
         self._say(WireMessage(WireKind.RELEASE, version))
 
     def _interrupt(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from rlcore_plugin_processes import worker_link
 from rlcore_plugin_processes.launcher import _BOOT, ProcessLauncher, ProcessWorker
-from rlcore_plugin_workers.workers import Seat, Worker, WorkerDiedError
+from rlcore_plugin_workers.workers import Placement, Worker, WorkerDiedError
 
 from rlcore.api import ConfigError, RunError
 from tests.worker_hosts import AwkwardError, Echo, Thrower
@@ -38,7 +38,7 @@ def launcher() -> Iterator[ProcessLauncher]:
 def shared() -> Iterator[ProcessWorker]:
     """A worker for the tests that leave it as it is."""
     made = ProcessLauncher()
-    yield made.start(Echo, name="shared", seat=Seat(threads=3))
+    yield made.start(Echo, name="shared", placement=Placement(threads=3))
     made.close()
 
 
@@ -87,7 +87,7 @@ class Local(Worker):
 
 def test_threads_devices_and_path_are_set_before_the_host_is_imported(launcher: ProcessLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, "/somewhere"])
-    worker = launcher.start(Echo, name="worker", seat=Seat(threads=5, devices="2,3"))
+    worker = launcher.start(Echo, name="worker", placement=Placement(threads=5, devices="2,3"))
     facts = worker.call("facts", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES").result(SECONDS)
     assert (facts["OMP_NUM_THREADS"], facts["OPENBLAS_NUM_THREADS"], facts["CUDA_VISIBLE_DEVICES"]) == ("5", "5", "2,3")
     assert facts["path"] == sys.path
@@ -96,7 +96,9 @@ def test_threads_devices_and_path_are_set_before_the_host_is_imported(launcher: 
 @pytest.mark.interpreter
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="numpy starts no more threads than there are cores")
 def test_the_threads_of_the_seat_are_set_before_numpy_is_imported(launcher: ProcessLauncher) -> None:
-    one, two = (launcher.start(Echo, name="worker", seat=Seat(threads=threads)).call("threads").result(SECONDS) for threads in (1, 2))
+    one, two = (
+        launcher.start(Echo, name="worker", placement=Placement(threads=threads)).call("threads").result(SECONDS) for threads in (1, 2)
+    )
     assert two - one == 1
 
 
@@ -132,19 +134,19 @@ def test_a_host_is_made_with_its_arguments_and_answers(launcher: ProcessLauncher
             self.sum += value
             return self.sum
 
-    worker = launcher.start(Adder, 5, name="worker", seat=Seat())
+    worker = launcher.start(Adder, 5, name="worker", placement=Placement())
     assert [worker.call("add", value).result(SECONDS) for value in (1, 2)] == [6, 8]
 
 
 def test_calls_begin_in_their_order_one_at_a_time(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat(calls=1))
+    worker = launcher.start(Echo, name="worker", placement=Placement(calls=1))
     calls = [worker.call("note", number, 0.2 if number == 0 else 0.0) for number in range(20)]
     assert [len(call.result(SECONDS)) for call in calls[1:]] == list(range(2, 21))
     assert calls[-1].result() == list(range(20))
 
 
 def test_as_many_calls_run_at_a_time_as_the_seat_has(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat(calls=3))
+    worker = launcher.start(Echo, name="worker", placement=Placement(calls=3))
     waiting = [worker.call("wait"), worker.call("wait")]
     assert worker.call("echo", 1).result(SECONDS) == 1
     waiting.append(worker.call("wait"))
@@ -156,7 +158,7 @@ def test_as_many_calls_run_at_a_time_as_the_seat_has(launcher: ProcessLauncher) 
 
 
 def test_a_call_beside_runs_whatever_else_runs(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     waiting = worker.call("wait")
     worker.call("open", beside=True).result(SECONDS)
     assert waiting.result(SECONDS)
@@ -211,7 +213,7 @@ def test_an_error_that_cannot_travel_comes_as_its_text(shared: ProcessWorker, er
 
 
 def test_an_error_of_the_constructor_is_raised_by_every_call(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Thrower, "no such setting", name="worker", seat=Seat())
+    worker = launcher.start(Thrower, "no such setting", name="worker", placement=Placement())
     for beside in (False, True, False):
         with pytest.raises(ConfigError, match=r"^no such setting$") as found:
             worker.call("echo", 1, beside=beside).result(SECONDS)
@@ -245,7 +247,7 @@ def test_what_a_worker_of_the_driver_raises_is_raised_there(shared: ProcessWorke
 
 
 def test_a_process_can_call_another_one_and_learns_of_its_death(launcher: ProcessLauncher, shared: ProcessWorker) -> None:
-    other = launcher.start(Echo, name="other", seat=Seat())
+    other = launcher.start(Echo, name="other", placement=Placement())
     assert shared.call("ask", other, "echo", 3).result(SECONDS) == 3
     assert shared.call("ask", shared, "echo", 3, beside=True).exception(SECONDS) is None
     other.kill()
@@ -263,7 +265,7 @@ def test_only_the_driver_kills(shared: ProcessWorker) -> None:
 
 
 def test_a_process_that_is_killed_fails_its_calls_at_once_and_all_later_ones(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     worker.call("echo", 1).result(SECONDS)
     calls = [worker.call("wait"), worker.call("echo", 1)]
     started = time.monotonic()
@@ -279,14 +281,14 @@ def test_a_process_that_is_killed_fails_its_calls_at_once_and_all_later_ones(lau
 
 
 def test_a_process_that_ends_says_its_exit_code_and_its_last_line(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     with pytest.raises(WorkerDiedError, match=r"^the process of worker died \(exit code 3\)$") as found:
         worker.call("exit", 3, "a reason").result(SECONDS)
     assert found.value.details == "exit code 3, its last line: a reason"
 
 
 def test_a_process_that_others_have_reaped_fails_its_calls_too(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     worker.call("echo", 1).result(SECONDS)
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     try:
@@ -297,14 +299,14 @@ def test_a_process_that_others_have_reaped_fails_its_calls_too(launcher: Process
 
 
 def test_what_it_answered_before_it_ended_arrives(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     big, end = worker.call("echo", np.ones(1_000_000)), worker.call("exit", 0, "")
     assert end.exception(SECONDS) is not None
     assert big.result(0).sum() == 1_000_000
 
 
 def test_a_stopped_process_is_killed_and_stops_nobody_before(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     worker.call("echo", 1).result(SECONDS)
     os.kill(worker.pid, signal.SIGSTOP)
     calls = [worker.call("echo", np.ones(1_000_000)) for _ in range(5)]
@@ -319,7 +321,7 @@ KINDS = ("group", "bare", "session", "orphan")
 
 @pytest.mark.parametrize("how", ["kill", "signal", "close"])
 def test_its_children_end_with_it(launcher: ProcessLauncher, how: str) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     children = worker.call("children", KINDS).result(SECONDS)
     assert not any(map(ended, children))
     waiting = worker.call("wait")
@@ -335,7 +337,7 @@ def test_its_children_end_with_it(launcher: ProcessLauncher, how: str) -> None:
 
 
 def test_a_descendant_that_holds_its_socket_and_cannot_be_found_delays_nothing_for_long(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     stray = worker.call("fork").result(SECONDS)
     try:
         started = time.monotonic()
@@ -348,13 +350,13 @@ def test_a_descendant_that_holds_its_socket_and_cannot_be_found_delays_nothing_f
 
 DRIVER = """
 import sys, threading, time
-from rlcore_plugin_workers.workers import Seat
+from rlcore_plugin_workers.workers import Placement
 from rlcore_plugin_processes.launcher import ProcessLauncher
 from tests.worker_hosts import Echo
 
 launcher = ProcessLauncher()
 def start():
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     children = worker.call("children", ["group"]).result()
     print(worker.pid, *children, flush=True)
     return worker
@@ -423,7 +425,7 @@ def test_a_worker_outlives_the_thread_that_started_it() -> None:
 
 
 def test_an_interrupt_of_the_driver_s_group_does_not_reach_it(launcher: ProcessLauncher) -> None:
-    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker = launcher.start(Echo, name="worker", placement=Placement())
     assert os.getpgid(worker.pid) != os.getpgid(0)
 
 
@@ -433,4 +435,4 @@ def test_a_machine_without_room_for_a_process_is_an_error_of_the_run(launcher: P
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     with pytest.raises(RunError, match=r"^worker could not be started: .*Resource temporarily unavailable"):
-        launcher.start(Echo, name="worker", seat=Seat())
+        launcher.start(Echo, name="worker", placement=Placement())

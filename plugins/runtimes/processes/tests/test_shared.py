@@ -212,7 +212,7 @@ def twisted(offer: Callable[[Offer], None], index: int, newest: Offer) -> None:
 
 
 def test_what_nobody_asked_for_makes_room_by_itself(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_receiver, "UNASKED", 0.01)
+    monkeypatch.setattr(shared_receiver, "UNREQUESTED_SECONDS", 0.01)
     publisher = ends.publisher()
     receiver = ends.receiver(publisher)
     for version in range(6):
@@ -452,7 +452,7 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
 
 
 def test_a_version_that_its_owner_had_no_time_to_ask_for_is_not_dropped(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_receiver, "UNASKED", PATIENCE)
+    monkeypatch.setattr(shared_receiver, "UNREQUESTED_SECONDS", PATIENCE)
     publisher = ends.publisher()
     receiver = ends.receiver(publisher)
     publish(publisher, snapshot_of(1))

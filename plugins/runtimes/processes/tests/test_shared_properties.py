@@ -101,7 +101,7 @@ class World:
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     # A version that nobody asked for is dropped at once, and one that makes it four copies soon.
-    with mock.patch.object(shared_receiver, "UNASKED", 0.0), mock.patch.object(shared_readers, "GRACE", 0.05):
+    with mock.patch.object(shared_receiver, "UNREQUESTED_SECONDS", 0.0), mock.patch.object(shared_readers, "GRACE", 0.05):
         yield
     assert mappings() == 0, "a buffer is left"
 

@@ -15,7 +15,7 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
     return [
         RuntimeSpec(
             name="ray",
-            target="rlcore_plugin_ray.ray_runtime:make_crew",
+            target="rlcore_plugin_ray.ray_runtime:make_runtime",
             summary="Producers and trainer ranks as Ray actors, on one machine or on many",
             reach="cluster",
             preference=10,

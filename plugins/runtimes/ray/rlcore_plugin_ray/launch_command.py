@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.api import UsageError
-from rlcore.api.commands import RELEASED, Command, Typed, add_train_flags, check_data, plan_run, train_flags
+from rlcore.api.commands import RELEASED, Command, TypedFlag, add_train_flags, check_data, plan_run, train_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,7 @@ def _submit(out: Path) -> int:
     return code
 
 
-def _check_words(args: argparse.Namespace, typed: Mapping[str, Typed]) -> None:
+def _check_words(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> None:
     for path, why in _OURS.items():
         if path in typed and typed[path].words != ("ray",):
             raise UsageError(f"{' '.join(_words(typed[path]))}: {why}; leave it out")
@@ -163,24 +163,24 @@ def _check_wheels(folder: Path) -> None:
         raise UsageError(f"--wheels {folder} holds no wheel of rlcore {version('rlcore')}; {remedy}")
 
 
-def _plan(args: argparse.Namespace, typed: Mapping[str, Typed]) -> Plan:
+def _plan(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> Plan:
     """The plan that the batch file's ``rlcore train`` will make; refused as there."""
-    plan = _planned(args, {**typed, "run.master_address": Typed("--master_address", ("head:20000",))})
+    plan = _planned(args, {**typed, "run.master_address": TypedFlag("--master_address", ("head:20000",))})
     check_data(plan)
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
     return plan
 
 
-def _planned(args: argparse.Namespace, typed: Mapping[str, Typed]) -> Plan:
-    return plan_run(args.files, {**typed, "run.runtime": Typed("--runtime", ("ray",))}, args.registry)
+def _planned(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> Plan:
+    return plan_run(args.files, {**typed, "run.runtime": TypedFlag("--runtime", ("ray",))}, args.registry)
 
 
-def _ray_dir(args: argparse.Namespace, typed: Mapping[str, Typed]) -> str:
+def _ray_dir(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> str:
     """The folder for Ray's files as every node is to find it, "" where none was chosen. It is made where Ray starts."""
     from rlcore_plugin_ray.ray_folder import check_ray_folder
 
-    chosen = _planned(args, {**typed, "run.master_address": Typed("--master_address", ("none",))}).config.run.ray_dir
+    chosen = _planned(args, {**typed, "run.master_address": TypedFlag("--master_address", ("none",))}).config.run.ray_dir
     if chosen is None:
         return ""
     folder = _absolute(Path(chosen))
@@ -188,12 +188,12 @@ def _ray_dir(args: argparse.Namespace, typed: Mapping[str, Typed]) -> str:
     return folder
 
 
-def _job(args: argparse.Namespace, typed: Mapping[str, Typed]) -> SlurmJob:
+def _job(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> SlurmJob:
     from rlcore_plugin_ray.launch import SlurmJob, check_machines, machines_for, packages_of
 
     ray_dir = _ray_dir(args, typed)
     # The head gets the folder; the driver joins that cluster, and has no use for one.
-    typed = {**typed, "run.ray_dir": Typed("--ray_dir", ("none",))} if ray_dir else typed
+    typed = {**typed, "run.ray_dir": TypedFlag("--ray_dir", ("none",))} if ray_dir else typed
     plan = _plan(args, typed)
     machines = machines_for(plan.config, args.nodes, args.gpus_per_node, args.cpus_per_node)
     check_machines(plan.config, machines)
@@ -213,7 +213,7 @@ def _job(args: argparse.Namespace, typed: Mapping[str, Typed]) -> SlurmJob:
     )
 
 
-def _words(typed: Typed) -> list[str]:
+def _words(typed: TypedFlag) -> list[str]:
     """A flag as it can be typed again; a value that begins with a dash is glued to it."""
     flag, words = typed.flag, list(typed.words)
     if flag.startswith(("--no-", "--no_")) and words == ["false"]:

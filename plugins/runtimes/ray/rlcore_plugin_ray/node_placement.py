@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rlcore.api import ConfigError
 from rlcore.api.runtime import RunConfig
 
-__all__ = ["Node", "Places", "RoleNeeds", "place", "roles"]
+__all__ = ["ClusterPlacement", "Node", "RoleNeeds", "place", "roles"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class RoleNeeds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class ClusterPlacement:
     """The node of every trainer rank and of every producer, and what each of them reserves: GPUs, or a share of CPU cores."""
 
     trainers: tuple[str, ...]
@@ -73,7 +73,7 @@ def roles(config: RunConfig) -> tuple[RoleNeeds, RoleNeeds]:
     )
 
 
-def place(nodes: Sequence[Node], *, trainers: RoleNeeds, producers: RoleNeeds, colocated: bool = False) -> Places:
+def place(nodes: Sequence[Node], *, trainers: RoleNeeds, producers: RoleNeeds, colocated: bool = False) -> ClusterPlacement:
     """Decide. ``colocated``: producers share the devices of the trainers. ConfigError where the GPUs do not suffice."""
     if not nodes:
         raise ConfigError("the Ray cluster has no node that lives")
@@ -88,10 +88,10 @@ def place(nodes: Sequence[Node], *, trainers: RoleNeeds, producers: RoleNeeds, c
     homes = tuple(trainer_nodes[rank % len(trainer_nodes)].node_id for rank in range(trainers.count))
     hosts = tuple(producer_nodes[number % len(producer_nodes)].node_id for number in range(producers.count))
     cpus = _cpu_share(usable, (*homes, *hosts))
-    return Places(trainers=homes, producers=hosts, cpus=cpus, trainer_gpus=0.0, producer_gpus=0.0, colocated=colocated)
+    return ClusterPlacement(trainers=homes, producers=hosts, cpus=cpus, trainer_gpus=0.0, producer_gpus=0.0, colocated=colocated)
 
 
-def _on_gpus(nodes: Sequence[Node], trainers: RoleNeeds, producers: RoleNeeds, colocated: bool) -> Places:
+def _on_gpus(nodes: Sequence[Node], trainers: RoleNeeds, producers: RoleNeeds, colocated: bool) -> ClusterPlacement:
     free = {node.node_id: node.gpus for node in sorted(nodes, key=lambda node: (-node.gpus, node.node_id))}
     have = sum(free.values())
     homes = tuple(_take(free, trainers.gpus, list(free)) for _ in range(trainers.count))
@@ -111,7 +111,7 @@ def _on_gpus(nodes: Sequence[Node], trainers: RoleNeeds, producers: RoleNeeds, c
             f"cluster has {have:g} on {len(free)} nodes; lower -t, -i or -ptp, type --placement colocated, or add nodes"
         )
     share = 0.5 if colocated else 1.0
-    return Places(
+    return ClusterPlacement(
         trainers=tuple(filter(None, homes)),
         producers=tuple(filter(None, hosts)),
         cpus=_cpu_share(nodes, tuple(filter(None, (*homes, *hosts)))),

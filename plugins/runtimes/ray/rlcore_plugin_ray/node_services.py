@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 import ray
-from rlcore_plugin_workers.delivering import GatheredDeliveries
+from rlcore_plugin_workers.delivery_batcher import DeliveryBatcher
 from rlcore_plugin_workers.node_services import GroupStore
-from rlcore_plugin_workers.schedule_service import Outcome, Parcel
-from rlcore_plugin_workers.shipment import Shipment
+from rlcore_plugin_workers.plan_bundle import PlanBundle
+from rlcore_plugin_workers.schedule_service import DeliveryBatch, DeliveryResult
 from rlcore_plugin_workers.workers import Worker
 
-from rlcore_plugin_ray.judge_host import JudgeHost
+from rlcore_plugin_ray.judge_actor import JudgeActor
 from rlcore_plugin_ray.ray_worker import RayService, RayStore
 from rlcore_plugin_ray.session import Session
 
@@ -34,9 +34,9 @@ class RemoteSchedule:
             self._found = ray.get_actor(self._name, self._namespace)
         return self._found
 
-    async def deliver_parcels(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        """``ScheduleService.deliver_parcels``."""
-        outcomes: list[Outcome] = await self._handle().deliver_parcels.remote(parcels)
+    async def deliver_batches(self, delivery_batches: Sequence[DeliveryBatch]) -> list[DeliveryResult]:
+        """``ScheduleService.deliver_batches``."""
+        outcomes: list[DeliveryResult] = await self._handle().deliver_batches.remote(delivery_batches)
         return outcomes
 
     def started(self, what: str) -> None:
@@ -56,9 +56,9 @@ class Services:
 class NodeServices:
     """Makes them on first use, by node."""
 
-    def __init__(self, session: Session, shipment: Shipment, *, keep_scored: bool) -> None:
+    def __init__(self, session: Session, plan_bundle: PlanBundle, *, keep_scored: bool) -> None:
         self._session = session
-        self._shipment = shipment
+        self._plan_bundle = plan_bundle
         self._keep_scored = keep_scored
         self.by_node: dict[str, Services] = {}
 
@@ -69,7 +69,7 @@ class NodeServices:
             store = self._session.service(
                 GroupStore,
                 node,
-                GatheredDeliveries(schedule.deliver_parcels).deliver,
+                DeliveryBatcher(schedule.deliver_batches).deliver,
                 keep_scored=self._keep_scored,
                 started=partial(schedule.started, "store of groups"),
                 node=node,
@@ -77,8 +77,8 @@ class NodeServices:
                 called=f"store of {node}",
             )
             judge = self._session.service(
-                JudgeHost,
-                self._shipment,
+                JudgeActor,
+                self._plan_bundle,
                 started=partial(schedule.started, "judge"),
                 node=node,
                 restarts=-1,
@@ -90,7 +90,7 @@ class NodeServices:
             )
         return self.by_node[node]
 
-    def drop_dead(self) -> list[str]:
+    def forget_dead(self) -> list[str]:
         """Forget the nodes that are gone; their names, which are those of their stores."""
         alive = {node.node_id for node in self._session.nodes()}
         gone = [node for node in self.by_node if node not in alive]

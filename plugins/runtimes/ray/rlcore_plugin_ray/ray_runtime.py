@@ -6,28 +6,28 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from rlcore_plugin_workers.driver_loop import DriverLoop
-from rlcore_plugin_workers.shipment import Shipment
-from rlcore_plugin_workers.worker_crew import WorkerCrew
+from rlcore_plugin_workers.plan_bundle import PlanBundle
+from rlcore_plugin_workers.worker_runtime import WorkerRuntime
 
-from rlcore.api.runtime import Crew, Plan, fingerprints, load_data, read_texts
-from rlcore_plugin_ray.joining import ray_head, signals_held
+from rlcore.api.runtime import Plan, Runtime, fingerprints, load_data, read_texts
+from rlcore_plugin_ray.cluster_address import ray_head, signals_blocked
 
-__all__ = ["make_crew"]
+__all__ = ["make_runtime"]
 
 
-def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Crew:
+def make_runtime(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Runtime:
     """Build the crew of a plan. What is cheap to refuse is refused before Ray starts."""
     data = load_data(plan, say)
     texts = read_texts(plan, data)
-    shipment = Shipment.of(plan, fingerprints(data, texts.tokenizer))
+    plan_bundle = PlanBundle.of(plan, fingerprints(data, texts.tokenizer))
     keep_scored = plan.registry.observed("rlcore_groups_scored")
     address = closing.enter_context(ray_head(plan.config.run))
-    with signals_held():
-        from rlcore_plugin_ray.ray_site import RaySite
+    with signals_blocked():
+        from rlcore_plugin_ray.ray_deployment import RayDeployment
         from rlcore_plugin_ray.session import Session
 
     session = closing.enter_context(Session(address, plan.config.run, say))
-    site = RaySite(plan, session, shipment, len(texts.training), keep_scored=keep_scored, closing=closing)
+    deployment = RayDeployment(plan, session, plan_bundle, len(texts.training), keep_scored=keep_scored, closing=closing)
     driver = DriverLoop(say)
     closing.callback(driver.close)
-    return WorkerCrew(plan, texts, shipment, site, driver, closing)
+    return WorkerRuntime(plan, texts, plan_bundle, deployment, driver, closing)

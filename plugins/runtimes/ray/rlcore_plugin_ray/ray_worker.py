@@ -21,7 +21,7 @@ from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
 from rlcore.api.runtime import WorkerLostError
 
-__all__ = ["BESIDE", "RayService", "RayStore", "RayWorker", "gist", "is_out_of_memory", "raised"]
+__all__ = ["BESIDE", "RayService", "RayStore", "RayWorker", "is_out_of_memory", "raised", "short_reason"]
 
 BESIDE = "beside"
 """The concurrency group of calls that run beside all others."""
@@ -86,13 +86,13 @@ def raised(error: BaseException, name: str) -> BaseException:
     if isinstance(error, ObjectLostError) and not isinstance(error, OwnerDiedError):
         return WorkerLostError(f"a node died while {name} read its groups, and the batch under way is lost with it")
     if is_out_of_memory(error):
-        return WorkerDiedError(name, gist(error))
+        return WorkerDiedError(name, short_reason(error))
     if isinstance(error, RayActorError | ActorUnschedulableError | NodeDiedError | OwnerDiedError):
-        return WorkerDiedError(name, f"the process of {name} died", gist(error))
+        return WorkerDiedError(name, f"the process of {name} died", short_reason(error))
     return error
 
 
-def gist(error: BaseException) -> str:
+def short_reason(error: BaseException) -> str:
     """What it says, in one line of bounded length."""
     if is_out_of_memory(error):  # Ray's own text has a hundred lines
         used = re.search(r"was ([\d.]+GB used / [\d.]+GB)", str(error))

@@ -19,17 +19,17 @@ import ray
 from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
-from rlcore_plugin_workers.workers import Launcher, Seat, Worker
+from rlcore_plugin_workers.workers import Launcher, Placement, Worker
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import Interpreters, RunSection, RuntimeLostError, install_line
+from rlcore_plugin_ray.cluster_address import signals_blocked, usable_folder
 from rlcore_plugin_ray.cluster_head import ClusterHead
-from rlcore_plugin_ray.joining import signals_held, usable_folder
 from rlcore_plugin_ray.node_placement import Node
 from rlcore_plugin_ray.own_cluster import first_line, not_started
 from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
 
-__all__ = ["RaySeat", "Session"]
+__all__ = ["RayPlacement", "Session"]
 
 _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometheus_client")
 """Modules without which Ray starts no dashboard; its extra ``default`` brings them."""
@@ -45,8 +45,8 @@ _BESIDE_CALLS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaySeat:
-    """The place of a ``Seat``: a bundle of a placement group, its node, and what its role takes of it."""
+class RayPlacement:
+    """The place of a ``Placement``: a bundle of a placement group, its node, and what its role takes of it."""
 
     node: str
     group: PlacementGroup
@@ -115,7 +115,7 @@ class Session(Launcher):
             options["_temp_dir"] = str(usable_folder(self._settings.ray_dir))
         others = threading.enumerate()
         try:
-            with signals_held():
+            with signals_blocked():
                 context = ray.init(address=address, **options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             if address == "local":
@@ -182,18 +182,18 @@ class Session(Launcher):
         node: str = placement_group_table(group)["bundles_to_node_id"][bundle]
         return node
 
-    def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> Worker:
-        """Make an actor of a role in its bundle (``seat.place`` is a ``RaySeat``). Ray does not start it anew."""
-        place: RaySeat = seat.place
+    def start(self, host: type, *arguments: Any, name: str, placement: Placement) -> Worker:
+        """Make an actor of a role in its bundle (``placement.place`` is a ``RayPlacement``). Ray does not start it anew."""
+        place: RayPlacement = placement.place
         strategy = PlacementGroupSchedulingStrategy(placement_group=place.group, placement_group_bundle_index=place.bundle)
-        python, variables = self._interpreters.of(seat.environment)
+        python, variables = self._interpreters.of(placement.environment)
         made = ray.remote(concurrency_groups={BESIDE: _BESIDE_CALLS})(host).options(
             num_cpus=place.cpus,
             num_gpus=place.gpus,
             max_restarts=0,
-            max_concurrency=seat.calls,
+            max_concurrency=placement.calls,
             scheduling_strategy=strategy,
-            runtime_env={"py_executable": python, "env_vars": variables} if seat.environment is not None else None,
+            runtime_env={"py_executable": python, "env_vars": variables} if placement.environment is not None else None,
         )
         return RayWorker(self._keep(made.remote(*arguments)), name, self._kill)
 

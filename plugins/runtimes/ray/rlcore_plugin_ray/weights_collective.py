@@ -22,8 +22,8 @@ from rlcore_plugin_workers.background import BackgroundPublisher, BackgroundRece
 
 from rlcore.api import WeightsError
 from rlcore.api.weights import HostLayout, OnFailure, WeightTransfer
-from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
 from rlcore_plugin_ray.weights_group import WeightsGroup
+from rlcore_plugin_ray.weights_rendezvous import RendezvousAddress, RendezvousClient, make_rendezvous
 
 __all__ = ["CollectivePublisher", "CollectiveReceiver", "CollectiveTransfer"]
 
@@ -34,7 +34,7 @@ _COMING_BACK = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
+class _Announcement:
     """What is announced: the group, the rank of each token in it, and all of a version but its bytes."""
 
     version: int
@@ -62,8 +62,8 @@ class CollectivePublisher(BackgroundPublisher):
     def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None, *, device: str = "cpu") -> None:
         self._changed = threading.Condition()
         self._device = device
-        self._board = make_board()
-        self._ask = Ask(self._board, "the trainer", deadline)
+        self._board = make_rendezvous()
+        self._ask = RendezvousClient(self._board, "the trainer", deadline)
         self._sealed: tuple[HostVersion, np.ndarray] | None = None
         self._group: tuple[frozenset[str], WeightsGroup] | None = None
         self._number = -1
@@ -72,9 +72,9 @@ class CollectivePublisher(BackgroundPublisher):
         self._watcher = threading.Thread(target=self._watch_forever, name="weights-newcomers", daemon=True)
         self._watcher.start()
 
-    def address(self) -> BoardAddress:
+    def address(self) -> RendezvousAddress:
         """The board; reachable from every node."""
-        return BoardAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
+        return RendezvousAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
 
     def left(self, name: str) -> None:
         """See Publisher: the transfer under way goes on without it."""
@@ -122,10 +122,10 @@ class CollectivePublisher(BackgroundPublisher):
         group = self._group[1]
         ranks = {token: rank for rank, token in enumerate(targets, 1)}
         self._number += 1
-        self._ask.now("post", self._number, _Word(version, group.name, ranks, held.layout.to_bytes(), checksums))
+        self._ask.now("post", self._number, _Announcement(version, group.name, ranks, held.layout.to_bytes(), checksums))
         missing = self._ask.now("gathered", self._number, targets, self._deadline, waits=self._deadline)
         if missing:
-            raise self._standstill(version, sorted(missing.values()))
+            raise self._stall_error(version, sorted(missing.values()))
         broke, reached, began = "a receiver left before the transfer began", 0, time.monotonic()
         if missing is not None:
             flat = held.memory.flat[: held.layout.size]
@@ -156,9 +156,9 @@ class CollectivePublisher(BackgroundPublisher):
         busy = self._ask.now("busy", targets, _COMING_BACK, waits=_COMING_BACK)
         members = list(self._ask.now("members"))
         if set(targets) <= set(members) and not self._ask.now("others", members, seconds, waits=seconds):
-            raise self._standstill(version, busy, f"after {reached / 1e6:.1f} MB: {why}")
+            raise self._stall_error(version, busy, f"after {reached / 1e6:.1f} MB: {why}")
 
-    def _standstill(self, version: int, names: list[str], why: str = "") -> WeightsError:
+    def _stall_error(self, version: int, names: list[str], why: str = "") -> WeightsError:
         who = f"producer {', '.join(names)}" if names else "its producers"
         said = "".join(f"; {name} says: {reason}" for name, reason in self._ask.now("reasons").items())
         return WeightsError(
@@ -182,7 +182,7 @@ class CollectivePublisher(BackgroundPublisher):
 class CollectiveReceiver(BackgroundReceiver):
     """Receiver by broadcast; see the module."""
 
-    def __init__(self, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> None:
+    def __init__(self, name: str, address: RendezvousAddress, deadline: float, on_news: Callable[[], None]) -> None:
         super().__init__(name, on_news)
         self._deadline = deadline
         self._trainer = address.trainer
@@ -192,12 +192,12 @@ class CollectiveReceiver(BackgroundReceiver):
         self._broke = ""
         self._flats: dict[int, np.ndarray] = {}
         self._spare = np.zeros(0, np.uint8)
-        self._ask = Ask(address.board, f"producer {name}", deadline)
+        self._ask = RendezvousClient(address.board, f"producer {name}", deadline)
         self._ask.now("join", self._token, name)
         self._start()
 
     def _fetch(self) -> bool:
-        word = self._next_word()
+        word = self._next_announcement()
         if word is None:
             return False
         rank = word.ranks.get(self._token)
@@ -219,7 +219,7 @@ class CollectiveReceiver(BackgroundReceiver):
         self._arrived(snapshot)
         return True
 
-    def _next_word(self) -> _Word | None:
+    def _next_announcement(self) -> _Announcement | None:
         """Wait for it as long as it takes; after a transfer that broke, no longer than the trainer needs to begin another."""
         patience = 3 * self._deadline if self._broke else None
         try:
@@ -231,10 +231,10 @@ class CollectiveReceiver(BackgroundReceiver):
                 raise WeightsError(f"{self._trainer} is gone, or stands still, in the middle of {self._broke}")
             return None  # Closed, or dead between transfers: others know why.
         self._number, word = told
-        assert isinstance(word, _Word)
+        assert isinstance(word, _Announcement)
         return word
 
-    def _receive(self, word: _Word, rank: int, flat: np.ndarray) -> str:
+    def _receive(self, word: _Announcement, rank: int, flat: np.ndarray) -> str:
         """What broke, "" for nothing."""
         reached = 0
         try:
@@ -253,7 +253,7 @@ class CollectiveReceiver(BackgroundReceiver):
             self._group.leave()
             self._group = None
 
-    def _let_go(self, version: int) -> None:
+    def _drop_version(self, version: int) -> None:
         # A view that is kept against the contract would change: the memory is used again.
         self._spare = self._flats.pop(version, self._spare)
 
@@ -278,6 +278,6 @@ class CollectiveTransfer(WeightTransfer):
         """See WeightTransfer. ``device``: that of the collectives, ``cpu`` (gloo) or ``cuda`` (nccl)."""
         return CollectivePublisher(deadline, bucket_bytes, on_failure, device=device)
 
-    def receiver(self, *, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> CollectiveReceiver:
+    def receiver(self, *, name: str, address: RendezvousAddress, deadline: float, on_news: Callable[[], None]) -> CollectiveReceiver:
         """See WeightTransfer."""
         return CollectiveReceiver(name, address, deadline, on_news)

@@ -17,7 +17,7 @@ from rlcore_plugin_workers.background import BackgroundPublisher, BackgroundRece
 
 from rlcore.api import WeightsError
 from rlcore.api.weights import HostLayout, OnFailure, WeightTransfer
-from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
+from rlcore_plugin_ray.weights_rendezvous import RendezvousAddress, RendezvousClient, make_rendezvous
 
 __all__ = ["StorePublisher", "StoreReceiver", "StoreTransfer"]
 
@@ -27,14 +27,14 @@ class StorePublisher(BackgroundPublisher):
 
     def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
         self._changed = threading.Condition()
-        self._board = make_board()
-        self._ask = Ask(self._board, "the trainer", deadline)
+        self._board = make_rendezvous()
+        self._ask = RendezvousClient(self._board, "the trainer", deadline)
         self._kept: Any = None
         super().__init__(deadline, bucket_bytes, on_failure)
 
-    def address(self) -> BoardAddress:
+    def address(self) -> RendezvousAddress:
         """The board; reachable from every node."""
-        return BoardAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
+        return RendezvousAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
 
     def _send(self, held: HostVersion) -> None:
         layout, flat = held.layout, held.memory.flat
@@ -51,13 +51,13 @@ class StorePublisher(BackgroundPublisher):
 class StoreReceiver(BackgroundReceiver):
     """Receiver through the object store: read-only views of the object, no copy. See the module."""
 
-    def __init__(self, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> None:
+    def __init__(self, name: str, address: RendezvousAddress, deadline: float, on_news: Callable[[], None]) -> None:
         super().__init__(name, on_news)
         self._deadline = deadline
         self._trainer = address.trainer
         self._token = uuid.uuid4().hex
         self._seen = -1
-        self._ask = Ask(address.board, f"producer {name}", deadline)
+        self._ask = RendezvousClient(address.board, f"producer {name}", deadline)
         self._ask.now("join", self._token, name)
         self._start()
 
@@ -95,6 +95,6 @@ class StoreTransfer(WeightTransfer):
         """See WeightTransfer. Objects are in host memory, whatever the trainer's device."""
         return StorePublisher(deadline, bucket_bytes, on_failure)
 
-    def receiver(self, *, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> StoreReceiver:
+    def receiver(self, *, name: str, address: RendezvousAddress, deadline: float, on_news: Callable[[], None]) -> StoreReceiver:
         """See WeightTransfer."""
         return StoreReceiver(name, address, deadline, on_news)

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from rlcore_plugin_ray import joining, own_cluster
-from rlcore_plugin_ray.joining import ray_head
+from rlcore_plugin_ray import cluster_address, own_cluster
+from rlcore_plugin_ray.cluster_address import ray_head
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import RunSection
@@ -67,7 +67,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
         folders.append(folder)
         yield "here:1", "token"
 
-    monkeypatch.setattr(joining, "own_cluster", start)
+    monkeypatch.setattr(cluster_address, "own_cluster", start)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     os.environ.pop("RAY_AUTH_MODE", None)
     monkeypatch.delitem(sys.modules, "ray", raising=False)
@@ -94,7 +94,7 @@ def test_ctrl_c_while_the_cluster_starts_ends_it(started: list[Path | None], mon
         finally:
             states.append("ended")
 
-    monkeypatch.setattr(joining, "own_cluster", slow)
+    monkeypatch.setattr(cluster_address, "own_cluster", slow)
     with pytest.raises(KeyboardInterrupt):
         ray_head(RunSection()).__enter__()
     assert states == ["started", "ended"]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from rlcore_plugin_ray import weights_collective
-from rlcore_plugin_ray.weights_board import BoardAddress
-from rlcore_plugin_ray.weights_collective import CollectivePublisher, CollectiveReceiver, _Word
+from rlcore_plugin_ray.weights_collective import CollectivePublisher, CollectiveReceiver, _Announcement
+from rlcore_plugin_ray.weights_rendezvous import RendezvousAddress
 from rlcore_plugin_workers.background import HostVersion
 
 from rlcore.api import Snapshot
@@ -50,8 +50,8 @@ class Board:
 @pytest.fixture
 def board(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Board:
     made = Board()
-    monkeypatch.setattr(weights_collective, "make_board", lambda: None)
-    monkeypatch.setattr(weights_collective, "Ask", lambda *arguments: made)
+    monkeypatch.setattr(weights_collective, "make_rendezvous", lambda: None)
+    monkeypatch.setattr(weights_collective, "RendezvousClient", lambda *arguments: made)
     group = SimpleNamespace(name="group", join=lambda rank, size: None, leave=lambda: None)
     monkeypatch.setattr(weights_collective.WeightsGroup, "host", lambda device, deadline: group)
     monkeypatch.setattr(weights_collective, "_broadcast", lambda flat, start, group: len(flat))
@@ -109,14 +109,14 @@ def test_a_receiver_joins_the_group_of_a_transfer_that_begins(monkeypatch: pytes
 
     def now(method: str, *arguments: Any, waits: float = 0.0) -> Any:
         if method == "join":
-            words.append((0, _Word(0, "the group", {arguments[0]: 1}, sent.to_bytes(), np.zeros(0, np.uint32))))
+            words.append((0, _Announcement(0, "the group", {arguments[0]: 1}, sent.to_bytes(), np.zeros(0, np.uint32))))
         return begins
 
     asked = SimpleNamespace(now=now, parked=lambda *arguments, timeout=None: words.pop() if words else None)
     group = SimpleNamespace(join=lambda rank, size: joined.append("the group"), leave=lambda: None, name="the group")
-    monkeypatch.setattr(weights_collective, "Ask", lambda *arguments: asked)
+    monkeypatch.setattr(weights_collective, "RendezvousClient", lambda *arguments: asked)
     monkeypatch.setattr(weights_collective, "WeightsGroup", lambda name: group)
     monkeypatch.setattr(weights_collective, "_broadcast", lambda flat, start, group: len(flat))
     monkeypatch.setattr(CollectiveReceiver, "_interrupt", lambda receiver: None)
-    CollectiveReceiver("p0", BoardAddress(None, "the trainer"), 60.0, lambda: None).close()
+    CollectiveReceiver("p0", RendezvousAddress(None, "the trainer"), 60.0, lambda: None).close()
     assert joined == ["the group"] * begins

@@ -21,7 +21,7 @@ def test_a_version_that_cannot_be_stored_is_told_at_once_and_by_the_next_publish
     def full(value: Any) -> None:
         raise ObjectStoreFullError("no room")
 
-    monkeypatch.setattr(weights_store, "make_board", lambda: None)
+    monkeypatch.setattr(weights_store, "make_rendezvous", lambda: None)
     monkeypatch.setattr(weights_store.ray, "put", full)
     monkeypatch.setattr(weights_store.ray, "kill", lambda board: None)
     failed: Future[str] = Future()

@@ -72,7 +72,7 @@ class BackgroundPublisher(Publisher):
         """See Publisher."""
         self._check(version)
         layout = HostLayout(version=version, manifest=source.manifest(), probe=probe)
-        memory = self._room(layout)
+        memory = self._acquire_memory(layout)
         layout.fill(source, memory.flat, self._bucket_bytes)
         with self._changed:
             self._check(version)
@@ -132,12 +132,12 @@ class BackgroundPublisher(Publisher):
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
-    def _room(self, layout: HostLayout) -> Any:
+    def _acquire_memory(self, layout: HostLayout) -> Any:
         """A buffer that nobody reads: neither a receiver nor the thread, which reads the newest version."""
         with self._changed:
             self._waiting = None  # nobody has begun it
             while len(late := [memory for memory in self._others() if self._readers_of(memory)]) + 1 >= _COPIES and not self._closed:
-                self._take_back(late[0])
+                self._reclaim(late[0])
             size = self._needed(layout)
             free = [memory for memory in self._others() if not self._readers_of(memory)]
             chosen = next((memory for memory in free if memory.size >= size and not memory.abandoned), None)
@@ -154,7 +154,7 @@ class BackgroundPublisher(Publisher):
         newest = self._newest.memory if self._newest is not None else None
         return [memory for memory in self._buffers if memory is not newest]
 
-    def _take_back(self, memory: Any) -> None:
+    def _reclaim(self, memory: Any) -> None:
         """Wait for its readers as long as they have time, then end them."""
         if self._left_by_readers(memory, self._grace(memory)):
             return
@@ -238,7 +238,7 @@ class BackgroundReceiver(Receiver):
                 self._taken.discard(old)
                 if self._newest is not None and self._newest.version == old:
                     self._newest = None
-                self._let_go(old)
+                self._drop_version(old)
 
     def close(self) -> None:
         """See Receiver. Views that were handed out stay readable as long as they are referred to."""
@@ -263,7 +263,7 @@ class BackgroundReceiver(Receiver):
     def _interrupt(self) -> None:
         """End the wait of ``_fetch``."""
 
-    def _let_go(self, version: int) -> None:
+    def _drop_version(self, version: int) -> None:
         """Nobody reads this version any more; under ``_lock``."""
 
     def _free(self) -> None:
@@ -276,7 +276,7 @@ class BackgroundReceiver(Receiver):
                 return
             old, self._newest = self._newest, snapshot
             if old is not None and old.version not in self._taken:
-                self._let_go(old.version)
+                self._drop_version(old.version)
         self.on_news()
 
     def _fail(self, reason: str) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api.schedule import TrainOrder
+from rlcore_plugin_workers.deployment import Deployment
 from rlcore_plugin_workers.driver_loop import DriverLoop, answered
-from rlcore_plugin_workers.schedule_service import Order
-from rlcore_plugin_workers.site import Site
-from rlcore_plugin_workers.trainer_ranks import Ranks
+from rlcore_plugin_workers.schedule_service import BatchOrder
+from rlcore_plugin_workers.trainer_ranks import TrainerRanks
 from rlcore_plugin_workers.workers import WorkerDiedError
 
 __all__ = ["BatchReader"]
@@ -46,8 +46,8 @@ class BatchReader:
     result; then each gets whole what it computes on. While they train, both is done ahead with what the next batch is likely to be.
     """
 
-    def __init__(self, site: Site, driver: DriverLoop, ranks: Ranks) -> None:
-        self._site, self._driver, self._ranks = site, driver, ranks
+    def __init__(self, deployment: Deployment, driver: DriverLoop, ranks: TrainerRanks) -> None:
+        self._deployment, self._driver, self._ranks = deployment, driver, ranks
         self._count = len(ranks.workers)
         self._groups: list[list[Any]] = []
         self._planned: tuple[TrainOrder, list[Collection[int]]] | None = None
@@ -58,7 +58,7 @@ class BatchReader:
         groups, self._groups = self._groups, []
         return groups
 
-    async def fetch(self, order: Order) -> list[int]:
+    async def fetch(self, order: BatchOrder) -> list[int]:
         """Have the stores put the groups where the ranks can read them; the leases of those that no store has: all of a store that died."""
         shared = self._shares(order)
         if shared and (self._planned is None or self._planned[0] != order.order):
@@ -71,7 +71,7 @@ class BatchReader:
         self._groups = self._by_rank(found, self._places(needed))
         return absent
 
-    def _shares(self, order: Order) -> bool:
+    def _shares(self, order: BatchOrder) -> bool:
         return self._ranks.shared and order.tokens >= _WORTH_SHARING * len(order.order.lease_ids)
 
     def preload(self, upcoming: Future[Any]) -> None:
@@ -81,7 +81,7 @@ class BatchReader:
 
     # --- what is read ------------------------------------------------------------------------------------------------
 
-    def _outlines(self, order: Order) -> list[_StoreRead]:
+    def _outlines(self, order: BatchOrder) -> list[_StoreRead]:
         kinds = dict.fromkeys(self._ranks.outlined)
         return [_StoreRead(kind, store, "outlines", tuple(leases), kind) for kind in kinds for store, leases in order.stores.items()]
 
@@ -89,7 +89,7 @@ class BatchReader:
         """By rank; ranks of one place need the same groups. ``needed``: by rank, None if all need all of them."""
         return [0] * self._count if needed is None else self._ranks.places
 
-    def _whole(self, order: Order, needed: Sequence[Collection[int]] | None, here: Sequence[Collection[int]]) -> list[_StoreRead]:
+    def _whole(self, order: BatchOrder, needed: Sequence[Collection[int]] | None, here: Sequence[Collection[int]]) -> list[_StoreRead]:
         """What the ranks of each place need and have not."""
         asked, places = [], self._places(needed)
         for place in dict.fromkeys(places):
@@ -106,7 +106,7 @@ class BatchReader:
 
     async def _read(self, requests: Sequence[_StoreRead]) -> tuple[list[tuple[_StoreRead, Any]], list[int]]:
         """(request, groups) of each that was answered; the leases whose groups no store has."""
-        stores = self._site.stores()
+        stores = self._deployment.stores()
         answers = [answered(asked.call(stores)) if asked.store in stores else None for asked in requests]
         found: list[tuple[_StoreRead, Any]] = []
         absent: dict[int, None] = {}
@@ -118,7 +118,7 @@ class BatchReader:
 
     async def _of_store(self, asked: _StoreRead, answer: asyncio.Future[Any]) -> tuple[Sequence[int], Any]:
         """(leases that it lacks, the groups of the others): all of them and None if the store is gone."""
-        while asked.store in self._site.stores():
+        while asked.store in self._deployment.stores():
             await asyncio.wait([answer], timeout=_LOOK_SECONDS)
             if answer.done():
                 break
@@ -150,7 +150,7 @@ class BatchReader:
 
     async def _read_ahead(self, requests: Sequence[_StoreRead]) -> list[tuple[_StoreRead, Any]]:
         """(request, groups) of all of them, or nothing."""
-        stores = self._site.stores()
+        stores = self._deployment.stores()
         calls = [asked.call(stores) for asked in requests] if all(asked.store in stores for asked in requests) else []
         return [(asked, groups) for asked, (_, groups) in zip(requests, await self._values(calls), strict=False)]
 

@@ -18,7 +18,7 @@ from rlcore.api import RlcoreError, RunError
 from rlcore.api.runtime import RuntimeLostError, WorkerLostError
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
-__all__ = ["DriverLoop", "ServiceWorker", "answered", "first_error", "in_thread", "survivors"]
+__all__ = ["DriverLoop", "ServiceWorker", "answered", "first_error", "in_thread", "successful_values"]
 
 T = TypeVar("T")
 _F = TypeVar("_F", bound="asyncio.Future[Any]")
@@ -249,7 +249,7 @@ def _quiet(future: _F) -> _F:
     return future
 
 
-async def survivors(calls: Sequence[Future[Any]]) -> list[Any]:
+async def successful_values(calls: Sequence[Future[Any]]) -> list[Any]:
     """Return the values of calls, in order, without those of workers that died; any other error is raised."""
     answers = await asyncio.gather(*map(answered, calls), return_exceptions=True)
     for answer in answers:

@@ -13,14 +13,14 @@ from rlcore.api.runtime import ScheduleSection, WorkerLostError
 from rlcore_plugin_workers.driver_loop import answered
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
-__all__ = ["Patience", "SilentError", "falls_silent"]
+__all__ = ["Deadlines", "HeartbeatTimeoutError", "watch_heartbeat"]
 
 _ASKED_EVERY = 0.2
 """Between two questions, as a share of the deadline; the answer has the rest of it, so that silence is noticed within the deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Deadlines:
     """How long the driver waits for whom, in seconds: for one answer of an engine; for a model to be loaded; for a producer to serve
     weights; for an answer of a process; for a group of a producer that has prompts; for an update or a checkpoint. ``restarts``: failures
     of a producer in a row, without a group in between."""
@@ -34,7 +34,7 @@ class Patience:
     trainer_seconds: float = 3600.0
 
     @classmethod
-    def of(cls, schedule: ScheduleSection, weights_seconds: float) -> Patience:
+    def of(cls, schedule: ScheduleSection, weights_seconds: float) -> Deadlines:
         """As a run is configured."""
         return cls(
             restarts=schedule.producer_restarts,
@@ -56,13 +56,13 @@ class Patience:
             )
 
 
-class SilentError(RunError):
+class HeartbeatTimeoutError(RunError):
     """A worker has not answered until the deadline."""
 
 
-async def falls_silent(worker: Worker, seconds: float) -> None:
-    """Ask ``worker`` from time to time to answer ``lives``; raise SilentError once it has not done so in time. A death is an answer:
-    whoever waits for the worker hears of it."""
+async def watch_heartbeat(worker: Worker, seconds: float) -> None:
+    """Ask ``worker`` from time to time to answer ``lives``; raise HeartbeatTimeoutError once it has not done so in time. A death is an
+    answer: whoever waits for the worker hears of it."""
     pause = _ASKED_EVERY * seconds
     while True:
         answer = answered(worker.call("lives", beside=True))
@@ -73,6 +73,6 @@ async def falls_silent(worker: Worker, seconds: float) -> None:
             late = asyncio.get_running_loop().time() - due
             # Much later the driver was stopped itself: answers that were sent meanwhile may not have been read yet.
             if not answer.done() and late <= pause:
-                raise SilentError(f"its process has not answered for {seconds:g} s")
+                raise HeartbeatTimeoutError(f"its process has not answered for {seconds:g} s")
         if (error := answer.exception()) is not None and not isinstance(error, WorkerDiedError):
             raise error

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlcore.api import Group, Prompt, Rollout, Score
-from rlcore.api.runtime import Arrival, Judge, Verdict, VerdictCounts, outline_of
+from rlcore.api.runtime import DeliveryStatus, GroupSummary, Judge, JudgeCounts, outline_of
 
 __all__ = ["AsyncJudge", "Deliver", "GroupStore"]
 
-Deliver = Callable[[str, str, Sequence[Arrival]], Awaitable[list[Verdict]]]
+Deliver = Callable[[str, str, Sequence[GroupSummary]], Awaitable[list[DeliveryStatus]]]
 """``ScheduleService.deliver``, wherever it is."""
 
 
@@ -31,7 +31,7 @@ class GroupStore:
         self._keep_scored = keep_scored
         self._scored: list[Group] = []
 
-    async def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group]) -> int:
+    async def deliver(self, worker: str, arrivals: Sequence[GroupSummary], groups: Sequence[Group]) -> int:
         """Take a producer's groups and report them; how many of them were kept. Those that are not wanted are dropped at once."""
         if self._keep_scored:
             self._scored += groups
@@ -45,7 +45,7 @@ class GroupStore:
         self._drop(arrival for arrival, verdict in zip(arrivals, verdicts, strict=True) if not verdict.kept)
         return sum(verdict.kept for verdict in verdicts)
 
-    def _drop(self, arrivals: Iterable[Arrival]) -> None:
+    def _drop(self, arrivals: Iterable[GroupSummary]) -> None:
         for arrival in arrivals:
             self._groups.pop(arrival.delivery.lease_id, None)
 
@@ -105,7 +105,7 @@ class AsyncJudge:
         finally:
             self._waiting.pop(key, None)
 
-    async def take_judged(self) -> list[VerdictCounts]:
+    async def take_judged(self) -> list[JudgeCounts]:
         """``Judge.take_judged``: counts since the last call."""
         return [self.judge.take_judged()]
 

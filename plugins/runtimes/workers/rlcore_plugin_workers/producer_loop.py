@@ -1,4 +1,4 @@
-"""The life of a producer: mail, weights, leases, work. One thread runs it; everybody else leaves mail.
+"""The life of a producer: commands, weights, leases, work. One thread runs it; everybody else leaves commands.
 
 Plain Python: whom it talks to is a worker, which may be a thread or on another host.
 """
@@ -14,59 +14,59 @@ from functools import partial
 from typing import Any
 
 from rlcore.api import Lease, Prompt, Rollout, RunError, Score
-from rlcore.api.runtime import GroupJob, JobMaker, Produced, Producer, Pulse, TimeAccount, blaming, newer_weights
+from rlcore.api.runtime import GroupJob, JobMaker, ProducedGroup, Producer, TimeAccount, Watchdog, error_context, newer_weights
 from rlcore.api.weights import GroupBrokenError, Receiver
-from rlcore_plugin_workers.site import Links
-from rlcore_plugin_workers.workers import Then, Worker, answer
+from rlcore_plugin_workers.deployment import Endpoints
+from rlcore_plugin_workers.workers import DoneCallback, Worker, answer
 
-__all__ = ["JudgeClient", "Mailbox", "ProducerLoop"]
+__all__ = ["CommandQueue", "JudgeClient", "ProducerLoop"]
 
 
-class Mailbox:
-    """What is to be done, in order, and nudges without content. Any thread may ``put`` and ``nudge``; one thread takes and waits."""
+class CommandQueue:
+    """What is to be done, in order, and nudges without content. Any thread may ``put`` and ``wake``; one thread takes and waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._letters: list[Callable[[], object]] = []
-        self._nudged = False
+        self._pending: list[Callable[[], object]] = []
+        self._woken = False
 
-    def put(self, letter: Callable[[], object]) -> None:
-        """A letter for the next ``take``: what its reader calls."""
+    def put(self, command: Callable[[], object]) -> None:
+        """A command for the next ``take``: what its reader calls."""
         with self._changed:
-            self._letters.append(letter)
+            self._pending.append(command)
             self._changed.notify()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """End the present wait, or the next one."""
         with self._changed:
-            self._nudged = True
+            self._woken = True
             self._changed.notify()
 
     def take(self) -> list[Callable[[], object]]:
-        """All letters that are here; does not wait."""
+        """All pending that are here; does not wait."""
         with self._changed:
-            letters, self._letters = self._letters, []
-            return letters
+            pending, self._pending = self._pending, []
+            return pending
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until there is a letter or a nudge, or ``timeout`` seconds have passed; the nudge is used up."""
+        """Until there is a command or a wake, or ``timeout`` seconds have passed; the wake is used up."""
         with self._changed:
-            self._changed.wait_for(lambda: self._nudged or bool(self._letters), timeout)
-            self._nudged = False
+            self._changed.wait_for(lambda: self._woken or bool(self._pending), timeout)
+            self._woken = False
 
 
 class JudgeClient:
     """What a producer holds in place of a Judge: ``judge`` is the worker of an ``AsyncJudge``. ``submit`` and ``poll`` are for the
     producer's thread.
 
-    ``poll`` ends early when any mail arrives: new leases must not wait for verdicts. Tokens are sent only if some reward of the run
+    ``poll`` ends early when any commands arrives: new leases must not wait for verdicts. Tokens are sent only if some reward of the run
     ``reads_tokens``.
     """
 
-    def __init__(self, judge: Worker, mail: Mailbox, *, reads_tokens: bool) -> None:
+    def __init__(self, judge: Worker, commands: CommandQueue, *, reads_tokens: bool) -> None:
         self._judge = judge
         self._reads_tokens = reads_tokens
-        self._mail = mail
+        self._commands = commands
         self._lock = threading.Lock()
         self._scored: list[tuple[int, tuple[Score, ...]]] = []
         self._error: BaseException | None = None
@@ -80,15 +80,15 @@ class JudgeClient:
                     self._error = self._error or error
                 else:
                     self._scored.append((key, scores))
-            self._mail.nudge()
+            self._commands.wake()
 
         told = rollouts if self._reads_tokens else [rollout.without_tokens() for rollout in rollouts]
         answer(self._judge.call("score", prompt, told, counted), answered)
 
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
-        """The groups that are scored; [] after ``timeout`` seconds, or where other mail came first."""
+        """The groups that are scored; [] after ``timeout`` seconds, or where other commands came first."""
         if not (scored := self._taken()) and timeout > 0:
-            self._mail.wait(timeout)
+            self._commands.wait(timeout)
             scored = self._taken()
         return scored
 
@@ -112,28 +112,28 @@ class _Evaluation:
 
     jobs: tuple[GroupJob, ...]
     version: int
-    done: Future[tuple[int, list[Produced]]] = field(default_factory=Future)
+    done: Future[tuple[int, list[ProducedGroup]]] = field(default_factory=Future)
 
 
 @dataclass(eq=False)
 class ProducerLoop:
     """Keeps one producer busy: as many prompts in flight as it may have, the newest weights, evaluations when they are asked for.
 
-    ``in_waves`` (staleness 0): ask for leases only when nothing is under way, and deliver all that was made of them together, in their
+    ``alternating`` (staleness 0): ask for leases only when nothing is under way, and deliver all that was made of them together, in their
     order, so that nothing that comes of it depends on timing. Otherwise what is made is delivered at once, or, if a delivery is under way,
-    together with all else that is made until its answer comes. ``mail`` holds functions, which the loop's thread calls: ``evaluate``,
+    together with all else that is made until its answer comes. ``commands`` holds functions, which the loop's thread calls: ``evaluate``,
     ``sleep`` and ``stop`` may be called from any thread, before ``run`` too.
     """
 
     producer: Producer
     jobs: JobMaker
-    links: Links
+    endpoints: Endpoints
     receiver: Receiver
-    mail: Mailbox
+    commands: CommandQueue
     in_flight: int
     account: TimeAccount
-    in_waves: bool = field(default=False, kw_only=True)
-    pulse: Pulse = field(default_factory=Pulse, kw_only=True)
+    alternating: bool = field(default=False, kw_only=True)
+    pulse: Watchdog = field(default_factory=Watchdog, kw_only=True)
     """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
     on_version: Callable[[int], None] = field(default=lambda version: None, kw_only=True)
     """Told every version that is served from now on, verified."""
@@ -146,39 +146,39 @@ class ProducerLoop:
     _stopping: bool = field(default=False, init=False)
     _wanted: list[_Evaluation] = field(default_factory=list, init=False)
     _evaluation: _Evaluation | None = field(default=None, init=False)
-    _evaluated: list[Produced] = field(default_factory=list, init=False)
-    _made: list[Produced] = field(default_factory=list, init=False)
+    _evaluated: list[ProducedGroup] = field(default_factory=list, init=False)
+    _made: list[ProducedGroup] = field(default_factory=list, init=False)
     _delivering: bool = field(default=False, init=False)
     """A delivery is under way. Set by the loop's thread, and cleared by whichever brings the answer."""
     _asleep: Future[None] | None = field(default=None, init=False)
 
-    def evaluate(self, jobs: Sequence[GroupJob], version: int) -> Future[tuple[int, list[Produced]]]:
+    def evaluate(self, jobs: Sequence[GroupJob], version: int) -> Future[tuple[int, list[ProducedGroup]]]:
         """Have these jobs made with weights of this version or newer: (the version that made all of them, results)."""
         asked = _Evaluation(tuple(jobs), version)
-        self.mail.put(partial(self._wanted.append, asked))
+        self.commands.put(partial(self._wanted.append, asked))
         return asked.done
 
     def sleep(self) -> Future[None]:
         """Have the device given back once nothing is under way; done when it is free."""
         asleep: Future[None] = Future()
-        self.mail.put(partial(setattr, self, "_asleep", asleep))
+        self.commands.put(partial(setattr, self, "_asleep", asleep))
         return asleep
 
     def stop(self) -> None:
         """Have ``run`` end."""
-        self.mail.put(partial(setattr, self, "_stopping", True))
+        self.commands.put(partial(setattr, self, "_stopping", True))
 
     def run(self) -> None:
         """Work until ``stop``. Raises what ends this producer (its engine failed) or the run (WeightsError, RewardBudgetError)."""
         while self._take_work():
-            patience = _EAGER_SECONDS if self._asked or self._must_deliver else _POLL_SECONDS
-            self._collect(self.producer.step(patience))
+            timeout = _EAGER_SECONDS if self._asked or self._must_deliver else _POLL_SECONDS
+            self._collect(self.producer.step(timeout))
 
     def _take_work(self) -> bool:
-        """Read the mail, load newer weights, start what can start; wait where there is nothing to do. False at the end."""
+        """Read the commands, load newer weights, start what can start; wait where there is nothing to do. False at the end."""
         while True:
             self.pulse.beat()
-            for act in self.mail.take():
+            for act in self.commands.take():
                 act()
             if self._must_deliver and (self._stopping or not self._delivering):
                 self._deliver()
@@ -192,9 +192,9 @@ class ProducerLoop:
                 return True
             self._fall_asleep()
             with self.account.span(self._waits_for()), self.pulse.resting():
-                self.mail.wait(self._patience())
+                self.commands.wait(self._remaining_wait())
 
-    def _patience(self) -> float | None:
+    def _remaining_wait(self) -> float | None:
         """Seconds for which a version may still be waited for after a group broke; RunError if none are left."""
         if self._broke_at is None:
             return None
@@ -222,13 +222,13 @@ class ProducerLoop:
             self.producer.load(snapshot)
         except GroupBrokenError:  # the version, or a newer one, comes again under a higher epoch; an engine that is torn waits for it
             self._broke_at = self._broke_at or time.monotonic()
-            with blaming(self.receiver.who, f"hearing that the group of version {snapshot.version} broke"):
-                self.receiver.group_broke(getattr(snapshot, "epoch", -1))
+            with error_context(self.receiver.who, f"hearing that the group of version {snapshot.version} broke"):
+                self.receiver.on_group_broken(getattr(snapshot, "epoch", -1))
             return
         self._broke_at = None
-        with blaming(self.receiver.who, f"releasing version {snapshot.version}"):
+        with error_context(self.receiver.who, f"releasing version {snapshot.version}"):
             self.receiver.release(snapshot.version)
-        self.links.schedule.call("serving", self.producer.name, snapshot.version)
+        self.endpoints.schedule.call("serving", self.producer.name, snapshot.version)
         self.on_version(snapshot.version)
 
     def _start_leased(self) -> None:
@@ -250,10 +250,10 @@ class ProducerLoop:
         free = self.in_flight - self.producer.busy
         if self._asked or self._ended or free <= 0 or self.producer.version < 0 or not self.producer.serves:
             return
-        if self.in_waves and not self.producer.idle:
+        if self.alternating and not self.producer.idle:
             return
         self._asked = True
-        answer(self.links.schedule.call("lease", self.producer.name, free, self.producer.version), self._answered(self._take_leases))
+        answer(self.endpoints.schedule.call("lease", self.producer.name, free, self.producer.version), self._answered(self._take_leases))
 
     def _fall_asleep(self) -> None:
         if self._asleep is not None and not self.producer.torn:
@@ -266,18 +266,18 @@ class ProducerLoop:
             return "waiting for weights"
         return "waiting for data" if self._ended else "back-pressure"
 
-    def _answered(self, take: Callable[[Any], None] | None = None) -> Then:
+    def _answered(self, take: Callable[[Any], None] | None = None) -> DoneCallback:
         """What has an answer taken by the loop's thread, and an error raised there."""
 
         def answered(value: Any, error: BaseException | None) -> None:
             if error is not None:
-                self.mail.put(partial(_fail, error))
+                self.commands.put(partial(_fail, error))
             elif take is not None:
-                self.mail.put(partial(take, value))
+                self.commands.put(partial(take, value))
 
         return answered
 
-    def _collect(self, results: Sequence[Produced]) -> None:
+    def _collect(self, results: Sequence[ProducedGroup]) -> None:
         self._made += [produced for produced in results if produced.job.counted]
         self._evaluated += [produced for produced in results if not produced.job.counted]
         self._finish_evaluation()
@@ -287,23 +287,23 @@ class ProducerLoop:
     @property
     def _must_deliver(self) -> bool:
         """Whether there is something that may be delivered."""
-        return bool(self._made) and not (self.in_waves and not self.producer.idle)
+        return bool(self._made) and not (self.alternating and not self.producer.idle)
 
     def _deliver(self) -> None:
         """All that is made."""
         made, self._made = sorted(self._made, key=lambda produced: produced.job.key), []
         arrivals, groups = zip(*map(self.jobs.finished, made), strict=True)
         self._delivering = True
-        answer(self.links.store.call("deliver", self.producer.name, arrivals, groups), self._delivered)
+        answer(self.endpoints.store.call("deliver", self.producer.name, arrivals, groups), self._delivered)
 
     def _delivered(self, kept: Any, error: BaseException | None) -> None:
         """In any thread. Either the loop sees that no delivery is under way, or this sees what the loop has left: both look last."""
         if error is not None:
-            self.mail.put(partial(_fail, error))
+            self.commands.put(partial(_fail, error))
             return
         self._delivering = False
         if self._made:
-            self.mail.nudge()
+            self.commands.wake()
 
     def _finish_evaluation(self) -> None:
         evaluation = self._evaluation

@@ -13,30 +13,39 @@ from time import monotonic
 from typing import Any
 
 from rlcore.api import Lease, RunError
-from rlcore.api.runtime import Arrival, FilterWatch, StarvationError, Status, Tokens, Verdict, WaitingFor, WorkerLostError
+from rlcore.api.runtime import (
+    DeliveryStatus,
+    FilterMonitor,
+    GroupSummary,
+    StarvationError,
+    Status,
+    TokenCounts,
+    WaitingFor,
+    WorkerLostError,
+)
 from rlcore.api.schedule import Coordinator, LeaseQueue, TrainOrder
 
-__all__ = ["Order", "Outcome", "Parcel", "ScheduleService"]
+__all__ = ["BatchOrder", "DeliveryBatch", "DeliveryResult", "ScheduleService"]
 
-_MOST_IN_VAIN = 10
+_MAX_CONSECUTIVE_RESTARTS = 10
 """Deaths of stores and judges in a row, without a delivery in between, that a run lives with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class DeliveryBatch:
     """Groups that a producer delivers at a time, which a store holds."""
 
     store: str
     worker: str
-    arrivals: tuple[Arrival, ...]
+    arrivals: tuple[GroupSummary, ...]
 
 
-Outcome = list[Verdict] | ValueError
-"""Of a parcel: one verdict for each group, or what is wrong with it; then none of it is recorded."""
+DeliveryResult = list[DeliveryStatus] | ValueError
+"""Of a delivery_batch: one verdict for each group, or what is wrong with it; then none of it is recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class BatchOrder:
     """A batch to train: the coordinator's order, the store of each of its groups, figures of what the filter took out for it; ``tokens``:
     how many were generated for those of its groups that are not masked."""
 
@@ -47,7 +56,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class _Worker:
+class _ProducerState:
     """A producer that lives. ``asks``: how many leases it waits for, ``answer`` where they go, None where it waits for none;
     ``groups``: how many it delivered; ``since``: when it delivered the last one, or got a lease while it had none."""
 
@@ -59,7 +68,7 @@ class _Worker:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptGroup:
     store: str
     tokens: int
 
@@ -68,34 +77,34 @@ class ScheduleService:
     """One coordinator, its filter watch, and everybody who waits for it. Nothing is leased before the first
     ``next_batch``: an evaluation at the start has the engines alone."""
 
-    def __init__(self, coordinator: Coordinator, watch: FilterWatch) -> None:
+    def __init__(self, coordinator: Coordinator, watch: FilterMonitor) -> None:
         self._coordinator = coordinator
         self._watch = watch
         self._state = self._state_now()
         self._queue = LeaseQueue(on_policy=coordinator.settings.max_staleness == 0)
-        self._workers: dict[str, _Worker] = {}
-        self._kept: dict[int, _Kept] = {}
+        self._workers: dict[str, _ProducerState] = {}
+        self._kept: dict[int, _KeptGroup] = {}
         self._leases: dict[int, Lease] = {}
         self._is_open = False
         self._handing_over = False
         self._stopped = False
         self._interrupted = self._interrupted_next = False
-        self._batch: asyncio.Future[Order | None] | None = None
+        self._batch: asyncio.Future[BatchOrder | None] | None = None
         self._order: TrainOrder | None = None
         self._filtering: Mapping[str, float] | None = None
-        self._tokens = Tokens()
+        self._tokens = TokenCounts()
         self._failures: list[dict[str, Any]] = []
-        self._readers_of_state: list[asyncio.Future[None]] = []
+        self._state_waiters: list[asyncio.Future[None]] = []
         self._reader: asyncio.Future[list[str]] | None = None
         self._notes: list[str] = []
         self._restarts: dict[str, int] = {}
-        self._in_vain = 0
+        self._consecutive_restarts = 0
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
     async def join(self, worker: str) -> None:
         """A producer lives from here on, and may lease."""
-        self._workers[worker] = _Worker()
+        self._workers[worker] = _ProducerState()
 
     async def lease(self, worker: str, k: int, serving: int) -> list[Lease]:
         """At least one lease and at most ``k``; waits until there is one. [] where none will ever follow, or the worker was lost.
@@ -120,52 +129,52 @@ class ScheduleService:
                 self._queue.wait(worker, asks=state.asks, serving=state.serving)
             self._pump()
 
-    async def deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
+    async def deliver(self, store: str, worker: str, arrivals: Sequence[GroupSummary]) -> list[DeliveryStatus]:
         """One verdict for each group; the store keeps those that are ``kept`` and drops the rest. Raises ValueError, and records nothing,
         for a version that the group cannot have (``Coordinator.deliver``)."""
-        outcome = self._receive(Parcel(store=store, worker=worker, arrivals=tuple(arrivals)))
+        outcome = self._receive(DeliveryBatch(store=store, worker=worker, arrivals=tuple(arrivals)))
         if isinstance(outcome, ValueError):
             raise outcome
         self._pump()
         return outcome
 
-    async def deliver_parcels(self, parcels: Sequence[Parcel]) -> list[Outcome]:
-        """As many calls of ``deliver`` in one: what is wrong with one parcel is no business of the others. Batches are cut and leases are
-        dealt when all of them have been taken."""
-        outcomes = [self._receive(parcel) for parcel in parcels]
+    async def deliver_batches(self, delivery_batches: Sequence[DeliveryBatch]) -> list[DeliveryResult]:
+        """As many calls of ``deliver`` in one: what is wrong with one delivery_batch is no business of the others. Batches are cut and
+        leases are dealt when all of them have been taken."""
+        outcomes = [self._receive(delivery_batch) for delivery_batch in delivery_batches]
         self._pump()
         return outcomes
 
-    def _receive(self, parcel: Parcel) -> Outcome:
+    def _receive(self, delivery_batch: DeliveryBatch) -> DeliveryResult:
         try:
-            verdicts = self._coordinator.deliver([arrival.delivery for arrival in parcel.arrivals])
+            verdicts = self._coordinator.deliver([arrival.delivery for arrival in delivery_batch.arrivals])
         except ValueError as error:
             return error
-        if (state := self._workers.get(parcel.worker)) is not None:
-            state.groups += len(parcel.arrivals)
+        if (state := self._workers.get(delivery_batch.worker)) is not None:
+            state.groups += len(delivery_batch.arrivals)
             state.since = monotonic()
-        self._in_vain = 0
+        self._consecutive_restarts = 0
         self._interrupted = self._interrupted or self._interrupted_next
-        for arrival, verdict in zip(parcel.arrivals, verdicts, strict=True):
-            self._book(parcel.store, arrival, verdict)
+        for arrival, verdict in zip(delivery_batch.arrivals, verdicts, strict=True):
+            self._book(delivery_batch.store, arrival, verdict)
         return verdicts
 
-    def _book(self, store: str, arrival: Arrival, verdict: Verdict) -> None:
+    def _book(self, store: str, arrival: GroupSummary, verdict: DeliveryStatus) -> None:
         lease_id = arrival.delivery.lease_id
         lease = self._leases.pop(lease_id, None)
         if lease is not None:  # else it was booked before, or came too late
             self._watch.saw(arrival.delivery, verdict)
-            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT, cut=arrival.cut_tokens)
-            if verdict is Verdict.FAILED:
+            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not DeliveryStatus.KEPT, cut=arrival.cut_tokens)
+            if verdict is DeliveryStatus.FAILED:
                 ended = {"step": self._coordinator.version + 1, "episode": lease.episode}
                 self._failures.append({**ended, "prompt_id": arrival.prompt_id, "reason": arrival.reason})
         if verdict.kept:
             # What is masked is counted as wasted already.
-            self._kept[lease_id] = _Kept(store, arrival.tokens if verdict is Verdict.KEPT else 0)
+            self._kept[lease_id] = _KeptGroup(store, arrival.tokens if verdict is DeliveryStatus.KEPT else 0)
 
     # --- the driver --------------------------------------------------------------------------------------------------
 
-    async def next_batch(self, trained: int | None = None) -> Order | None:
+    async def next_batch(self, trained: int | None = None) -> BatchOrder | None:
         """The groups of the next update; waits for them. None at the end, or once interrupted. ``trained``: the version that the update
         under way has made, which is booked first: one call, for two could overtake each other.
 
@@ -174,7 +183,7 @@ class ScheduleService:
         if trained is not None:
             await self.updated(trained)
         self._is_open, self._handing_over = True, False
-        batch: asyncio.Future[Order | None] = asyncio.get_running_loop().create_future()
+        batch: asyncio.Future[BatchOrder | None] = asyncio.get_running_loop().create_future()
         self._batch = batch
         self._pump()
         return await batch
@@ -185,10 +194,10 @@ class ScheduleService:
         self._handing_over = False
         self._pump()
 
-    async def upcoming(self) -> Order:
+    async def upcoming(self) -> BatchOrder:
         """The next batch as it would be of what is ready now, if nothing came before it: it can be brought to the ranks meanwhile."""
         order = self._coordinator.upcoming_order()
-        return Order(order=order, stores=self._by_store(order.lease_ids), filtering={}, tokens=self._tokens_of(order))
+        return BatchOrder(order=order, stores=self._by_store(order.lease_ids), filtering={}, tokens=self._tokens_of(order))
 
     async def updated(self, version: int) -> None:
         """The update under way has made this version."""
@@ -199,10 +208,10 @@ class ScheduleService:
             self._kept.pop(lease_id, None)
         self._order = self._filtering = None
         self._state = self._state_now()
-        for reached in self._readers_of_state:
+        for reached in self._state_waiters:
             if not reached.done():
                 reached.set_result(None)
-        self._readers_of_state.clear()
+        self._state_waiters.clear()
         self._pump()
 
     async def groups_lost(self, lease_ids: Sequence[int]) -> bool:
@@ -259,14 +268,14 @@ class ScheduleService:
         left out: its groups are gone with this process, and what is made again must not have been counted before."""
         while self._coordinator.version < version:
             reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._readers_of_state.append(reached)
+            self._state_waiters.append(reached)
             await reached
         return self._state
 
     def _state_now(self) -> dict[str, Any]:
         return {"coordinator": self._coordinator.state(), "watch": self._watch.state()}
 
-    async def watch(self) -> FilterWatch:
+    async def watch(self) -> FilterMonitor:
         """What the filter saw; notes that nobody has taken stay where they are."""
         return self._watch
 
@@ -288,7 +297,7 @@ class ScheduleService:
     async def restarted(self, what: str) -> None:
         """A store or a judge died, and another one is there in its place."""
         self._restarts[what] = self._restarts.get(what, 0) + 1
-        self._in_vain += 1
+        self._consecutive_restarts += 1
         self._notes.append(f"warning: the {what} of a node died and was started anew; what it had is made again")
         self._pump()
 
@@ -302,7 +311,7 @@ class ScheduleService:
         failures, self._failures = self._failures, []
         return failures
 
-    async def tokens(self) -> Tokens:
+    async def tokens(self) -> TokenCounts:
         """How much was generated, and how much of it for nothing."""
         return self._tokens
 
@@ -324,13 +333,13 @@ class ScheduleService:
             self._deal()
 
     def _deal(self) -> None:
-        for name, leases in self._queue.deal(self._coordinator, alive=len(self._workers)).items():
+        for name, leases in self._queue.grant(self._coordinator, alive=len(self._workers)).items():
             self._leases.update((lease.lease_id, lease) for lease in leases)
             if self._coordinator.under_way(name) == len(leases):
                 self._workers[name].since = monotonic()
             self._answer(name, self._workers[name], leases)
 
-    def _answer(self, name: str, state: _Worker, leases: list[Lease]) -> None:
+    def _answer(self, name: str, state: _ProducerState, leases: list[Lease]) -> None:
         """Who waited has its leases, and waits no longer."""
         answer, state.answer = state.answer, None
         self._queue.leave(name)
@@ -340,10 +349,12 @@ class ScheduleService:
     def _tell(self) -> None:
         if self._reader is None or self._reader.done():
             return
-        if self._in_vain > _MOST_IN_VAIN:
+        if self._consecutive_restarts > _MAX_CONSECUTIVE_RESTARTS:
             every = " and ".join(f"the {what} of a node died {times} time{'s' * (times > 1)}" for what, times in self._restarts.items())
             self._reader.set_exception(
-                WorkerLostError(f"{every}, the last {self._in_vain} times without a group in between; see the runtime's log on its node")
+                WorkerLostError(
+                    f"{every}, the last {self._consecutive_restarts} times without a group in between; see the runtime's log on its node"
+                )
             )
         elif notes := [*self._notes, *self._watch.take_notes()]:
             self._notes = []
@@ -363,12 +374,12 @@ class ScheduleService:
         elif self._interrupted or self._coordinator.waiting_for() is WaitingFor.END:
             waiter.set_result(None)
 
-    def _addressed(self, order: TrainOrder) -> Order:
+    def _addressed(self, order: TrainOrder) -> BatchOrder:
         self._order, self._handing_over = order, True
         if self._filtering is None:
             self._filtering = self._watch.next_update()
         stores, tokens = self._by_store(order.lease_ids), self._tokens_of(order)
-        return Order(order=order, stores=stores, filtering=self._filtering, tokens=tokens)
+        return BatchOrder(order=order, stores=stores, filtering=self._filtering, tokens=tokens)
 
     def _tokens_of(self, order: TrainOrder) -> int:
         return sum(self._kept[lease_id].tokens for lease_id in order.lease_ids)

@@ -10,28 +10,34 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.api import RunError, Saving, UsageError
+from rlcore.api import PendingSave, RunError, UsageError
 from rlcore.api.runtime import WorkerLostError
+from rlcore_plugin_workers.deployment import Deployment
 from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error, in_thread
-from rlcore_plugin_workers.heartbeat import Patience, SilentError, falls_silent
-from rlcore_plugin_workers.schedule_service import Order
-from rlcore_plugin_workers.shipment import Shipment
-from rlcore_plugin_workers.site import Site
-from rlcore_plugin_workers.trainer_host import RankSharing, SharedOut, Trained, TrainerHost
+from rlcore_plugin_workers.heartbeat import Deadlines, HeartbeatTimeoutError, watch_heartbeat
+from rlcore_plugin_workers.plan_bundle import PlanBundle
+from rlcore_plugin_workers.schedule_service import BatchOrder
+from rlcore_plugin_workers.trainer_worker import RankShare, RankSharing, TrainerWorker, TrainResult
 from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 
-__all__ = ["Ranks"]
+__all__ = ["TrainerRanks"]
 
 
-class Ranks:
+class TrainerRanks:
     """All methods are for the driver's loop. Rank 0 publishes the weights."""
 
-    def __init__(self, site: Site, driver: DriverLoop, shipment: Shipment, count: int, patience: Patience) -> None:
-        self._driver, self._patience = driver, patience
+    def __init__(self, deployment: Deployment, driver: DriverLoop, plan_bundle: PlanBundle, count: int, deadlines: Deadlines) -> None:
+        self._driver, self._deadlines = driver, deadlines
         self._sharing: list[RankSharing] = []
         self.workers = [
-            site.launcher.start(
-                TrainerHost, shipment, rank, site.address, site.device, name=f"trainer rank {rank}", seat=site.trainer_seat(rank)
+            deployment.launcher.start(
+                TrainerWorker,
+                plan_bundle,
+                rank,
+                deployment.address,
+                deployment.device,
+                name=f"trainer rank {rank}",
+                placement=deployment.trainer_placement(rank),
             )
             for rank in range(count)
         ]
@@ -50,7 +56,7 @@ class Ranks:
         return self._loading([worker.call("prepare", prompts, rendezvous) for worker in self.workers])
 
     def _loading(self, calls: list[Future[Any]]) -> list[Future[Any]]:
-        self._driver.watch(self._patience.while_loading([worker.name for worker in self.workers[: len(calls)]], calls))
+        self._driver.watch(self._deadlines.while_loading([worker.name for worker in self.workers[: len(calls)]], calls))
         return calls
 
     def watch(self) -> None:
@@ -59,14 +65,14 @@ class Ranks:
             self._driver.watch(self._must_answer(rank, worker))
 
     async def _must_answer(self, rank: int, worker: Worker) -> None:
-        error = await first_error(falls_silent(worker, self._patience.silence_seconds))
-        if not isinstance(error, SilentError):
+        error = await first_error(watch_heartbeat(worker, self._deadlines.silence_seconds))
+        if not isinstance(error, HeartbeatTimeoutError):
             raise error
         raise WorkerLostError(f"trainer rank {rank} of {len(self.workers)} was lost ({error})")
 
     async def _together(self, calls: Sequence[Future[Any]]) -> list[Any]:
         """Their answers. One that waits for ever, in a collective or on a file system, ends all of them at the deadline."""
-        seconds = self._patience.trainer_seconds
+        seconds = self._deadlines.trainer_seconds
         try:
             return await self._driver.values(calls, self.failed, seconds)
         except TimeoutError as late:
@@ -106,16 +112,16 @@ class Ranks:
         """``logprobs`` and ``told`` of the outlines that each rank needs. Rank 0 reports of the whole batch."""
         return [(number == 0 or rank.logprobs, number == 0) for number, rank in enumerate(self._sharing)]
 
-    async def plan(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
+    async def plan(self, order: BatchOrder, outlines: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
         """Have each share the batch out, and wait for it; the leases of the groups that it needs, by rank. ``outlines``: by rank."""
         given = [(order, *of_stores) for of_stores in outlines]
         return self.agreed(await self._together(await self._called("share_out", given)))
 
-    async def plan_ahead(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[Future[Any]]:
+    async def plan_ahead(self, order: BatchOrder, outlines: Sequence[Sequence[Any]]) -> list[Future[Any]]:
         """``plan``, beside what they do; does not wait for them. What they answer is for ``agreed``."""
         return await self._called("share_out", [(order, *of_stores) for of_stores in outlines], beside=True)
 
-    def agreed(self, answers: Sequence[SharedOut]) -> list[tuple[int, ...]]:
+    def agreed(self, answers: Sequence[RankShare]) -> list[tuple[int, ...]]:
         """The leases, by rank. RunError if they came to different shares: some groups would be trained twice, and others never."""
         other = next((rank for rank, answer in enumerate(answers) if answer.digest != answers[0].digest), None)
         if other is not None:
@@ -126,7 +132,7 @@ class Ranks:
             )
         return [answer.leases for answer in answers]
 
-    async def train(self, order: Order, log_rollouts: bool, groups: Sequence[Sequence[Any]]) -> list[Trained]:
+    async def train(self, order: BatchOrder, log_rollouts: bool, groups: Sequence[Sequence[Any]]) -> list[TrainResult]:
         """Have them make one update, and wait for it; what every rank reports, rank 0 first. ``groups``: by rank, what stores send."""
         return await self._together(await self._called("train", [(order, log_rollouts, *of_stores) for of_stores in groups]))
 
@@ -147,7 +153,7 @@ class Ranks:
         """The next producer that the weights wait for no more, and whose process must be ended; None if rank 0 closes."""
         return self.workers[0].call("producer_to_end", beside=True)
 
-    async def save(self, folder: Path) -> Saving:
+    async def save(self, folder: Path) -> PendingSave:
         """Begin ``model/`` and ``trainer/`` below the folder; the next update may be asked for when this returns."""
         await self._together([worker.call("save", folder.resolve()) for worker in self.workers])
         calls = [worker.call("saved", beside=True) for worker in self.workers]

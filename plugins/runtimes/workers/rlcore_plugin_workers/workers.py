@@ -14,9 +14,9 @@ from typing import Any
 
 from rlcore.api import RunError
 
-__all__ = ["Launcher", "Seat", "Then", "Worker", "WorkerDiedError", "answer"]
+__all__ = ["DoneCallback", "Launcher", "Placement", "Worker", "WorkerDiedError", "answer"]
 
-Then = Callable[[Any, BaseException | None], None]
+DoneCallback = Callable[[Any, BaseException | None], None]
 """Called once, from any thread, with the value of a call or with its error."""
 
 
@@ -34,7 +34,7 @@ class WorkerDiedError(RunError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class Placement:
     """What a worker gets: ``calls`` that may run at the same time, ``threads`` for its numerical libraries, ``devices`` that it may see
     (None: all of this process), the ``environment`` whose Python it runs in (None: the driver's), and ``place``, which its launcher alone
     reads."""
@@ -55,8 +55,8 @@ class Worker(ABC):
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
         """Start a call; the future has its value, or raises what the method raised, or WorkerDiedError.
 
-        Calls begin in the order in which they were made, as many at a time as the seat has ``calls``. ``beside``: in a thread of its own,
-        whatever else runs: for calls that never return, or that must not wait behind a long one.
+        Calls begin in the order in which they were made, as many at a time as the placement has ``calls``. ``beside``: in a thread of
+        its own, whatever else runs: for calls that never return, or that must not wait behind a long one.
         """
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Launcher(ABC):
     """Starts workers, and ends those that are left when it is closed."""
 
     @abstractmethod
-    def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> Worker:
+    def start(self, host: type, *arguments: Any, name: str, placement: Placement) -> Worker:
         """Make ``host(*arguments)`` in a worker; returns at once. What its constructor raises, every call raises."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Launcher(ABC):
         """Kill every worker that is left."""
 
 
-def answer(call: Future[Any], then: Then) -> None:
+def answer(call: Future[Any], then: DoneCallback) -> None:
     """Have ``then`` called with what comes of a call; not at all if it is cancelled, as those that are open at the end of a run."""
 
     def answered(done: Future[Any]) -> None:

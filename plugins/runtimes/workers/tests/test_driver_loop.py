@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_workers import driver_loop
-from rlcore_plugin_workers.driver_loop import DriverLoop, ServiceWorker, answered, first_error, survivors
+from rlcore_plugin_workers.driver_loop import DriverLoop, ServiceWorker, answered, first_error, successful_values
 from rlcore_plugin_workers.node_services import GroupStore
 from rlcore_plugin_workers.schedule_service import ScheduleService
 from rlcore_plugin_workers.workers import WorkerDiedError
 
 from rlcore.api import RunError
-from rlcore.api.runtime import FilterWatch, RuntimeLostError, WorkerLostError
+from rlcore.api.runtime import FilterMonitor, RuntimeLostError, WorkerLostError
 from rlcore.api.schedule import Coordinator, ScheduleSettings
 from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import Answer
@@ -29,7 +29,7 @@ SECONDS = 20.0
 
 def schedule() -> ScheduleService:
     settings = ScheduleSettings(prompts=4, train_batch_size=2, n_sampled=2, buffer_limit=8, max_staleness=1)
-    return ScheduleService(Coordinator(settings), FilterWatch(bounds=None, by="accuracy", batch_size=2, limit=10))
+    return ScheduleService(Coordinator(settings), FilterMonitor(bounds=None, by="accuracy", batch_size=2, limit=10))
 
 
 def test_calls_begin_in_the_order_in_which_they_were_made() -> None:
@@ -126,11 +126,11 @@ def test_survivors_are_those_that_did_not_die(stage: DriverStage) -> None:
     calls[0].give("a")
     calls[1].fail(WorkerDiedError("b", "the process of b died"))
     calls[2].give("c")
-    assert stage.run(survivors(calls)) == ["a", "c"]
+    assert stage.run(successful_values(calls)) == ["a", "c"]
     calls[2] = Answer()
     calls[2].fail(RunError("not a death"))
     with pytest.raises(RunError, match="not a death"):
-        stage.run(survivors(calls))
+        stage.run(successful_values(calls))
 
 
 def test_a_call_that_nobody_awaits_any_more_goes_on(stage: DriverStage) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_workers.driver_loop import first_error
-from rlcore_plugin_workers.heartbeat import falls_silent
+from rlcore_plugin_workers.heartbeat import watch_heartbeat
 
 from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import ToldWorker
@@ -25,7 +25,7 @@ def watched(stage: DriverStage, worker: ToldWorker, seconds: float = 0.1) -> tup
     silences: list[str] = []
 
     async def watch() -> None:
-        silences.append(str(await first_error(falls_silent(worker, seconds))))
+        silences.append(str(await first_error(watch_heartbeat(worker, seconds))))
 
     return stage.make(lambda: stage.driver.watch(watch())), silences
 

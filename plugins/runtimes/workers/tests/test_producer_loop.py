@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_workers import producer_loop
-from rlcore_plugin_workers.producer_loop import JudgeClient, Mailbox
+from rlcore_plugin_workers.producer_loop import CommandQueue, JudgeClient
 
 from rlcore.api import Bucket, Prompt, Rollout, RunError, Sampling, Score, Snapshot, WeightsError
-from rlcore.api.runtime import GroupJob, Produced, RewardBudgetError
+from rlcore.api.runtime import GroupJob, ProducedGroup, RewardBudgetError
 from rlcore.api.weights import GroupBrokenError
 from rlcore.testing import make_rollout
 from tests.producer_stage import PROMPTS, SECONDS, Stage, Told, snapshot, until
 
 
-def evaluate(stage: Stage, version: int) -> Future[tuple[int, list[Produced]]]:
+def evaluate(stage: Stage, version: int) -> Future[tuple[int, list[ProducedGroup]]]:
     jobs = tuple(
         GroupJob(key=-1 - n, prompt=PROMPTS[n], samplings=(Sampling(max_new_tokens=4),), noise=(0, 9, n), counted=False) for n in range(3)
     )
@@ -30,11 +30,11 @@ def evaluate(stage: Stage, version: int) -> Future[tuple[int, list[Produced]]]:
 
 def test_weights_come_before_leases_and_the_lease_says_which(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    assert not stage.links.asked
+    assert not stage.endpoints.asked
     stage.receiver.hand(snapshot(3))
-    stage.links.until(lambda: bool(stage.links.asked))
-    assert stage.links.asked[0][:2] == (2, 3)
-    assert (stage.links.versions, stage.receiver.released) == ([3], [3])
+    stage.endpoints.until(lambda: bool(stage.endpoints.asked))
+    assert stage.endpoints.asked[0][:2] == (2, 3)
+    assert (stage.endpoints.versions, stage.receiver.released) == ([3], [3])
     stage.stop()
 
 
@@ -42,11 +42,11 @@ def test_leases_become_groups_and_more_are_asked_for(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.receiver.hand(snapshot(0))
     stage.grant(0, 1)
-    stage.links.until(lambda: len(stage.links.groups) == 2)
-    assert sorted(arrival.delivery.lease_id for arrival in stage.links.arrivals) == [0, 1]
-    pairs = zip(stage.links.arrivals, stage.links.groups, strict=True)
+    stage.endpoints.until(lambda: len(stage.endpoints.groups) == 2)
+    assert sorted(arrival.delivery.lease_id for arrival in stage.endpoints.arrivals) == [0, 1]
+    pairs = zip(stage.endpoints.arrivals, stage.endpoints.groups, strict=True)
     assert all(arrival.tokens == sum(rollout.length for rollout in group.rollouts) for arrival, group in pairs)
-    stage.links.until(lambda: bool(stage.links.asked))
+    stage.endpoints.until(lambda: bool(stage.endpoints.asked))
     stage.stop()
 
 
@@ -55,7 +55,7 @@ def test_newer_weights_are_taken_while_it_generates(tmp_path: Path) -> None:
     stage.receiver.hand(snapshot(0))
     stage.grant(0)
     stage.receiver.hand(snapshot(1))
-    stage.links.until(lambda: stage.links.versions == [0, 1])
+    stage.endpoints.until(lambda: stage.endpoints.versions == [0, 1])
     stage.stop()
 
 
@@ -63,7 +63,7 @@ def test_an_evaluation_waits_for_its_version_and_holds_newer_weights_off(tmp_pat
     stage = Stage(tmp_path)
     stage.receiver.hand(snapshot(0))
     done = evaluate(stage, 1)
-    stage.links.until(lambda: stage.links.versions == [0])
+    stage.endpoints.until(lambda: stage.endpoints.versions == [0])
     assert not done.done()
     stage.receiver.hand(snapshot(1))
     version, results = done.result(SECONDS)
@@ -77,17 +77,17 @@ def test_it_sleeps_once_nothing_is_under_way_and_wakes_with_new_weights(tmp_path
     stage.receiver.hand(snapshot(0))
     stage.grant(0)
     stage.loop.sleep().result(SECONDS)
-    assert len(stage.links.groups) == 1
+    assert len(stage.endpoints.groups) == 1
     assert stage.producer.asleep
     stage.receiver.hand(snapshot(1))
-    stage.links.until(lambda: stage.links.versions == [0, 1])
+    stage.endpoints.until(lambda: stage.endpoints.versions == [0, 1])
     stage.stop()
 
 
 def test_its_pulse_ages_while_the_engine_hangs_and_not_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path)
     stage.receiver.hand(snapshot(0))
-    stage.links.until(lambda: bool(stage.links.asked))
+    stage.endpoints.until(lambda: bool(stage.endpoints.asked))
     until(lambda: stage.loop.pulse.age == 0.0)  # it rests
     came, go = threading.Event(), threading.Event()
 
@@ -105,7 +105,7 @@ def test_its_pulse_ages_while_the_engine_hangs_and_not_while_it_waits(tmp_path: 
     assert " in " in stage.loop.pulse.where()
     monkeypatch.setattr(stage.producer._engine, "poll", poll)
     go.set()
-    stage.links.until(lambda: len(stage.links.groups) == 1)
+    stage.endpoints.until(lambda: len(stage.endpoints.groups) == 1)
     stage.stop()
 
 
@@ -114,7 +114,7 @@ def test_no_lease_means_the_end_of_leases_but_not_of_evaluations(tmp_path: Path)
     stage.receiver.hand(snapshot(0))
     stage.grant()
     assert evaluate(stage, 0).result(SECONDS)[0] == 0
-    assert not stage.links.asked
+    assert not stage.endpoints.asked
     stage.stop()
 
 
@@ -139,7 +139,7 @@ def test_weights_that_are_not_what_the_trainer_has_end_it_by_name(tmp_path: Path
 def test_a_transfer_that_failed_ends_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.receiver.error = WeightsError("tensor 'a' arrived damaged")
-    stage.mail.nudge()
+    stage.commands.wake()
     with pytest.raises(WeightsError, match="damaged"):
         stage.ended.result(SECONDS)
 
@@ -147,8 +147,8 @@ def test_a_transfer_that_failed_ends_it(tmp_path: Path) -> None:
 def test_a_schedule_that_is_gone_ends_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.receiver.hand(snapshot(0))
-    stage.links.until(lambda: bool(stage.links.asked))
-    stage.links.asked.pop(0)[2](None, ConnectionError("gone"))
+    stage.endpoints.until(lambda: bool(stage.endpoints.asked))
+    stage.endpoints.asked.pop(0)[2](None, ConnectionError("gone"))
     with pytest.raises(ConnectionError):
         stage.ended.result(SECONDS)
 
@@ -160,16 +160,16 @@ def test_in_waves_what_was_leased_together_is_delivered_together_and_in_order(tm
     def late(prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Any) -> None:
         asked.append((prompt.index, lambda: then(tuple(Score(value=1.0, accuracy=1.0) for _ in rollouts), None)))
 
-    stage = Stage(tmp_path, in_flight=3, judge=late, in_waves=True)
+    stage = Stage(tmp_path, in_flight=3, judge=late, alternating=True)
     stage.receiver.hand(snapshot(0))
     stage.grant(0, 1, 2)
     until(lambda: len(asked) == 3)
     for left, (_, answer) in zip((2, 1, 0), sorted(asked, key=lambda one: one[0], reverse=True), strict=True):
-        assert not stage.links.brought
+        assert not stage.endpoints.brought
         answer()
         until(lambda left=left: len(stage.producer._judging) == left)  # type: ignore[misc]
-    stage.links.until(lambda: bool(stage.links.brought))
-    assert stage.links.brought == [[0, 1, 2]]
+    stage.endpoints.until(lambda: bool(stage.endpoints.brought))
+    assert stage.endpoints.brought == [[0, 1, 2]]
     stage.stop()
 
 
@@ -177,7 +177,7 @@ def test_a_producer_without_work_says_what_it_waits_for(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     assert stage.loop._waits_for() == "waiting for weights"
     stage.receiver.hand(snapshot(0))
-    stage.links.until(lambda: bool(stage.links.asked))
+    stage.endpoints.until(lambda: bool(stage.endpoints.asked))
     assert stage.loop._waits_for() == "back-pressure"
     stage.grant()
     until(lambda: stage.loop._waits_for() == "waiting for data")
@@ -221,20 +221,20 @@ def test_an_engine_whose_group_broke_generates_nothing_until_a_version_came(tmp_
     until(lambda: stage.producer.torn)
     asleep = stage.loop.sleep()
     done = evaluate(stage, 0)
-    until(lambda: not stage.mail._letters and stage.loop.pulse.age == 0.0)  # it waits
+    until(lambda: not stage.commands._letters and stage.loop.pulse.age == 0.0)  # it waits
     assert not stage.ended.done()
     assert not asleep.done()
     assert not done.done()
-    assert stage.links.versions == [0]
+    assert stage.endpoints.versions == [0]
     assert stage.receiver.broke == [-1]  # of the host: no epoch
     monkeypatch.setattr(engine, "receive", receive)
     monkeypatch.setattr(engine, "poll", poll)
     broken.clear()
     stage.receiver.hand(snapshot(1))
-    stage.links.until(lambda: len(stage.links.groups) == 1)
+    stage.endpoints.until(lambda: len(stage.endpoints.groups) == 1)
     assert done.result(SECONDS)[0] == 1
     asleep.result(SECONDS)
-    assert stage.links.versions == [0, 1]
+    assert stage.endpoints.versions == [0, 1]
     stage.stop()
 
 
@@ -244,7 +244,7 @@ def test_a_producer_whose_group_broke_ends_if_no_version_comes(tmp_path: Path, m
     stage = Stage(tmp_path)
     stage.loop.weights_seconds = 0.3
     stage.receiver.hand(snapshot(0))
-    stage.links.until(lambda: stage.links.versions == [0])
+    stage.endpoints.until(lambda: stage.endpoints.versions == [0])
 
     def breaks(*_: Any) -> Any:
         stage.receiver.snapshot = None
@@ -264,7 +264,7 @@ def test_the_time_after_a_group_that_broke_begins_anew_with_an_evaluation(tmp_pa
     monkeypatch.setattr(producer_loop, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     stage.loop.weights_seconds = 20.0
     stage.receiver.hand(snapshot(0))
-    stage.links.until(lambda: stage.links.versions == [0])
+    stage.endpoints.until(lambda: stage.endpoints.versions == [0])
     engine = stage.producer._engine
     begin, poll = engine.begin_update, engine.poll
 
@@ -288,7 +288,7 @@ def test_the_time_after_a_group_that_broke_begins_anew_with_an_evaluation(tmp_pa
     monkeypatch.setattr(engine, "poll", poll)
     assert done.result(SECONDS)[0] == 0
     stage.receiver.hand(snapshot(1))
-    stage.links.until(lambda: stage.links.versions == [0, 1])
+    stage.endpoints.until(lambda: stage.endpoints.versions == [0, 1])
     stage.stop()
 
 
@@ -296,7 +296,7 @@ def test_a_whole_version_ends_the_wait_after_a_group_that_broke(tmp_path: Path, 
     stage = Stage(tmp_path)
     stage.loop.weights_seconds = 0.3
     stage.receiver.hand(snapshot(0))
-    stage.links.until(lambda: stage.links.versions == [0])
+    stage.endpoints.until(lambda: stage.endpoints.versions == [0])
     engine = stage.producer._engine
     finish = engine.finish_update
 
@@ -307,7 +307,7 @@ def test_a_whole_version_ends_the_wait_after_a_group_that_broke(tmp_path: Path, 
 
     monkeypatch.setattr(engine, "finish_update", breaks_once)
     stage.receiver.hand(snapshot(1))
-    stage.links.until(lambda: stage.links.versions == [0, 1])
+    stage.endpoints.until(lambda: stage.endpoints.versions == [0, 1])
     with pytest.raises(TimeoutError):
         stage.ended.exception(0.6)
     stage.stop()
@@ -321,7 +321,7 @@ def test_a_judge_gets_tokens_only_if_a_reward_reads_them(reads_tokens: bool) -> 
         told.extend(len(rollout.token_ids) for rollout in rollouts)
         then((Score(value=1.0),), None)
 
-    client = JudgeClient(Told(score=score), Mailbox(), reads_tokens=reads_tokens)
+    client = JudgeClient(Told(score=score), CommandQueue(), reads_tokens=reads_tokens)
     client.submit(0, PROMPTS[0], [make_rollout([4], [1, 2, 3])])
     assert client.poll(0.0) == [(0, (Score(value=1.0),))]
     assert told == ([3] if reads_tokens else [0])

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rlcore_plugin_workers.node_services import GroupStore
-from rlcore_plugin_workers.schedule_service import Parcel, ScheduleService
+from rlcore_plugin_workers.schedule_service import DeliveryBatch, ScheduleService
 
 from rlcore.api import Group, Lease, RunError
-from rlcore.api.runtime import Arrival, FilterWatch, StarvationError, Tokens, Verdict, WorkerLostError
+from rlcore.api.runtime import DeliveryStatus, FilterMonitor, GroupSummary, StarvationError, TokenCounts, WorkerLostError
 from rlcore.api.schedule import Coordinator, Delivery, ScheduleSettings
 
 
@@ -23,12 +23,12 @@ def service(prompts: int = 8, batch: int = 2, staleness: int = 0, limit: int | N
     schedule = ScheduleSettings(
         prompts=prompts, train_batch_size=batch, n_sampled=1, buffer_limit=(staleness + 1) * batch, max_staleness=staleness, **more
     )
-    return ScheduleService(Coordinator(schedule), FilterWatch(bounds=schedule.filter_range, by="accuracy", batch_size=batch, limit=limit))
+    return ScheduleService(Coordinator(schedule), FilterMonitor(bounds=schedule.filter_range, by="accuracy", batch_size=batch, limit=limit))
 
 
-def arrival(lease: Lease, version: int | None = None, accuracy: float = 0.5, failed: str = "") -> Arrival:
+def arrival(lease: Lease, version: int | None = None, accuracy: float = 0.5, failed: str = "") -> GroupSummary:
     delivery = Delivery(lease_id=lease.lease_id, version=lease.version if version is None else version, accuracy=accuracy, failed=failed)
-    return Arrival(delivery=delivery, prompt_id=f"p{lease.prompt_index}", tokens=10, reason=failed and f"{failed}: why")
+    return GroupSummary(delivery=delivery, prompt_id=f"p{lease.prompt_index}", tokens=10, reason=failed and f"{failed}: why")
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
@@ -102,13 +102,13 @@ def test_parcels_are_delivered_as_if_each_came_alone() -> None:
         batch = await parked(schedule.next_batch())
         a, b = await schedule.lease("a", 2, 0), await schedule.lease("b", 2, 0)
         wrong = replace(arrival(b[0]), delivery=replace(arrival(b[0]).delivery, version=9))
-        parcels = [
-            Parcel(store="north", worker="a", arrivals=(arrival(a[0]),)),
-            Parcel(store="north", worker="b", arrivals=(wrong, arrival(b[1]))),
-            Parcel(store="south", worker="a", arrivals=(arrival(a[1]),)),
+        delivery_batches = [
+            DeliveryBatch(store="north", worker="a", arrivals=(arrival(a[0]),)),
+            DeliveryBatch(store="north", worker="b", arrivals=(wrong, arrival(b[1]))),
+            DeliveryBatch(store="south", worker="a", arrivals=(arrival(a[1]),)),
         ]
-        kept, refused, also = await schedule.deliver_parcels(parcels)
-        assert (kept, also) == ([Verdict.KEPT], [Verdict.KEPT])
+        kept, refused, also = await schedule.deliver_batches(delivery_batches)
+        assert (kept, also) == ([DeliveryStatus.KEPT], [DeliveryStatus.KEPT])
         assert isinstance(refused, ValueError)
         assert str(b[0].lease_id) in str(refused)
         order = await batch
@@ -268,7 +268,7 @@ def test_a_late_delivery_of_a_lost_worker_is_unknown_and_its_prompt_is_leased_ag
         await parked(schedule.next_batch())
         leases = await schedule.lease("a", 2, 0)
         assert await schedule.worker_lost("a") == (2, 0)
-        assert await schedule.deliver("s", "a", [arrival(leases[0])]) == [Verdict.UNKNOWN]
+        assert await schedule.deliver("s", "a", [arrival(leases[0])]) == [DeliveryStatus.UNKNOWN]
         assert await schedule.lease("a", 2, 0) == []  # a late call of the dead
         await schedule.join("a.1")
         again = await schedule.lease("a.1", 2, 0)
@@ -314,9 +314,9 @@ def test_what_oversampling_cut_is_generated_and_wasted_whatever_becomes_of_its_g
         await parked(schedule.next_batch())
         leases = await schedule.lease("a", 2, 0)
         await schedule.deliver("s", "a", [replace(arrival(leases[0]), cut_tokens=3), arrival(leases[1])])
-        assert await schedule.tokens() == Tokens(generated=23, wasted=3)
+        assert await schedule.tokens() == TokenCounts(generated=23, wasted=3)
         await schedule.groups_lost([leases[0].lease_id])
-        assert await schedule.tokens() == Tokens(generated=23, wasted=13)
+        assert await schedule.tokens() == TokenCounts(generated=23, wasted=13)
 
     run(story)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_workers import driver_loop
-from rlcore_plugin_workers.heartbeat import Patience
-from rlcore_plugin_workers.trainer_host import SharedOut
-from rlcore_plugin_workers.trainer_ranks import Ranks
+from rlcore_plugin_workers.heartbeat import Deadlines
+from rlcore_plugin_workers.trainer_ranks import TrainerRanks
+from rlcore_plugin_workers.trainer_worker import RankShare
 
 from rlcore.api import ConfigError, RunError, WeightsError
 from rlcore.api.runtime import WorkerLostError
@@ -25,11 +25,11 @@ def stage() -> Iterator[DriverStage]:
         yield made
 
 
-def ranks(stage: DriverStage, count: int, **seconds: float) -> Ranks:
-    launcher = SimpleNamespace(start=lambda host, *given, name, seat: ToldWorker(name))
-    site: Any = SimpleNamespace(launcher=launcher, address="127.0.0.1", device="cpu", trainer_seat=lambda rank: None)
-    patience = Patience(**{"restarts": 0, "engine_seconds": 60.0, "load_seconds": 60.0, "weights_seconds": 60.0, **seconds})  # type: ignore[arg-type]
-    made = stage.make(Ranks, site, stage.driver, None, count, patience)
+def ranks(stage: DriverStage, count: int, **seconds: float) -> TrainerRanks:
+    launcher = SimpleNamespace(start=lambda host, *given, name, placement: ToldWorker(name))
+    deployment: Any = SimpleNamespace(launcher=launcher, address="127.0.0.1", device="cpu", trainer_placement=lambda rank: None)
+    deadlines = Deadlines(**{"restarts": 0, "engine_seconds": 60.0, "load_seconds": 60.0, "weights_seconds": 60.0, **seconds})  # type: ignore[arg-type]
+    made = stage.make(TrainerRanks, deployment, stage.driver, None, count, deadlines)
     stage.drain()
     return made
 
@@ -59,36 +59,36 @@ def test_a_death_is_told_while_all_wait_for_groups(stage: DriverStage) -> None:
 
 
 def test_a_rank_that_is_stopped_is_noticed_while_all_wait_for_groups(stage: DriverStage) -> None:
-    team = ranks(stage, 2, silence_seconds=0.1)
-    answering: Any = team.workers[0]
+    pool = ranks(stage, 2, silence_seconds=0.1)
+    answering: Any = pool.workers[0]
     answering._ready["lives"] = lambda: 1
-    stage.make(team.watch)
+    stage.make(pool.watch)
     with pytest.raises(WorkerLostError, match=r"^trainer rank 1 of 2 was lost \(its process has not answered for 0.1 s\)$"):
         stage.until(lambda: False)
 
 
 def test_ranks_that_do_not_come_back_from_an_update_are_named(stage: DriverStage) -> None:
-    team = ranks(stage, 2, trainer_seconds=0.05)
-    first: Any = team.workers[0]
+    pool = ranks(stage, 2, trainer_seconds=0.05)
+    first: Any = pool.workers[0]
     first._ready["train"] = lambda: None
     with pytest.raises(WorkerLostError, match=r"^trainer rank 1 did not come back within 0.05 s; .* raise --trainer-deadline$"):
-        stage.run(team.train(None, False, [[], []]))  # type: ignore[arg-type]
+        stage.run(pool.train(None, False, [[], []]))  # type: ignore[arg-type]
 
 
 def test_ranks_that_share_a_batch_out_differently_end_the_run(stage: DriverStage) -> None:
-    team, answers = ranks(stage, 3), [SharedOut(leases=(number,), digest="one") for number in range(3)]
-    for worker, answer in zip(team.workers, answers, strict=True):
+    pool, answers = ranks(stage, 3), [RankShare(leases=(number,), digest="one") for number in range(3)]
+    for worker, answer in zip(pool.workers, answers, strict=True):
         worker._ready["share_out"] = lambda answer=answer: answer  # type: ignore[attr-defined]
-    assert stage.run(team.plan(None, [[], [], []])) == [(0,), (1,), (2,)]  # type: ignore[arg-type]
-    last: Any = team.workers[2]
-    last._ready["share_out"] = lambda: SharedOut(leases=(2,), digest="another")
+    assert stage.run(pool.plan(None, [[], [], []])) == [(0,), (1,), (2,)]  # type: ignore[arg-type]
+    last: Any = pool.workers[2]
+    last._ready["share_out"] = lambda: RankShare(leases=(2,), digest="another")
     with pytest.raises(RunError, match=r"ranks 0 and 2 share the same batch out differently.* `cost`"):
-        stage.run(team.plan(None, [[], [], []]))  # type: ignore[arg-type]
+        stage.run(pool.plan(None, [[], [], []]))  # type: ignore[arg-type]
 
 
 def test_a_rank_that_is_stopped_while_it_loads_is_named(stage: DriverStage) -> None:
-    team = ranks(stage, 1, load_seconds=0.05)
-    stage.run(team.prepare(3, None))
+    pool = ranks(stage, 1, load_seconds=0.05)
+    stage.run(pool.prepare(3, None))
     with pytest.raises(WorkerLostError, match=r"^trainer rank 0 was not loaded after 0.05 s: look whether its process is stopped"):
         stage.until(lambda: False)
 
@@ -102,9 +102,9 @@ def test_an_error_of_others_is_blamed_on_the_rank_that_is_silent(stage: DriverSt
 
 
 def test_an_error_of_a_rank_that_answers_is_no_silence(stage: DriverStage) -> None:
-    team = ranks(stage, 1)
-    worker: Any = team.workers[0]
-    stage.make(team.watch)
+    pool = ranks(stage, 1)
+    worker: Any = pool.workers[0]
+    stage.make(pool.watch)
     stage.until(lambda: "lives" in worker.calls)
     worker.calls["lives"][0].fail(ConfigError("its node has no folder /run"))
     with pytest.raises(ConfigError, match="no folder"):
@@ -113,14 +113,14 @@ def test_an_error_of_a_rank_that_answers_is_no_silence(stage: DriverStage) -> No
 
 def test_batches_are_sent_from_another_thread_than_the_schedule_s(stage: DriverStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """To pickle one takes long."""
-    team, threads = ranks(stage, 1), []
+    pool, threads = ranks(stage, 1), []
     call = ToldWorker.call
     monkeypatch.setattr(
         ToldWorker, "call", lambda *given, **named: (threads.append(threading.current_thread().name), call(*given, **named))[1]
     )
-    team.workers[0]._ready |= {"train": lambda: None, "preload": lambda: (), "share_out": lambda: None}  # type: ignore[attr-defined]
-    stage.run(team.train(None, False, [[]]))  # type: ignore[arg-type]
-    stage.run(team.preload([[]]))
-    stage.run(team.plan_ahead(None, [[]]))  # type: ignore[arg-type]
+    pool.workers[0]._ready |= {"train": lambda: None, "preload": lambda: (), "share_out": lambda: None}  # type: ignore[attr-defined]
+    stage.run(pool.train(None, False, [[]]))  # type: ignore[arg-type]
+    stage.run(pool.preload([[]]))
+    stage.run(pool.plan_ahead(None, [[]]))  # type: ignore[arg-type]
     assert len(threads) == 3
     assert "driver" not in threads

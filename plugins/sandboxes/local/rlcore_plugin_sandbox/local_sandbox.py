@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from rlcore.api import SandboxError
-from rlcore.api.sandbox import Job, Level, Ran, Sandbox
+from rlcore.api.sandbox import Job, Level, ProgramResult, Sandbox
 from rlcore_plugin_sandbox import bubblewrap, interpreter
+from rlcore_plugin_sandbox.isolation_probe import import_gap, probe
 from rlcore_plugin_sandbox.jail import landlock
 from rlcore_plugin_sandbox.jail.syscalls import ARCHITECTURES, machine
-from rlcore_plugin_sandbox.kept_zygote import KeptZygote, Walls, imports_of
 from rlcore_plugin_sandbox.options import LocalSandboxOptions
-from rlcore_plugin_sandbox.wall_probe import import_gap, probe
+from rlcore_plugin_sandbox.persistent_zygote import Isolation, PersistentZygote, imports_of
 from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 
 __all__ = ["LocalSandbox", "open_local"]
@@ -67,7 +67,7 @@ def _ways(level: Level, options: LocalSandboxOptions, reasons: list[str]) -> lis
     readable = [str(Path(folder).resolve()) for folder in options.readable]
 
     def way(facts: str, user: bubblewrap.JailUser | None = None) -> _Make:
-        walls = Walls(level=level, readable=readable, packages=packages, user=user)
+        walls = Isolation(level=level, readable=readable, packages=packages, user=user)
         return lambda: LocalSandbox(walls, facts, absent)
 
     if level is Level.NAMESPACES:
@@ -132,14 +132,14 @@ class LocalSandbox(Sandbox):
     :raises SandboxError: the zygote does not start.
     """
 
-    def __init__(self, walls: Walls, facts: str, absent: Mapping[str, str]) -> None:
+    def __init__(self, walls: Isolation, facts: str, absent: Mapping[str, str]) -> None:
         self.level = walls.level
         self.packages: frozenset[str] = frozenset(walls.packages)
         self._facts, self._walls, self._absent = facts, walls, dict(absent)
         self._lock = threading.Lock()
         self._closed, self._owner = False, os.getpid()
-        self._plain = KeptZygote(walls)
-        self._warm: KeptZygote | None = None
+        self._plain = PersistentZygote(walls)
+        self._warm: PersistentZygote | None = None
         self._cold = False
         self._imports = imports_of(walls.packages)
         try:
@@ -169,7 +169,7 @@ class LocalSandbox(Sandbox):
                 self.packages -= {name}
                 self._absent[name] = gap
 
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         _must_fit(job)
         if os.getpid() != self._owner:
             raise SandboxError("the sandbox belongs to the process that opened it; open one here")
@@ -191,15 +191,15 @@ class LocalSandbox(Sandbox):
             for zygote in filter(None, (self._plain, self._warm)):
                 zygote.close()
 
-    def _once(self, job: Job) -> Ran:
+    def _once(self, job: Job) -> ProgramResult:
         return self._zygote_for(job).run(job)
 
-    def _zygote_for(self, job: Job) -> KeptZygote:
+    def _zygote_for(self, job: Job) -> PersistentZygote:
         """The one that has imported what the program does, if it leaves room in the program's memory; else the one that has nothing."""
         if self._imports is None or not self._imports(job):
             return self._plain
         if self._warm is None:
-            self._warm = KeptZygote(self._walls, warm=True)
+            self._warm = PersistentZygote(self._walls, warm=True)
         if self._warm.process is None and not self._cold:
             try:
                 self._warm.start()

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from rlcore.api.sandbox import Job, Limit, Ran
+from rlcore.api.sandbox import Job, Limit, ProgramResult
 
 __all__ = ["ZygoteDied", "ZygoteProcess", "boot_arguments"]
 
@@ -100,7 +100,7 @@ class ZygoteProcess:
         """Process id of what was started (level namespaces: bubblewrap)."""
         return self._popen.pid
 
-    def run(self, job: Job) -> Ran:
+    def run(self, job: Job) -> ProgramResult:
         """Run one job. :raises ZygoteDied: the zygote cannot be used any more; kill it."""
         with ExitStack() as closing, ExitStack() as once_sent:
             stdin, payload = (_memory_file(content, closing) for content in (job.stdin, _payload(job)))
@@ -160,7 +160,7 @@ class ZygoteProcess:
         self.close()
         raise died
 
-    def _collect(self, stdout: int, stderr: int, job: Job) -> Ran:
+    def _collect(self, stdout: int, stderr: int, job: Job) -> ProgramResult:
         output, errors, too_much, answer = bytearray(), b"", False, None
         limit = time.monotonic() + job.limits.wall_seconds + _GRACE_SECONDS
         poll = select.poll()
@@ -247,12 +247,12 @@ def _wait(seconds: float, *descriptors: int) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def _ran(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool) -> Ran:
+def _ran(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool) -> ProgramResult:
     if "error" in answer:
         words = errors.decode(errors="replace").strip().splitlines()
         raise ZygoteDied(f"{answer['error']}{f' ({words[-1]})' if words else ''}")
     limit = Limit.OUTPUT if too_much else Limit(answer["limit"]) if answer["limit"] else None
-    return Ran(
+    return ProgramResult(
         exit_code=answer["exit"],
         signal=answer["signal"],
         stdout=output,

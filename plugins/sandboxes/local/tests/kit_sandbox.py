@@ -18,7 +18,7 @@ import pytest
 from rlcore_plugin_sandbox.zygote_process import ZygoteProcess
 
 from rlcore.api import SandboxError
-from rlcore.api.sandbox import Job, Limits, Ran, Sandbox, SandboxOptions, open_sandbox
+from rlcore.api.sandbox import Job, Limits, ProgramResult, Sandbox, SandboxOptions, open_sandbox
 from tests.levels import LEVELS, need
 
 
@@ -38,11 +38,11 @@ FUSE = 120.0
 """Seconds of wall clock for programs that end by another limit, or by themselves: a busy machine gives them little of its time."""
 
 
-def run(box: Sandbox, source: str | bytes | None = None, stdin: bytes = b"", *, argv=(), holding=None, **limits) -> Ran:
+def run(box: Sandbox, source: str | bytes | None = None, stdin: bytes = b"", *, argv=(), holding=None, **limits) -> ProgramResult:
     return box.run(Job(source=source, argv=argv, stdin=stdin, files=holding or {}, limits=Limits(**{"wall_seconds": FUSE, **limits})))
 
 
-def run_begun(box: Sandbox, source: str, **limits) -> tuple[Ran, int | None]:
+def run_begun(box: Sandbox, source: str, **limits) -> tuple[ProgramResult, int | None]:
     """Like ``run`` with a short wall limit; repeats if the machine did not start the program in time. Returns (result, pid of the zygote
     that ran it)."""
     while True:
@@ -63,7 +63,7 @@ def while_it_runs(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], ti
     began does not count: its zygote was still dying of an earlier act, and the host runs it again."""
     real, left = ZygoteProcess._collect, [None] * times
 
-    def collect(self: ZygoteProcess, stdout: int, stderr: int, job: Job) -> Ran:
+    def collect(self: ZygoteProcess, stdout: int, stderr: int, job: Job) -> ProgramResult:
         if left and (begun := _first_line(stderr)):
             assert begun == b"begun\n"
             left.pop()
@@ -125,7 +125,7 @@ class Host:
     given: dict
     reached: list[str]
 
-    def attack(self, box: Sandbox, body: str, **limits) -> Ran:
+    def attack(self, box: Sandbox, body: str, **limits) -> ProgramResult:
         source = PREAMBLE + "\n".join(f"    {line}" for line in body.strip().splitlines()) + POSTAMBLE
         return run(box, source, json.dumps(self.given).encode() + b"\n", **limits)
 

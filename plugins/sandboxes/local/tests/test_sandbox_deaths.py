@@ -24,7 +24,7 @@ from rlcore_plugin_sandbox import zygote_process
 from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 
 from rlcore.api import SandboxError
-from rlcore.api.sandbox import Job, Level, Limit, Limits, Ran, Sandbox
+from rlcore.api.sandbox import Job, Level, Limit, Limits, ProgramResult, Sandbox
 from tests.levels import LEVELS, need
 
 
@@ -155,7 +155,7 @@ def freeze(zygote: list[int]) -> None:
 def test_a_frozen_zygote_does_not_hang_the_host(own, monkeypatch) -> None:
     frozen, real = own._zygote, ZygoteProcess._collect
 
-    def collect(self: ZygoteProcess, *arguments) -> Ran:
+    def collect(self: ZygoteProcess, *arguments) -> ProgramResult:
         """The host waits a tenth of a second for the frozen one, and for the next as long as it always does."""
         with monkeypatch.context() as patch:
             if self is frozen:

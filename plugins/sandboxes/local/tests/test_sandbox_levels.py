@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kit_sandbox import opened, run
-from rlcore_plugin_sandbox import bubblewrap, local_sandbox, wall_probe
+from rlcore_plugin_sandbox import bubblewrap, isolation_probe, local_sandbox
 from rlcore_plugin_sandbox.jail import landlock
 
 from rlcore.api import SandboxError
@@ -83,7 +83,7 @@ def test_a_level_whose_walls_do_not_hold_is_not_offered() -> None:
     """The probe's program, run where there are no walls, names every gap."""
     with open_sandbox(SandboxOptions(level="none")) as sandbox:
         sandbox.level = Level.LANDLOCK
-        found = wall_probe.probe(sandbox)
+        found = isolation_probe.probe(sandbox)
     assert found is not None
     for gap in ("can be read", "can be written", "network can be reached"):
         assert gap in found

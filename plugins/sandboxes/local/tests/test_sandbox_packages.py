@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kit_sandbox import opened, run
 from rlcore_plugin_sandbox import interpreter
-from rlcore_plugin_sandbox.kept_zygote import imports_of
+from rlcore_plugin_sandbox.persistent_zygote import imports_of
 from rlcore_plugin_sandbox.zygote_process import ZygoteProcess
 
 from rlcore.api import SandboxError

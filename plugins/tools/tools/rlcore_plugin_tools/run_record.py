@@ -20,9 +20,9 @@ from rlcore.api import ConfigError
 from rlcore.api.runs import (
     BestCheckpoint,
     BestFigure,
+    InputTooLargeError,
     PastRun,
     RunFolder,
-    TooMuchError,
     bounded_lines,
     checkpoint_steps,
     json_document,
@@ -217,11 +217,11 @@ def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with path.open("rb") as file:
             for number, line in bounded_lines(unpacked(file, _MOST_UNPACKED, _MOST_LINES) if path.suffix == ".gz" else file):
                 if number > _MOST_LINES:
-                    raise TooMuchError(f"it has more than {_MOST_LINES} lines")
+                    raise InputTooLargeError(f"it has more than {_MOST_LINES} lines")
                 yield number, line
     except FileNotFoundError:
         return
-    except TooMuchError as error:
+    except InputTooLargeError as error:
         raise ConfigError(f"{path} holds more than a run writes ({error}); remove it") from None
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read ({error}); remove it") from None

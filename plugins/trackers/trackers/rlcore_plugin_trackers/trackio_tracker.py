@@ -12,7 +12,7 @@ from typing import Any
 import trackio
 
 from rlcore.api import RunInfo, Tracker
-from rlcore_plugin_trackers.hushed import hushed
+from rlcore_plugin_trackers.suppressed_output import suppressed_output
 from rlcore_plugin_trackers.trackio_options import TrackioOptions
 
 _KEPT = "trackio.json"
@@ -61,14 +61,14 @@ class TrackioTracker(Tracker):
     def close(self) -> None:
         """Wait for what is not written yet, at most 30 s."""
         if self._run is not None:
-            with hushed():
+            with suppressed_output():
                 self._run.finish()
 
     def _begin(self, run: RunInfo, project: str, *, remote: bool, resume: bool) -> None:
         chosen = self._options
         where = {"space_id": chosen.space_id, "bucket_id": chosen.bucket_id, "dataset_id": chosen.dataset_id} if remote else {}
         hardware = None if chosen.system_metrics else False
-        with hushed():
+        with suppressed_output():
             # A context of its own: the one of the caller may hold another Trackio run, which init would end.
             self._run = Context().run(
                 trackio.init,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import trackio
-from rlcore_plugin_trackers.hushed import hushed
+from rlcore_plugin_trackers.suppressed_output import suppressed_output
 from rlcore_plugin_trackers.trackio_options import TrackioOptions
 from rlcore_plugin_trackers.trackio_tracker import TrackioTracker
 from trackio.sqlite_storage import SQLiteStorage
@@ -128,7 +128,7 @@ def test_a_run_of_the_caller_goes_on(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_what_other_threads_print_meanwhile_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with hushed():
+    with suppressed_output():
         print("mine")
         other = threading.Thread(target=print, args=("theirs",))
         other.start()

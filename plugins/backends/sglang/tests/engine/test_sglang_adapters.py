@@ -9,8 +9,8 @@ from functools import cache, partial
 import numpy as np
 import pytest
 from rlcore_plugin_sglang.options import SglangOptions
-from rlcore_plugin_sglang.owned_engine import OwnedEngine
 from rlcore_plugin_sglang.sglang_backend import SglangBackend
+from rlcore_plugin_sglang.subprocess_engine import SubprocessEngine
 
 from rlcore.api import RunError, WeightsError
 from rlcore.testing import update_engine
@@ -44,7 +44,7 @@ def test_an_adapter_that_does_not_fit_is_refused_by_name_and_one_that_fails_tear
     engine, (good, merged) = lasting(), adapter(1)
     check_misfits_are_refused(engine, adapter, folder)
     with monkeypatch.context() as broken:
-        broken.setattr(OwnedEngine, "_order", fails_at(OwnedEngine._order, "load_adapter"))
+        broken.setattr(SubprocessEngine, "_order", fails_at(SubprocessEngine._order, "load_adapter"))
         with pytest.raises(WeightsError, match="version 1: no room"):
             update_engine(engine, good)
     with pytest.raises(RunError, match="holds an unfinished version 1 of the weights and cannot score"):

@@ -16,7 +16,7 @@ import pytest
 from rlcore_plugin_sglang.options import SglangOptions
 from rlcore_plugin_sglang.sglang_backend import SglangBackend
 
-from rlcore.api import Finish, RunError
+from rlcore.api import FinishReason, RunError
 from rlcore.testing import update_engine
 from rlcore.testing.leftovers import Leftovers
 from tests.process_family import await_end, descendants
@@ -102,7 +102,7 @@ def test_what_is_dropped_keeps_its_tokens_and_their_versions(lasting, ask, answe
     assert set(dropped) == {"r0", "r1"}
     for name, answer in dropped.items():
         count = len(answer.token_ids)
-        assert (answer.finish, answer.versions.tolist()) == (Finish.ABORTED, [20] * count)
+        assert (answer.finish, answer.versions.tolist()) == (FinishReason.ABORTED, [20] * count)
         assert answer.token_ids.tolist() == whole[name].token_ids[:count].tolist()
     engine.submit(requests[:1])  # its id can be used again
     again: dict = {}
@@ -123,9 +123,9 @@ def test_the_tokenizer_says_what_ends_an_answer_and_not_the_folder_of_the_model(
     answers = answered(engine, requests)
     for answer in answers.values():
         tokens = answer.token_ids.tolist()
-        assert (tokens[-1] == 5) == (answer.finish is Finish.STOP)
+        assert (tokens[-1] == 5) == (answer.finish is FinishReason.STOP)
         assert 5 not in tokens[:-1]
-        assert answer.finish is Finish.STOP or len(tokens) == 200
+        assert answer.finish is FinishReason.STOP or len(tokens) == 200
     assert any(0 in answer.token_ids[:-1] for answer in answers.values())
 
 

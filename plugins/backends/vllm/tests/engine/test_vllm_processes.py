@@ -16,7 +16,7 @@ import pytest
 from rlcore_plugin_vllm.options import VllmOptions
 from rlcore_plugin_vllm.vllm_backend import VllmBackend
 
-from rlcore.api import Finish
+from rlcore.api import FinishReason
 from rlcore.testing import update_engine
 from rlcore.testing.leftovers import Leftovers
 from tests.process_family import await_end, descendants
@@ -102,12 +102,12 @@ def test_what_is_dropped_keeps_its_tokens_and_their_versions(lasting, ask, answe
     dropped = {completion.request_id: completion for completion in engine.poll(0.0)}
     for name in ("r0", "r1"):
         count = len(dropped[name].token_ids)
-        assert dropped[name].finish is Finish.ABORTED
+        assert dropped[name].finish is FinishReason.ABORTED
         assert dropped[name].token_ids.tolist() == whole[name].token_ids[:count].tolist()
         assert dropped[name].versions.tolist() == [20] * count
     engine.submit(requests[:1])  # its id can be used again
     again = dict(dropped)
-    while len(again) < 3 or again["r0"].finish is Finish.ABORTED:
+    while len(again) < 3 or again["r0"].finish is FinishReason.ABORTED:
         again |= {completion.request_id: completion for completion in engine.poll(1.0)}
     for name in ("r0", "r2"):
         assert again[name].token_ids.tolist() == whole[name].token_ids.tolist()

@@ -219,7 +219,7 @@ def test_an_update_that_breaks_off_between_two_orders_does_no_harm_to_the_next(b
             take(engine, receiver, news, 1)
         with pytest.raises(RunError, match="unfinished version 1"):
             engine.score(sequence)
-        receiver.group_broke(engine.epoch)
+        receiver.on_group_broken(engine.epoch)
         take(engine, receiver, news, 1)
     other = backend()
     update_engine(other, snapshot(1))

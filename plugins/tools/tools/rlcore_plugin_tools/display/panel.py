@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
-from rlcore.api.display import UpdatePace, clock, figure
+from rlcore.api.display import UpdatePace, format_duration, format_metric
 from rlcore_plugin_tools.display.sparkline import ASCII_LEVELS, BLOCKS, Curve
 
 __all__ = ["RunPanel"]
@@ -59,12 +59,16 @@ class RunPanel:
         """As many as there is room for."""
         pace = self.pace
         shown = [("step", f"{pace.step}/{pace.total_steps}")]
-        shown += [("left", clock(pace.seconds_left))] if pace.step else [("waiting for the first batch", clock(pace.seconds))]
+        shown += (
+            [("left", format_duration(pace.seconds_left))]
+            if pace.step
+            else [("waiting for the first batch", format_duration(pace.seconds))]
+        )
         if pace.step:
             shown += [
-                ("length", figure(self.metrics, "response_length/mean", ".1f")),
+                ("length", format_metric(self.metrics, "response_length/mean", ".1f")),
                 ("tokens/s", f"{pace.tokens_per_second:.0f}"),
-                ("since", clock(pace.seconds)),
+                ("since", format_duration(pace.seconds)),
             ]
         line, room = "", columns
         for name, value in shown:

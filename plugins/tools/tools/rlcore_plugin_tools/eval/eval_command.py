@@ -93,7 +93,7 @@ def _step(word: str | None) -> int | None:
 
 def _evaluated(plan: Plan, subject: Subject, *, as_json: bool) -> Evaluated:
     """Evaluate, and show a person what came of it, on standard error where standard output is for a program."""
-    from rlcore.api.commands import SteadyConsole, visible
+    from rlcore.api.commands import SteadyConsole, escape_control
     from rlcore_plugin_tools.eval.eval_progress import completions_shown
     from rlcore_plugin_tools.eval.eval_table import show_evaluated
     from rlcore_plugin_tools.eval.evaluating import evaluate
@@ -103,7 +103,7 @@ def _evaluated(plan: Plan, subject: Subject, *, as_json: bool) -> Evaluated:
         console.width = 200
 
     def say(text: str) -> None:
-        console.print(visible(text, lines=True), soft_wrap=True)
+        console.print(escape_control(text, lines=True), soft_wrap=True)
 
     for line in (plan_text(plan, subject), *plan.notes):
         say(line)

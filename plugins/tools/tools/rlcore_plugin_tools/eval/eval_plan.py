@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api import PluginKind, UsageError
-from rlcore.api.commands import Missing, Plan, Typed, plan_run, train_flags
+from rlcore.api.commands import Missing, Plan, TypedFlag, plan_run, train_flags
 from rlcore.api.runtime import used_plugins
 from rlcore_plugin_tools.eval.subject import Subject
 
@@ -58,7 +58,7 @@ def plan_evaluation(subject: Subject, args: argparse.Namespace) -> Plan:
         return plan_run(files, flags, args.registry, overrides=overrides, require=False, reads=reads)
 
     typed = flags.pop("data.dataset", None)
-    if isinstance(typed, Typed):
+    if isinstance(typed, TypedFlag):
         others = planned().config.eval.eval_dataset if "eval.eval_dataset" in flags else {}
         flags["eval.eval_dataset"] = {**others, **task_names(typed.words, others)}
     plan = planned()

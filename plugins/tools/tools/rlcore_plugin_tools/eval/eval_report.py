@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.commands import Plan, visible
+from rlcore.api.commands import Plan, escape_control
 from rlcore_plugin_tools.eval.eval_plan import plugins_of
 from rlcore_plugin_tools.eval.evaluating import Evaluated
 from rlcore_plugin_tools.eval.subject import Subject
@@ -32,7 +32,7 @@ def plan_text(plan: Plan, subject: Subject) -> str:
         f"reward    {', '.join(entry.name for entry in config.rewards)}",
         *(f"missing   {item}" for item in plan.missing),
     ]
-    return "\n".join(map(visible, lines))
+    return "\n".join(map(escape_control, lines))
 
 
 def planned_json(plan: Plan, subject: Subject) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlcore.api import Outcome
-from rlcore.api.commands import visible
+from rlcore.api.commands import escape_control
 from rlcore.api.runtime import TaskReport
 from rlcore_plugin_tools.eval.evaluating import Evaluated
 
@@ -35,13 +35,13 @@ def show_evaluated(found: Evaluated, samples: int, console: Console) -> None:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
+    console.print(escape_control(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def _cells(report: TaskReport, prompts: int, samples: int) -> dict[str, str]:
     figures, own = report.figures(), f"eval/{report.task}"
     most = max((int(k) for name in figures if (k := name.removeprefix(f"{own}/pass@")).isdecimal()), default=samples)
-    cells = {"task": visible(report.task), "prompts": str(prompts), f"avg@{samples}": _interval(figures, own)}
+    cells = {"task": escape_control(report.task), "prompts": str(prompts), f"avg@{samples}": _interval(figures, own)}
     if samples > 1:
         cells |= {name: _interval(figures, f"{own}/{name}") for name in (f"pass@{most}", f"maj@{most}")}
     for name, form in {"reward": ".3f", "length": ".1f", "truncated": ".1%"}.items():

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from rlcore.api.commands import Plan
-from rlcore.api.runtime import Judge, Produced, TaskReport, check_model_files, load_data, make_evaluator, open_judge, read_texts
+from rlcore.api.runtime import Judge, ProducedGroup, TaskReport, check_model_files, load_data, make_evaluator, open_judge, read_texts
 from rlcore_plugin_tools.eval.generation import Generation, generation_of
 
 __all__ = ["Evaluated", "evaluate"]
@@ -62,10 +62,10 @@ def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int],
         )
 
 
-def _judged(generation: Generation, judge: Judge, total: int, shown: Callable[[int, int], None]) -> list[Produced]:
+def _judged(generation: Generation, judge: Judge, total: int, shown: Callable[[int, int], None]) -> list[ProducedGroup]:
     """The results of all jobs, judged while others are generated."""
-    results: list[Produced] = []
-    open_jobs: dict[int, Produced] = {}
+    results: list[ProducedGroup] = []
+    open_jobs: dict[int, ProducedGroup] = {}
     made = judged = 0
     shown(0, total)
     while judged < total:

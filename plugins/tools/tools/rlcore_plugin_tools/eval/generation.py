@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from rlcore_plugin_processes.launcher import ProcessLauncher
-from rlcore_plugin_workers.shipment import Shipment
-from rlcore_plugin_workers.workers import Seat, Worker
+from rlcore_plugin_workers.plan_bundle import PlanBundle
+from rlcore_plugin_workers.workers import Placement, Worker
 
 from rlcore.api import DataError, Prompt, Rollout, RunError, Score
 from rlcore.api.commands import Plan
 from rlcore.api.runtime import (
     GroupJob,
-    Produced,
+    ProducedGroup,
     Producer,
     Texts,
     TimeAccount,
@@ -40,7 +40,7 @@ _STEP_SECONDS = 0.5
 """How long one call of an engine may last, so that an interruption and the verdicts are not kept waiting."""
 
 
-class Unjudged:
+class NullJudge:
     """What a producer holds in place of a judge: a group comes back at once, without scores."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Generation(ABC):
         """Begin with them; called once."""
 
     @abstractmethod
-    def step(self) -> list[Produced]:
+    def step(self) -> list[ProducedGroup]:
         """Go on for about half a second; the jobs that are made, without scores."""
 
 
@@ -72,48 +72,48 @@ def generation_of(plan: Plan, texts: Texts, closing: ExitStack) -> Generation:
     """With one producer and no environment in this process, else in processes; what must be ended is pushed on ``closing``."""
     inference = plan.config.inference
     if inference.environment is None and inference.num_inferencer == 1:
-        return GenerationHere(plan, texts, closing)
-    return GenerationInProcesses(plan, fingerprints({}, texts.tokenizer), closing)
+        return InProcessGeneration(plan, texts, closing)
+    return MultiProcessGeneration(plan, fingerprints({}, texts.tokenizer), closing)
 
 
-class GenerationHere(Generation):
+class InProcessGeneration(Generation):
     """One engine in this process."""
 
     def __init__(self, plan: Plan, texts: Texts, closing: ExitStack, number: int = 0) -> None:
         engine = make_engine(plan, texts.tokenizer, closing, number)
         conversation = make_conversation(plan)
-        self._producer = Producer(f"producer-{number}", engine, texts.tokenizer, Unjudged(), TimeAccount(), conversation)
+        self._producer = Producer(f"producer-{number}", engine, texts.tokenizer, NullJudge(), TimeAccount(), conversation)
 
     def accept(self, jobs: Sequence[GroupJob]) -> None:
         self._producer.accept(jobs)
 
-    def step(self) -> list[Produced]:
+    def step(self) -> list[ProducedGroup]:
         return [] if self._producer.idle else self._producer.step(_STEP_SECONDS)
 
 
 class ProducerProcess:
     """What lives in a process of its own: ``prepare`` once, then as ``Generation``."""
 
-    def __init__(self, shipment: Shipment, number: int) -> None:
-        self._shipment, self._number = shipment, number
+    def __init__(self, plan_bundle: PlanBundle, number: int) -> None:
+        self._plan_bundle, self._number = plan_bundle, number
         self._closing = ExitStack()
 
     def prepare(self) -> None:
         """Read tokenizer and model. DataError if the tokenizer is another one than the driver's."""
-        plan = self._shipment.open(f"producer-{self._number}")
+        plan = self._plan_bundle.open(f"producer-{self._number}")
         texts = read_texts(plan, {})
-        if fingerprints({}, texts.tokenizer) != self._shipment.fingerprints:
+        if fingerprints({}, texts.tokenizer) != self._plan_bundle.fingerprints:
             raise DataError(
                 "the producers' environment reads the tokenizer otherwise than this one (other versions of its packages); make the "
                 "environment anew, or evaluate without --inference-environment"
             )
-        self._here = GenerationHere(plan, texts, self._closing, self._number)
+        self._here = InProcessGeneration(plan, texts, self._closing, self._number)
 
     def accept(self, jobs: Sequence[GroupJob]) -> None:
         """See Generation."""
         self._here.accept(jobs)
 
-    def step(self) -> list[Produced]:
+    def step(self) -> list[ProducedGroup]:
         """See Generation."""
         return self._here.step()
 
@@ -122,7 +122,7 @@ class ProducerProcess:
         self._closing.close()
 
 
-class GenerationInProcesses(Generation):
+class MultiProcessGeneration(Generation):
     """Engines in processes of this machine, which end with this one, whatever becomes of it.
 
     RunError if one does not answer for ``producer_deadline`` seconds (``producer_load_deadline`` while it loads its model)."""
@@ -130,11 +130,11 @@ class GenerationInProcesses(Generation):
     def __init__(self, plan: Plan, fingerprints: Mapping[str, str], closing: ExitStack) -> None:
         inference, schedule = plan.config.inference, plan.config.schedule
         self._deadline = schedule.producer_deadline
-        shipment = Shipment.of(plan, fingerprints, plugins_of(plan))
+        plan_bundle = PlanBundle.of(plan, fingerprints, plugins_of(plan))
         launcher = ProcessLauncher()
         closing.callback(launcher.close)
         self._workers: list[Worker] = [
-            launcher.start(ProducerProcess, shipment, number, name=f"producer-{number}", seat=_seat(plan, number))
+            launcher.start(ProducerProcess, plan_bundle, number, name=f"producer-{number}", placement=_placement(plan, number))
             for number in range(inference.num_inferencer)
         ]
         self._asked: dict[Future[Any], tuple[Worker, float]] = {}
@@ -151,14 +151,14 @@ class GenerationInProcesses(Generation):
         for (worker, _), share in zip(self._left.items(), shares, strict=False):
             self._ask(worker, "accept", list(share))
 
-    def step(self) -> list[Produced]:
+    def step(self) -> list[ProducedGroup]:
         if not self._asked:
             return []
         done, _ = wait(self._asked, timeout=_STEP_SECONDS, return_when=FIRST_COMPLETED)
-        made: list[Produced] = []
+        made: list[ProducedGroup] = []
         for call in done:
             worker, _ = self._asked.pop(call)
-            answer: list[Produced] = call.result() or []
+            answer: list[ProducedGroup] = call.result() or []
             made += answer
             self._left[worker] -= len(answer)
             if self._left[worker]:
@@ -177,14 +177,14 @@ class GenerationInProcesses(Generation):
             wait([worker.call("close") for worker in self._workers], timeout=_STEP_SECONDS * 20)
 
 
-def _seat(plan: Plan, number: int) -> Seat:
+def _placement(plan: Plan, number: int) -> Placement:
     """Its threads, and its GPUs in turns, unless it computes on cores or names its GPU."""
     inference, shards = plan.config.inference, plan.config.inference.producer_tensor_parallel_size
     visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), cuda_devices() or 0
     names = [name.strip() for name in visible.split(",")][:count] if visible is not None else [str(place) for place in range(count)]
     own = [names[place % count] for place in range(number * shards, (number + 1) * shards)] if names else []
     placed = bool(own) and inference.device != "cpu" and ":" not in inference.device
-    return Seat(
+    return Placement(
         threads=threads_of(inference.num_inferencer),
         devices=",".join(own) if placed else None,
         environment=Path(inference.environment) if inference.environment is not None else None,

@@ -9,20 +9,20 @@ from rlcore.api import hookimpl
 
 if TYPE_CHECKING:
     from rlcore.api import RunInfo
-    from rlcore_plugin_tools.health.watch import Watch
+    from rlcore_plugin_tools.health.watch import HealthMonitor
 
 rlcore_api = "2.0"
 
-_watches: list[Watch] = []
+_watches: list[HealthMonitor] = []
 """Of the run that this process makes now: the last one that was started."""
 
 
 @hookimpl
 def rlcore_run_started(run: RunInfo) -> None:
-    """Watch it from here on; what an earlier run in this process did is forgotten."""
-    from rlcore_plugin_tools.health.watch import Watch
+    """HealthMonitor it from here on; what an earlier run in this process did is forgotten."""
+    from rlcore_plugin_tools.health.watch import HealthMonitor
 
-    _watches[:] = [Watch(run.config)]
+    _watches[:] = [HealthMonitor(run.config)]
 
 
 @hookimpl

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlcore_plugin_tools.health.past import NoFigure, Past
+from rlcore_plugin_tools.health.metric_history import MetricHistory, MissingMetric
 
 __all__ = ["RULES", "Rule"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """``look(past, rule)`` returns the sentence, None if all is well, or raises NoFigure. ``bound`` is the threshold that ``reason``
+    """``look(past, rule)`` returns the sentence, None if all is well, or raises MissingMetric. ``bound`` is the threshold that ``reason``
     justifies. While one of the rules in ``behind`` is told of, this one is not: it would say the same."""
 
     name: str
@@ -24,11 +24,11 @@ class Rule:
     bound: float
     sign: str
     reason: str
-    look: Callable[[Past, Rule], str | None]
+    look: Callable[[MetricHistory, Rule], str | None]
     behind: tuple[str, ...] = ()
 
 
-def _reward_zero(past: Past, rule: Rule) -> str | None:
+def _reward_zero(past: MetricHistory, rule: Rule) -> str | None:
     if any(past.values("reward/mean", rule.window)):
         return None
     if _known(past, "reward/std", rule) > rule.bound:  # rewards of both signs
@@ -40,7 +40,7 @@ def _reward_zero(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _no_spread(past: Past, rule: Rule) -> str | None:
+def _no_spread(past: MetricHistory, rule: Rule) -> str | None:
     same = past.mean("groups/zero_spread", rule.window)
     if same < rule.bound:
         return None
@@ -52,7 +52,7 @@ def _no_spread(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _entropy_collapse(past: Past, rule: Rule) -> str | None:
+def _entropy_collapse(past: MetricHistory, rule: Rule) -> str | None:
     began, now = past.began_with("entropy/sampled"), past.mean("entropy/sampled", rule.window)
     if began <= _ALREADY_SURE or now >= rule.bound * began or _known(past, "reward/accuracy", rule) >= _SOLVED:
         return None
@@ -63,7 +63,7 @@ def _entropy_collapse(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _ratio_mean(past: Past, rule: Rule) -> str | None:
+def _ratio_mean(past: MetricHistory, rule: Rule) -> str | None:
     ratio = past.mean("ratio_mean", rule.window)
     if abs(ratio - 1) <= rule.bound:
         return None
@@ -73,7 +73,7 @@ def _ratio_mean(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _ratio_outside(past: Past, rule: Rule) -> str | None:
+def _ratio_outside(past: MetricHistory, rule: Rule) -> str | None:
     if any(past.values("staleness/max", rule.window)):  # of stale data it is expected
         return None
     outside = past.mean("ratio_outside", rule.window)
@@ -89,13 +89,13 @@ def _ratio_outside(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _starved_trainer(past: Past, rule: Rule) -> str | None:
+def _starved_trainer(past: MetricHistory, rule: Rule) -> str | None:
     waited = past.share("time/trainer/waiting_for_data", "time/trainer/", rule.window)
     if not past.setting("schedule", "max_staleness") or waited <= rule.bound:  # at 0 they work in turns
         return None
     try:
         judged = past.share("time/producers/blocked_by_rewards", "time/producers/", rule.window) > _OWN_FAULT
-    except NoFigure:
+    except MissingMetric:
         judged = False
     advice = (
         "producers wait for the reward: more --reward-workers" if judged else "more producers (-i), a larger -ibs, or fewer trainers (-t)"
@@ -103,7 +103,7 @@ def _starved_trainer(past: Past, rule: Rule) -> str | None:
     return f"the trainer waited for data in {waited:.0%} of its time over the last {rule.window} updates: {advice}"
 
 
-def _starved_producers(past: Past, rule: Rule) -> str | None:
+def _starved_producers(past: MetricHistory, rule: Rule) -> str | None:
     waited = past.share("time/producers/back_pressure", "time/producers/", rule.window)
     if not past.setting("schedule", "max_staleness") or waited <= rule.bound:
         return None
@@ -113,7 +113,7 @@ def _starved_producers(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _cut_off(past: Past, rule: Rule) -> str | None:
+def _cut_off(past: MetricHistory, rule: Rule) -> str | None:
     cut = past.mean("truncated", rule.window)
     if cut < rule.bound:
         return None
@@ -124,7 +124,7 @@ def _cut_off(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _length_explodes(past: Past, rule: Rule) -> str | None:
+def _length_explodes(past: MetricHistory, rule: Rule) -> str | None:
     before, now = (past.mean("response_length/mean", rule.window, before=at) for at in (rule.window, 0))
     if before <= 0 or now < rule.bound * before or now < 1.5 * past.began_with("response_length/mean"):
         return None
@@ -136,7 +136,7 @@ def _length_explodes(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _length_collapses(past: Past, rule: Rule) -> str | None:
+def _length_collapses(past: MetricHistory, rule: Rule) -> str | None:
     began, now = past.began_with("response_length/mean"), past.mean("response_length/mean", rule.window)
     if now > rule.bound * began or past.mean("reward/mean", rule.window) > past.began_with("reward/mean"):
         return None
@@ -146,7 +146,7 @@ def _length_collapses(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _kl_explodes(past: Past, rule: Rule) -> str | None:
+def _kl_explodes(past: MetricHistory, rule: Rule) -> str | None:
     kl = past.mean("kl_reference", rule.window)
     if kl <= rule.bound:
         return None
@@ -157,7 +157,7 @@ def _kl_explodes(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _few_samples_count(past: Past, rule: Rule) -> str | None:
+def _few_samples_count(past: MetricHistory, rule: Rule) -> str | None:
     size = past.mean("effective_sample_size", rule.window)
     if size >= rule.bound:
         return None
@@ -167,7 +167,7 @@ def _few_samples_count(past: Past, rule: Rule) -> str | None:
     )
 
 
-def _steps_skipped(past: Past, rule: Rule) -> str | None:
+def _steps_skipped(past: MetricHistory, rule: Rule) -> str | None:
     skipped, made = (past.total([name], rule.window) for name in ("skipped_steps", "optimizer_steps"))
     if skipped <= rule.bound * (skipped + made):
         return None
@@ -185,11 +185,11 @@ _OWN_FAULT = 0.3
 """Share of the producers' time in verdicts that makes the reward the bottleneck."""
 
 
-def _known(past: Past, name: str, rule: Rule) -> float:
+def _known(past: MetricHistory, name: str, rule: Rule) -> float:
     """The mean of a figure that sharpens a rule and that not every run has: 0 without it."""
     try:
         return past.mean(name, rule.window)
-    except NoFigure:
+    except MissingMetric:
         return 0.0
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlcore_plugin_tools.health.past import NoFigure, Past
+from rlcore_plugin_tools.health.metric_history import MetricHistory, MissingMetric
 from rlcore_plugin_tools.health.rules import RULES, Rule
 
-__all__ = ["Watch"]
+__all__ = ["HealthMonitor"]
 
 
-class Watch:
+class HealthMonitor:
     """Of one run. ``config``: its sections, as ``RunInfo.config`` has them."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._past = Past(config)
+        self._past = MetricHistory(config)
         self._well: dict[str, int] = {}
         """For each rule that was told: in how many updates since then, in a row, nothing was seen."""
 
@@ -28,7 +28,7 @@ class Watch:
         for rule in RULES:
             try:
                 sentence = rule.look(self._past, rule)
-            except NoFigure:  # neither ill nor well
+            except MissingMetric:  # neither ill nor well
                 continue
             if sentence is None:
                 self._see_well(rule)

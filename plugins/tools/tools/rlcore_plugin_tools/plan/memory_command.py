@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["WORD", "add_memory_flags", "refuse_memory_flags", "show_memory"]
 
 WORD = "memory"
-"""Typed in place of a workload file."""
+"""TypedFlag in place of a workload file."""
 
 _FLAGS: dict[str, tuple[tuple[str, ...], str]] = {
     "model_size": (("--model-size", "--model_size"), "size of a published model in place of a folder, for example 7b"),

@@ -121,7 +121,7 @@ class Simulation:
 
     def _deal(self) -> None:
         """Room may have opened: leases for whoever waits."""
-        for name, leases in self._queue.deal(self.coordinator, alive=self._alive).items():
+        for name, leases in self._queue.grant(self.coordinator, alive=self._alive).items():
             self._granted(self._by_name[name], leases)
 
     def _granted(self, producer: SimulatedProducer, leases: Sequence[Lease]) -> None:

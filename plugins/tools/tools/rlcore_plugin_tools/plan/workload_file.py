@@ -16,7 +16,8 @@ from rlcore.api.settings import (
     Draft,
     Layer,
     Setting,
-    Typed,
+    TypedFlag,
+    as_typed,
     closest,
     combine,
     expected,
@@ -25,7 +26,6 @@ from rlcore.api.settings import (
     from_text,
     get_path,
     model_settings,
-    spoken,
 )
 from rlcore_plugin_tools.plan.workload_model import MOST_RESPONSES, Workload
 
@@ -59,7 +59,7 @@ def _sections() -> Mapping[str, type[BaseModel]]:
     }
 
 
-def load_workload(file: Path | None, flags: Mapping[str, Typed]) -> Workload:
+def load_workload(file: Path | None, flags: Mapping[str, TypedFlag]) -> Workload:
     """The workload of a file (None: the defaults) with flags over it. Raises ConfigError."""
     layers = ([] if file is None else [file_layer(file)]) + [_flags(flags)]
     draft = combine(layers)
@@ -77,7 +77,7 @@ def load_workload(file: Path | None, flags: Mapping[str, Typed]) -> Workload:
     return workload
 
 
-def _flags(flags: Mapping[str, Typed]) -> Layer:
+def _flags(flags: Mapping[str, TypedFlag]) -> Layer:
     """``flag_layer`` leaves ``rewards.`` to the reward terms of a run; here [rewards] is a table like the others."""
     layer, settings = flag_layer(flags, workload_settings()), workload_settings()
     rewards = {
@@ -104,7 +104,7 @@ def _refusal(error: ValidationError, draft: Draft) -> ConfigError:
     value, rule = get_path(draft.data, path), expected(_type(path))
     if layer is not None and layer.name == "flag":
         return ConfigError(f"{layer.said(path, value)}: {path} must be {rule}; type {setting.flag} {_example(setting)}")
-    return ConfigError(f"{where}{path} = {spoken(value)} must be {rule}; write {setting.key} = {_example(setting)}")
+    return ConfigError(f"{where}{path} = {as_typed(value)} must be {rule}; write {setting.key} = {_example(setting)}")
 
 
 def _type(path: str) -> Any:
@@ -114,7 +114,7 @@ def _type(path: str) -> Any:
 
 
 def _example(setting: Setting) -> str:
-    return "50000" if setting.default is None else f"{spoken(setting.default)} (the default)"
+    return "50000" if setting.default is None else f"{as_typed(setting.default)} (the default)"
 
 
 def _closest(path: str) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rlcore.api import UsageError
-from rlcore.api.commands import Command, ExampleFormatter, runs_among, visible
+from rlcore.api.commands import Command, ExampleFormatter, escape_control, runs_among
 
 __all__ = ["ReportCommand", "add_bounds"]
 
@@ -70,7 +70,7 @@ class ReportCommand(Command):
             print(json.dumps(told))
         else:
             held = f"{rollouts['count']} rollouts and answers" if rollouts["count"] else "no rollouts"
-            print(f"{visible(str(target))} ({_size_words(len(data))}, {held}); open it in a browser")
+            print(f"{escape_control(str(target))} ({_size_words(len(data))}, {held}); open it in a browser")
         return 0
 
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_tools.report.distributions import evenly, plain_number, spread
 from rlcore_plugin_tools.report.rollout_table import TRAINING, RolloutTable, trimmed
 from rlcore_plugin_tools.report.run_figures import tried
-from rlcore_plugin_tools.report.spreads import evenly, plain_number, spread
 from rlcore_plugin_tools.run_record import RunRecord
 
 __all__ = ["RolloutReading"]

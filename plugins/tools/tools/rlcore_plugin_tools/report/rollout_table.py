@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore_plugin_tools.report.spreads import plain_number
+from rlcore_plugin_tools.report.distributions import plain_number
 from rlcore_plugin_tools.run_record import as_rollout
 
 __all__ = ["TRAINING", "RolloutTable", "trimmed"]

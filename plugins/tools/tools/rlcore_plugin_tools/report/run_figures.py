@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlcore.api import ConfigError
-from rlcore_plugin_tools.report.spreads import plain_number
+from rlcore_plugin_tools.report.distributions import plain_number
 from rlcore_plugin_tools.run_record import RunRecord
 from rlcore_plugin_tools.settings_compared import flat_settings
 

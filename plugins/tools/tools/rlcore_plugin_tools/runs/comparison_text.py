@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.commands import SteadyConsole, plain_console
 from rlcore.api.runs import metric_of
-from rlcore.api.settings import spoken
-from rlcore_plugin_tools.runs.aligned import say, show_rows
+from rlcore.api.settings import as_typed
+from rlcore_plugin_tools.runs.aligned_table import say, show_rows
 from rlcore_plugin_tools.runs.figures_text import bounded, clock, figure, signed
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _about(run: ComparedRun) -> tuple[str, ...]:
 def _value(title: str, value: Any) -> str:
     if value is None:
         return "–"
-    return str(value)[:_FINGERPRINT] if title == "data" else spoken(value)
+    return str(value)[:_FINGERPRINT] if title == "data" else as_typed(value)
 
 
 def _show_figures(console: SteadyConsole, title: str, labels: Sequence[str], found: Sequence[ComparedFigure]) -> None:

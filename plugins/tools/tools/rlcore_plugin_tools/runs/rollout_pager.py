@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from rich.cells import chop_cells, set_cell_size
 
-from rlcore.api.commands import visible
-from rlcore_plugin_tools.runs.rollout_reel import RolloutReel
+from rlcore.api.commands import escape_control
+from rlcore_plugin_tools.runs.rollout_cursor import RolloutCursor
 from rlcore_plugin_tools.runs.rollout_text import rollout_lines
 from rlcore_plugin_tools.runs.terminal_keys import TerminalKeys, single_keys
 
@@ -21,7 +21,7 @@ _REDRAW_SECONDS = 0.5
 """How soon a window that got another size is drawn anew."""
 
 
-def page(reel: RolloutReel) -> None:
+def page(reel: RolloutCursor) -> None:
     """Show them until q is typed. Standard input and output must be a terminal; ``reel`` must have a first one."""
     with _own_screen(), single_keys(sys.stdin.fileno()) as keys:
         _Pager(reel, keys).run()
@@ -50,7 +50,7 @@ def _window() -> tuple[int, int]:
 class _Pager:
     """What is shown, from which line on, and what the last line says."""
 
-    def __init__(self, reel: RolloutReel, keys: TerminalKeys) -> None:
+    def __init__(self, reel: RolloutCursor, keys: TerminalKeys) -> None:
         self._reel, self._keys = reel, keys
         self._place, self._top = 0, 0
         self._said, self._words = "", ""
@@ -149,5 +149,5 @@ class _Pager:
 
     def _status(self, text: str) -> None:
         columns, rows = self._size
-        sys.stdout.write(f"\x1b[{rows};1H\x1b[2K\x1b[7m{set_cell_size(visible(text), max(columns - 1, 1))}\x1b[0m")
+        sys.stdout.write(f"\x1b[{rows};1H\x1b[2K\x1b[7m{set_cell_size(escape_control(text), max(columns - 1, 1))}\x1b[0m")
         sys.stdout.flush()

@@ -1,11 +1,11 @@
-"""One rollout as a person reads it. What a model wrote is made visible, whatever it is."""
+"""One rollout as a person reads it. What a model wrote is made escape_control, whatever it is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlcore.api.commands import visible
+from rlcore.api.commands import escape_control
 from rlcore_plugin_tools.runs.figures_text import figure, signed
 from rlcore_plugin_tools.runs.rollout_rows import plain_text
 
@@ -20,14 +20,14 @@ def rollout_lines(row: Mapping[str, Any]) -> list[str]:
     lines += _block(f"answer ({_how(row)})", row.get("text"))
     facts = [("gold", plain_text(row.get("gold"))), ("parsed", plain_text(row.get("parsed"))), ("reward", _reward(row))]
     facts += [("outcome", _outcome(row)), ("advantage", _advantage(row)), *_turns(row)]
-    return lines + [f"{label:<{_LABEL}}{visible(said)}" for label, said in facts if said]
+    return lines + [f"{label:<{_LABEL}}{escape_control(said)}" for label, said in facts if said]
 
 
 def _title(row: Mapping[str, Any]) -> str:
     words = [f"step {row.get('step', '–')}", f"prompt {row.get('prompt_id', '–')}", f"completion {row.get('index', 0)}"]
     words += [f"task {row['task']}"] if "task" in row else [f"episode {row['episode']}"] if row.get("episode") else []
     words += [str(row["kind"])] if row.get("kind") not in (None, "sampled") else []
-    return visible("── " + ", ".join(words))
+    return escape_control("── " + ", ".join(words))
 
 
 def _conversation(prompt: object) -> Iterable[str]:
@@ -37,8 +37,8 @@ def _conversation(prompt: object) -> Iterable[str]:
 
 
 def _block(label: str, content: object) -> list[str]:
-    text = visible(plain_text(content) or "(empty)", lines=True)
-    return [visible(label), *(f"    {line}" for line in text.split("\n"))]
+    text = escape_control(plain_text(content) or "(empty)", lines=True)
+    return [escape_control(label), *(f"    {line}" for line in text.split("\n"))]
 
 
 def _how(row: Mapping[str, Any]) -> str:

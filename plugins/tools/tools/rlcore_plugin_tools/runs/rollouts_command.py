@@ -84,13 +84,13 @@ def _print_json(source: RolloutSource, wanted: RolloutFilter, limit: int | None)
 
 
 def _show(source: RolloutSource, wanted: RolloutFilter, limit: int | None) -> None:
-    from rlcore_plugin_tools.runs.rollout_reel import RolloutReel
+    from rlcore_plugin_tools.runs.rollout_cursor import RolloutCursor
     from rlcore_plugin_tools.runs.rollout_text import rollout_lines
 
     _take_any_character()
     interactive = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     if interactive:
-        reel = RolloutReel(source, wanted, limit)
+        reel = RolloutCursor(source, wanted, limit)
         if reel.at(0) is not None:
             from rlcore_plugin_tools.runs.rollout_pager import page
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcore.api.settings import spoken
+from rlcore.api.settings import as_typed
 
 __all__ = ["short_names", "value_text"]
 
@@ -29,4 +29,4 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 def value_text(settings: Mapping[str, Any], path: str) -> str:
     """The value as it is typed after a flag; a dash if the run has no such setting."""
-    return spoken(settings[path]) if path in settings else "–"
+    return as_typed(settings[path]) if path in settings else "–"

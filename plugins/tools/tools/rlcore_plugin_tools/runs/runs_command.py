@@ -64,7 +64,7 @@ class RunsCommand(Command):
 
 def _show(rows: Sequence[RunRow], differ: Sequence[str]) -> None:
     from rlcore.api.commands import plain_console
-    from rlcore_plugin_tools.runs.aligned import say, show_rows
+    from rlcore_plugin_tools.runs.aligned_table import say, show_rows
 
     console = plain_console()
     show_rows(console, ("run", "state", "step", "best", "reward", "time", "differs in"), [_cells(row, differ) for row in rows])

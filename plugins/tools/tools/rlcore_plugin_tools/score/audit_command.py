@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlcore.api import DataError, UsageError
-from rlcore.api.commands import Command, ExampleFormatter, plain_console, visible
+from rlcore.api.commands import Command, ExampleFormatter, escape_control, plain_console
 from rlcore_plugin_tools.score.auditing import Material, Tried, audit_reward, fails_without_row, material_of, no_cases
 from rlcore_plugin_tools.score.choice import choose_rewards
 from rlcore_plugin_tools.score.score_command import add_reward_options, add_row_options, open_scorer, rows_to_judge
@@ -96,7 +96,7 @@ class AuditCommand(Command):
             _show(report, args.all)
         judged = any(one.answer in (Answer.ACCEPTED, Answer.REFUSED) for one in tried)
         if not judged:
-            print(f"error: no case could be judged; the first: {visible(tried[0].verdict.score.reason)}", file=sys.stderr)
+            print(f"error: no case could be judged; the first: {escape_control(tried[0].verdict.score.reason)}", file=sys.stderr)
         return 0 if judged and not report["findings"] else 1
 
 
@@ -130,7 +130,7 @@ def _show(report: dict[str, Any], everything: bool) -> None:
     cases = report["cases"]
     own = sum(case["origin"] == "plugin" for case in cases)
     if report["note"]:
-        console.print(f"note: {visible(report['note'])}", soft_wrap=True)
+        console.print(f"note: {escape_control(report['note'])}", soft_wrap=True)
     console.print(
         f"reward {report['reward']}: {own} cases of its plugin, {len(cases) - own} generic, {report['seconds']:.1f} s\n", soft_wrap=True
     )
@@ -143,7 +143,7 @@ def _show(report: dict[str, Any], everything: bool) -> None:
         _show_cases(report["findings"], console)
     console.print("\nslowest")
     for case in report["slowest"]:
-        console.print(f"  {duration(case['seconds']):>8}  {visible(case['name'])}  ({case['outcome']})", soft_wrap=True)
+        console.print(f"  {duration(case['seconds']):>8}  {escape_control(case['name'])}  ({case['outcome']})", soft_wrap=True)
 
 
 _EXPECTED = {True: "to accept", False: "to refuse", None: "either"}
@@ -168,7 +168,14 @@ def _show_cases(cases: Iterable[dict[str, Any]], console: Console) -> None:
     for case in cases:
         said = ": ".join(filter(None, (case["finding"], case["reason"])))[:_LONGEST_REASON]
         expected = _EXPECTED[case["expected"]]
-        table.add_row(visible(case["name"]), case["origin"], expected, _verdict(case), duration(case["seconds"]), visible(said, lines=True))
+        table.add_row(
+            escape_control(case["name"]),
+            case["origin"],
+            expected,
+            _verdict(case),
+            duration(case["seconds"]),
+            escape_control(said, lines=True),
+        )
     console.print(table)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from rlcore.api import AuditCase, DataError, PluginError, RewardSpec
 from rlcore.api.commands import load_target, reason
 from rlcore.api.data import Routes
-from rlcore_plugin_tools.score.hostile import WHOLE, golds_of, plain_cases, spoiled_cases
+from rlcore_plugin_tools.score.adversarial_cases import WHOLE, corrupted_cases, golds_of, plain_cases
 from rlcore_plugin_tools.score.items import Item, RowsToJudge, TextVerdict, read_items
 from rlcore_plugin_tools.score.scorer import Scorer
 from rlcore_plugin_tools.score.verdict_kinds import Answer, answer_of
@@ -29,8 +29,8 @@ _SEEDS = 3
 class Finding(StrEnum):
     """Why a verdict is wrong, in words."""
 
-    TOO_KIND = "accepted, and must not be"
-    TOO_STRICT = "refused, and must not be"
+    FALSE_ACCEPT = "accepted, and must not be"
+    FALSE_REJECT = "refused, and must not be"
     NO_VERDICT = "no verdict"
     UNUSABLE = "its data row cannot be judged"
 
@@ -114,7 +114,7 @@ def material_of(spec: RewardSpec, data: RowsToJudge | None = None) -> Material:
     generic = [case for row in rows for case in row if case.accept]
     for number, seed in enumerate(seeds):
         generic += _lenient(plain_cases(seed, spec.system_prompt), seed) if number == 0 else []
-        generic += _lenient(spoiled_cases(seed), seed) if seed.accept else []
+        generic += _lenient(corrupted_cases(seed), seed) if seed.accept else []
     return Material(cases=(*(("plugin", case) for case in own), *(("generic", case) for case in generic)), note=note, rowless=rowless)
 
 
@@ -197,4 +197,4 @@ def _finding(expected: bool | None, answer: Answer) -> Finding | None:
         return Finding.UNUSABLE if expected else None  # training refuses such a row, so nothing can be earned on it
     if expected is None or expected == (answer is Answer.ACCEPTED):
         return None
-    return Finding.TOO_STRICT if expected else Finding.TOO_KIND
+    return Finding.FALSE_REJECT if expected else Finding.FALSE_ACCEPT

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api import PluginKind, RewardSpec, UsageError
-from rlcore.api.commands import Registry, RunConfig, Typed, plan_run
+from rlcore.api.commands import Registry, RunConfig, TypedFlag, plan_run
 from rlcore.api.judging import RewardEntry, reward_entries
 from rlcore_plugin_tools.score.option_flags import option_flags
 
@@ -65,17 +65,17 @@ def choose_rewards(
     if name is None and config is None:
         known = ", ".join(registry.names(PluginKind.REWARD)) or "none is installed"
         raise UsageError(f"no reward is named; type --reward NAME (installed: {known})")
-    flags: dict[str, Typed] = {}
+    flags: dict[str, TypedFlag] = {}
     if name is not None:
-        flags["rewards"] = Typed("--reward", (name,))
+        flags["rewards"] = TypedFlag("--reward", (name,))
     if deadline is not None:
-        flags["rewards.deadline"] = Typed("--deadline", (deadline,))
+        flags["rewards.deadline"] = TypedFlag("--deadline", (deadline,))
     if workers is not None:
-        flags["schedule.reward_workers"] = Typed("--workers", (workers,))
+        flags["schedule.reward_workers"] = TypedFlag("--workers", (workers,))
     if data_format is not None:
-        flags["data.format"] = Typed("--data-format", (data_format,))
+        flags["data.format"] = TypedFlag("--data-format", (data_format,))
     if columns is not None:
-        flags["data.columns"] = Typed("--columns", (columns,))
+        flags["data.columns"] = TypedFlag("--columns", (columns,))
     files = [] if config is None else [config]
     flags |= option_flags(options, files, flags, registry)
     plan = plan_run(files, flags, registry, require=False)

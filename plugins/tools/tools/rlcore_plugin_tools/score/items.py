@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from rlcore.api import Finish, Message, Outcome, Score
+from rlcore.api import FinishReason, Message, Outcome, Score
 from rlcore.api.commands import Registry, RunConfig
 from rlcore.api.data import BadRow, Routes, parse_row, read_rows
 
@@ -15,7 +15,7 @@ __all__ = ["Item", "RowsToJudge", "TextVerdict", "read_items", "verdict_of"]
 
 _OWN = ("completion", "finish")
 """Columns of a row that are no part of its data row."""
-_FINISHES = (Finish.STOP.value, Finish.LENGTH.value)
+_FINISHES = (FinishReason.STOP.value, FinishReason.LENGTH.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Item:
     messages: tuple[Message, ...] = ()
     columns: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
-    finish: Finish = Finish.STOP
+    finish: FinishReason = FinishReason.STOP
     reward: str | None = None
     several: bool = False
     refused: str = ""
@@ -166,9 +166,9 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _finish(value: object) -> Finish:
+def _finish(value: object) -> FinishReason:
     if value is None:
-        return Finish.STOP
+        return FinishReason.STOP
     if value not in _FINISHES:
         raise BadRow(f'"finish" must be {" or ".join(_FINISHES)}, or be left out (stop)')
-    return Finish(value)
+    return FinishReason(value)

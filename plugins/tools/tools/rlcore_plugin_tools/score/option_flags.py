@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlcore.api import UsageError
-from rlcore.api.commands import Part, Registry, peek
+from rlcore.api.commands import Part, Registry, preview_settings
 from rlcore.api.settings import (
     Draft,
-    Typed,
+    TypedFlag,
     closest,
     combine,
     core_settings,
@@ -21,18 +21,18 @@ from rlcore.api.settings import (
     flag_layer,
     from_text,
     model_settings,
-    refusal,
+    validation_error,
 )
 
 __all__ = ["option_flags"]
 
 
-def option_flags(words: Sequence[str], files: Sequence[Path], flags: Mapping[str, Any], registry: Registry) -> dict[str, Typed]:
+def option_flags(words: Sequence[str], files: Sequence[Path], flags: Mapping[str, Any], registry: Registry) -> dict[str, TypedFlag]:
     """``words`` as flags of a plan, by setting; ``a.b=1`` and ``a.c=2`` together make the table ``a``. ``flags``: what names the rewards.
 
     :raises UsageError: a word is no option, or its value is refused, or an option that must be given is not.
     """
-    rewards = [part for part in peek(files, flags, registry, {}) if part.path.startswith("rewards.")]
+    rewards = [part for part in preview_settings(files, flags, registry, {}) if part.path.startswith("rewards.")]
     options = _options(words, rewards)
     typed = {_key(word): word for word in words}
     below = combine([*map(file_layer, files), flag_layer({key: flags[key] for key in flags if key == "rewards"}, core_settings())])
@@ -48,7 +48,7 @@ def _of_file(below: Draft, part: Part) -> dict[str, Any]:
     return dict(table) if isinstance(table, Mapping) else {}
 
 
-def _check(part: Part, model: type[BaseModel], options: Mapping[str, Typed], typed: Mapping[str, str], below: Draft) -> None:
+def _check(part: Part, model: type[BaseModel], options: Mapping[str, TypedFlag], typed: Mapping[str, str], below: Draft) -> None:
     """What is wrong with what was typed; what is wrong in a file is left to the plan, which knows its lines."""
     given = _of_file(below, part)
     layer = below.owner(part.path)
@@ -66,7 +66,7 @@ def _check(part: Part, model: type[BaseModel], options: Mapping[str, Typed], typ
             raise UsageError(f"{named} {part.name}: option {key} is required; type --option {key}=VALUE") from error
         mine = [word for key, word in typed.items() if f"rewards.options.{key.split('.')[0]}" in here and _about(key, names)]
         if mine:
-            said = refusal(error, Draft(data=given, owners={}, layers=()), model, owner=part.label)
+            said = validation_error(error, Draft(data=given, owners={}, layers=()), model, owner=part.label)
             raise UsageError(f"{' '.join(f'--option {word}' for word in mine)}: {_plain(said, part)}") from error
 
 
@@ -83,9 +83,9 @@ def _key(word: str) -> str:
     return word.partition("=")[0].strip()
 
 
-def _options(words: Sequence[str], rewards: Sequence[Part]) -> dict[str, Typed]:
+def _options(words: Sequence[str], rewards: Sequence[Part]) -> dict[str, TypedFlag]:
     known = sorted({key for part in rewards if part.model is not None for key in part.model.model_fields})
-    plain: dict[str, Typed] = {}
+    plain: dict[str, TypedFlag] = {}
     nested: dict[str, dict[str, Any]] = {}
     for word in words:
         equals, value = word.partition("=")[1:]
@@ -101,10 +101,10 @@ def _options(words: Sequence[str], rewards: Sequence[Part]) -> dict[str, Typed]:
         if inner:
             _put(nested.setdefault(key, {}), inner, value, word)
         else:
-            plain[f"rewards.options.{key}"] = Typed(f"--option {key}", (value,))
+            plain[f"rewards.options.{key}"] = TypedFlag(f"--option {key}", (value,))
     if both := [key for key in nested if f"rewards.options.{key}" in plain]:
         raise UsageError(f"--option {both[0]}: it is given as a whole and by its parts; give one of both")
-    tables = {f"rewards.options.{key}": Typed(f"--option {key}", (json.dumps(table),)) for key, table in nested.items()}
+    tables = {f"rewards.options.{key}": TypedFlag(f"--option {key}", (json.dumps(table),)) for key, table in nested.items()}
     return plain | tables
 
 

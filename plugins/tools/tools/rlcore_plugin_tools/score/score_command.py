@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlcore.api import DataError, UsageError
-from rlcore.api.commands import Command, ExampleFormatter, Registry, visible
+from rlcore.api.commands import Command, ExampleFormatter, Registry, escape_control
 from rlcore.api.data import Routes
 from rlcore_plugin_tools.score.agreement import Agreement
 from rlcore_plugin_tools.score.choice import RewardChoice, choose_rewards
@@ -155,7 +155,7 @@ def rows_to_judge(path: str, choice: RewardChoice, registry: Registry) -> RowsTo
     def say(line: str) -> None:
         if line not in said:
             said.append(line)
-            print(visible(line), file=sys.stderr)
+            print(escape_control(line), file=sys.stderr)
 
     return RowsToJudge(path=path, registry=registry, config=choice.config, say=say)
 
@@ -216,7 +216,7 @@ def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
     """The workers, started; what the rewards say of this machine goes to standard error."""
     scorer = closing.enter_context(Scorer(choice.entries, workers=choice.workers))
     for notice in scorer.notices:
-        print(visible(notice, lines=True), file=sys.stderr)
+        print(escape_control(notice, lines=True), file=sys.stderr)
     return scorer
 
 
@@ -239,10 +239,10 @@ def _report(args: argparse.Namespace, summary: ScoreSummary, agreement: Agreemen
         if compared is not None:
             show_agreement(compared)
     if summary.all_failed:
-        first = visible(f"{summary.first_failure or summary.first_masked}")
+        first = escape_control(f"{summary.first_failure or summary.first_masked}")
         print(f"error: the reward failed on every row; the first: {first}", file=sys.stderr)
     elif not summary.judged:
-        print(f"error: no row could be judged; the first: {visible(summary.invalid_reasons[0])}", file=sys.stderr)
+        print(f"error: no row could be judged; the first: {escape_control(summary.invalid_reasons[0])}", file=sys.stderr)
     return 0 if summary.judged else 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rlcore.api.commands import plain_console, visible
+from rlcore.api.commands import escape_control, plain_console
 from rlcore_plugin_tools.score.score_summary import ScoreSummary
 
 __all__ = ["duration", "show_agreement", "show_choice", "show_summary"]
@@ -43,7 +43,7 @@ def show_summary(summary: ScoreSummary, out: Path | None) -> None:
     if out is not None:
         say.append(f"results: {out}")
     for line in say:
-        console.print(visible(line, lines=True), soft_wrap=True)
+        console.print(escape_control(line, lines=True), soft_wrap=True)
 
 
 def _show_groups(figures: dict[str, Any] | None, console: Console) -> None:
@@ -85,7 +85,7 @@ def show_agreement(said: dict[str, Any]) -> None:
     for row in said["different"][:_SHOWN]:
         place = f"{row['line']}" + ("" if row["completion"] is None else f", completion {row['completion']}")
         words = "; ".join(filter(None, (row[key]["parsed"] or row[key]["reason"] for key in ("reward", "against"))))
-        table.add_row(place, row["reward"]["answer"], row["against"]["answer"], visible(words[:120]))
+        table.add_row(place, row["reward"]["answer"], row["against"]["answer"], escape_control(words[:120]))
     console.print(table)
     if (more := said["differ"] - _SHOWN) > 0:
         console.print(f"and {more} more; --out FILE writes every row with both verdicts", soft_wrap=True)
@@ -126,7 +126,7 @@ def show_choice(plan: dict[str, Any]) -> None:
         options = ", ".join(f"{key} = {value}" for key, value in reward["options"].items()) or "no options"
         console.print(f"reward {reward['name']}  weight {reward['weight']:g}, deadline {reward['deadline']:g} s, {options}", soft_wrap=True)
     counts = f"{plan['rows']} rows, {plan['completions']} completions, {plan['invalid']} invalid"
-    console.print(f"{visible(plan['file'])}: {counts}", soft_wrap=True)
+    console.print(f"{escape_control(plan['file'])}: {counts}", soft_wrap=True)
     if plan["first_invalid"]:
-        console.print(f"first invalid: {visible(plan['first_invalid'])}", soft_wrap=True)
+        console.print(f"first invalid: {escape_control(plan['first_invalid'])}", soft_wrap=True)
     console.print(f"would judge with {_workers(plan['workers'])}; whether a gold answer can be used, only the reward can say")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.api import Outcome, RewardInput, Score
-from rlcore.api.judging import OpenCase, Result, RewardBooks, RewardEntry, Task
+from rlcore.api.judging import PendingScores, Result, RewardEntry, RewardMixer, Task
 from rlcore_plugin_tools.score.items import Item, TextVerdict
 
 __all__ = ["Scorer"]
@@ -26,7 +26,7 @@ _WAIT_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class ItemCase(OpenCase):
+class ItemCase(PendingScores):
     """An item on its way. ``checks``: the tasks that check its row, each with what the row is remembered by; ``seconds``: in the rewards,
     by text; ``done`` once its verdicts are known."""
 
@@ -38,7 +38,7 @@ class ItemCase(OpenCase):
     done: tuple[TextVerdict, ...] | None = None
 
 
-class Scorer(RewardBooks[ItemCase]):
+class Scorer(RewardMixer[ItemCase]):
     """Not thread-safe. Several rewards are mixed as in training; a row's ``reward`` routes it to one of them.
 
     :param entries: the rewards, at least one, names distinct.

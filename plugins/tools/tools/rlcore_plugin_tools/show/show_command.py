@@ -141,8 +141,8 @@ def _paragraphs(lines: list[str]) -> list[str]:
     """Lines that only go on with the one before are put behind it; empty lines stay."""
     paragraphs: list[str] = []
     for line in lines:
-        goes_on = bool(line and paragraphs and paragraphs[-1]) and not line.startswith("- ") and not _LABEL.match(line)
-        if goes_on and not (paragraphs[-1].endswith(":") and not line.startswith(" ")):
+        resume_plan = bool(line and paragraphs and paragraphs[-1]) and not line.startswith("- ") and not _LABEL.match(line)
+        if resume_plan and not (paragraphs[-1].endswith(":") and not line.startswith(" ")):
             paragraphs[-1] += " " + line.strip()
         else:
             paragraphs.append(line)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlcore.api.commands import Parser, Plan, Registry, add_train_flags, plan_json, plan_of, visible
-from rlcore.api.settings import get_path, spoken
+from rlcore.api.commands import Parser, Plan, Registry, add_train_flags, escape_control, plan_json, plan_of
+from rlcore.api.settings import as_typed, get_path
 
 __all__ = ["run"]
 
@@ -36,8 +36,8 @@ def run(words: Sequence[str], registry: Registry) -> int:
 
 
 def _show(plan: Plan) -> None:
-    chosen = [(path, spoken(get_path(plan.config, path)), str(origin)) for path, origin in plan.origins.items() if path != "rewards"]
-    rows = [[visible(cell) for cell in row] for row in chosen]
+    chosen = [(path, as_typed(get_path(plan.config, path)), str(origin)) for path, origin in plan.origins.items() if path != "rewards"]
+    rows = [[escape_control(cell) for cell in row] for row in chosen]
     name, value = max(len(row[0]) for row in rows), min(40, max(len(row[1]) for row in rows))
     section = ""
     for row in rows:
@@ -46,5 +46,5 @@ def _show(plan: Plan) -> None:
             print(f"\n[{section}]")
         print(f"  {row[0]:<{name}}   {row[1]:<{value}}   {row[2]}".rstrip())
     for item in plan.missing:
-        print(f"\nmissing: {visible(str(item))}")
+        print(f"\nmissing: {escape_control(str(item))}")
     print(f"\nTo paste into run.toml:\n\n{plan.to_toml()}", end="")

@@ -6,14 +6,14 @@ import types
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin
 
-from rlcore.api.settings import bare
+from rlcore.api.settings import without_bounds
 
 __all__ = ["type_name"]
 
 
 def type_name(annotation: Any) -> str:
     """A type as code: ``int | None`` rather than ``typing.Optional[int]``, the values of a Literal or an enum rather than its name."""
-    inner = bare(annotation)
+    inner = without_bounds(annotation)
     origin, parts = get_origin(inner), get_args(inner)
     if inner is None or inner is type(None):
         return "none"

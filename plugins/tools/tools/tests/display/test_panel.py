@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rlcore_plugin_tools.display.panel import RunPanel
 
-from rlcore.api.display import clock, figure
+from rlcore.api.display import format_duration, format_metric
 
 COLOURS = re.compile(r"\x1b\[\d*m")
 
@@ -71,8 +71,8 @@ def test_no_line_is_wider_than_the_room_and_none_is_too_many(
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (59.6, "1:00"), (3723, "1:02:03"), (math.nan, "–"), (math.inf, "–")])
 def test_a_time_is_short(seconds: float, shown: str) -> None:
-    assert clock(seconds) == shown
+    assert format_duration(seconds) == shown
 
 
 def test_a_figure_that_is_absent_or_no_number_is_a_dash() -> None:
-    assert [figure({"a": 0.5, "b": math.nan}, name, ".2f") for name in "abc"] == ["0.50", "–", "–"]
+    assert [format_metric({"a": 0.5, "b": math.nan}, name, ".2f") for name in "abc"] == ["0.50", "–", "–"]

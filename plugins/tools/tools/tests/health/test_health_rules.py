@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore_plugin_tools.health import rlcore_note_step, rlcore_run_started
 from rlcore_plugin_tools.health.rules import RULES
-from rlcore_plugin_tools.health.watch import Watch
+from rlcore_plugin_tools.health.watch import HealthMonitor
 
 from rlcore.api import RunInfo
 from rlcore.api.settings import core_settings
@@ -80,7 +80,7 @@ NOISY = st.sampled_from([*HEALTHY, *(name for figures in ILL.values() for name i
 
 def told(updates: Sequence[Mapping[str, float]], config: Mapping[str, Any] = CONFIG) -> list[tuple[int, str]]:
     """Updates, counted from 1, and what was said after them."""
-    watch = Watch(config)
+    watch = HealthMonitor(config)
     return [(step, sentence) for step, metrics in enumerate(updates, 1) for sentence in watch.step(metrics)]
 
 

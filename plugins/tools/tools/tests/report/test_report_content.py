@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_tools.report.distributions import evenly, percentile, spread
 from rlcore_plugin_tools.report.report_content import Bounds, ReportContent
 from rlcore_plugin_tools.report.rollout_table import trimmed
-from rlcore_plugin_tools.report.spreads import evenly, percentile, spread
 
 from tests.synthetic_runs import SyntheticRun
 

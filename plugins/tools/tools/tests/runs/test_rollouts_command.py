@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 from rlcore_plugin_tools.run_record import RunRecord
-from rlcore_plugin_tools.runs.rollout_reel import RolloutReel
+from rlcore_plugin_tools.runs.rollout_cursor import RolloutCursor
 from rlcore_plugin_tools.runs.rollout_rows import RolloutFilter, RolloutSource
 
 from rlcore.testing import RunTester
@@ -223,7 +223,7 @@ def test_no_update_is_read_before_it_is_needed(tester: RunTester, tmp_path: Path
     source = CountedSource(RunRecord(tmp_path / "runs" / "p" / "20260101-120000-aaaaaa"), [1, 2, 10])
     assert next(source.matching(RolloutFilter()))["text"] == "it is 3"
     assert source.read == [1]
-    reel = RolloutReel(source, RolloutFilter())
+    reel = RolloutCursor(source, RolloutFilter())
     assert (reel.at(2) or {})["text"] == "Nothing"
     assert source.read == [1, 1]
     assert (reel.at(5) or {})["text"] == "last"

@@ -30,7 +30,7 @@ def test_every_file_is_found_where_it_was_written(run: RunFolder) -> None:
     run.write_rollouts(12, [], 1e9)
     run.write_evaluation("a", 0, [{"prediction": "7"}], 1e9)
     run.log_times({"trainer-0": {"compute": 1.0}}, 1)
-    run.log_accident("failures", {"step": 1})
+    run.log_capped("failures", {"step": 1})
     record = RunRecord(run.root)
     assert [row["step"] for row in record.updates()] == [1]
     assert record.evaluations() == [{"step": 0, "eval/a": 0.5}]

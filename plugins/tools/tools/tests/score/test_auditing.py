@@ -12,12 +12,12 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from rlcore_plugin_tools.score.adversarial_cases import corrupted_cases, golds_of, plain_cases
 from rlcore_plugin_tools.score.auditing import Answer, Finding, Material, Tried, audit_reward, cases_of, fails_without_row, material_of
-from rlcore_plugin_tools.score.hostile import golds_of, plain_cases, spoiled_cases
 from rlcore_plugin_tools.score.items import RowsToJudge
 from rlcore_plugin_tools.score.scorer import Scorer
 
-from rlcore.api import AuditCase, DataError, Finish, Outcome, PluginError, RewardSpec, Score
+from rlcore.api import AuditCase, DataError, FinishReason, Outcome, PluginError, RewardSpec, Score
 from rlcore.api.commands import Registry, RunConfig
 from rlcore.api.judging import RewardEntry
 
@@ -45,10 +45,10 @@ def careful(item):
     """Right is one number in angle brackets, at the end."""
     import re
 
-    from rlcore.api import Finish, Outcome, Score
+    from rlcore.api import FinishReason, Outcome, Score
 
     found = re.fullmatch(r"[^<>]{0,5000}<([^<>]*)>", item.text)
-    right = found is not None and item.finish is Finish.STOP and found[1] == item.columns["gold"]
+    right = found is not None and item.finish is FinishReason.STOP and found[1] == item.columns["gold"]
     return Score(value=float(right), accuracy=float(right), outcome=Outcome.OK if right else Outcome.WRONG)
 
 
@@ -87,8 +87,8 @@ def test_a_careful_reward_has_no_finding(own_cases: list[Any]) -> None:
 
 def test_a_careless_reward_is_found_out(own_cases: list[Any]) -> None:
     found = {one.case.name: one.finding for one in tried(careless, material_of(SPEC), deadline=0.5) if one.finding}
-    assert found["every candidate"] is Finding.TOO_KIND
-    assert found["claims"] is Finding.TOO_KIND
+    assert found["every candidate"] is Finding.FALSE_ACCEPT
+    assert found["claims"] is Finding.FALSE_ACCEPT
     assert found["NUL"] is Finding.NO_VERDICT
     assert found["10 MB of one letter"] is Finding.NO_VERDICT
     assert "honest" not in found
@@ -97,7 +97,7 @@ def test_a_careless_reward_is_found_out(own_cases: list[Any]) -> None:
 
 def test_a_reward_that_refuses_what_is_right_is_found_out(own_cases: list[Any]) -> None:
     found = [one.finding for one in tried(lambda item: 0.0, Material(cases=(("plugin", HONEST),)))]
-    assert found == [Finding.TOO_STRICT]
+    assert found == [Finding.FALSE_REJECT]
 
 
 @pytest.mark.parametrize(("accept", "finding"), [(True, Finding.UNUSABLE), (False, None), (None, None)])
@@ -161,7 +161,7 @@ def test_every_completion_of_a_list_must_be_right(tmp_path: Path) -> None:
     ]
     names = [case.name for _, case in material.cases]
     assert names.count("format without its answer") == 1  # one of the list is spoiled
-    findings = {one.case.name for one in tried(careful, material) if one.finding is Finding.TOO_STRICT}
+    findings = {one.case.name for one in tried(careful, material) if one.finding is Finding.FALSE_REJECT}
     assert findings == {"row 1, completion 3"}
 
 
@@ -214,14 +214,14 @@ def test_a_text_that_holds_the_answer_by_chance_may_be_accepted() -> None:
 
 def test_what_must_be_refused_holds_no_answer() -> None:
     listed = {"every candidate", "every candidate as one answer"}
-    for case in [*plain_cases(HONEST, "answer in <>"), *spoiled_cases(HONEST)]:
+    for case in [*plain_cases(HONEST, "answer in <>"), *corrupted_cases(HONEST)]:
         if case.accept is False and case.name not in listed:
             assert "<41>" not in case.text, case.name
         assert case.columns == HONEST.columns
 
 
 def test_every_candidate_hides_the_right_one_in_the_middle() -> None:
-    text = next(case.text for case in spoiled_cases(HONEST) if case.name == "every candidate")
+    text = next(case.text for case in corrupted_cases(HONEST) if case.name == "every candidate")
     lines = text.splitlines()
     assert len(lines) == 41
     assert lines[20] == HONEST.text
@@ -229,12 +229,12 @@ def test_every_candidate_hides_the_right_one_in_the_middle() -> None:
 
 
 def test_the_names_of_one_row_s_cases_differ() -> None:
-    names = [case.name for case in [*plain_cases(HONEST, "a"), *spoiled_cases(HONEST)]]
+    names = [case.name for case in [*plain_cases(HONEST, "a"), *corrupted_cases(HONEST)]]
     assert len(set(names)) == len(names)
-    assert any(case.finish is Finish.LENGTH for case in spoiled_cases(HONEST))
+    assert any(case.finish is FinishReason.LENGTH for case in corrupted_cases(HONEST))
 
 
 def test_an_honest_text_without_its_gold_is_cut_in_half() -> None:
     program = replace(HONEST, text="print(input())")
-    assert "honest, half of it" in [case.name for case in spoiled_cases(program)]
-    assert all(case.accept is None for case in spoiled_cases(program))
+    assert "honest, half of it" in [case.name for case in corrupted_cases(program)]
+    assert all(case.accept is None for case in corrupted_cases(program))

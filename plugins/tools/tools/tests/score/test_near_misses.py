@@ -8,8 +8,8 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from rlcore_plugin_tools.score.adversarial_cases import corrupted_cases
 from rlcore_plugin_tools.score.auditing import Finding, Material, audit_reward
-from rlcore_plugin_tools.score.hostile import spoiled_cases
 from rlcore_plugin_tools.score.near_misses import dumps_of, near_misses, query_dump
 from rlcore_plugin_tools.score.scorer import Scorer
 
@@ -120,13 +120,13 @@ def findings(reward: Function, gold: str) -> set[str]:
     honest = AuditCase(name="honest", columns={"level": "4", "gt_answer": gold}, text=f"so <{gold}>", accept=True)
     cases = tuple(
         ("generic", case)
-        for case in [honest, *spoiled_cases(honest)]
+        for case in [honest, *corrupted_cases(honest)]
         if case.name.startswith(("honest", "near", "dump")) and len(case.text) < 9999
     )
     entry = RewardEntry(name="probe", spec=RewardSpec(name="probe", target="a:b", summary=""), payload=cloudpickle.dumps(reward))
     with Scorer([entry], workers=1) as scorer:
         tried = list(audit_reward(scorer, Material(cases=cases)))
-    return {one.case.name for one in tried if one.finding is Finding.TOO_KIND}
+    return {one.case.name for one in tried if one.finding is Finding.FALSE_ACCEPT}
 
 
 def tolerant(item: Any) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rlcore_plugin_tools.score.items import Item, RowsToJudge, TextVerdict, read_items
 
-from rlcore.api import DataError, Finish, Outcome, RewardSpec, Score
+from rlcore.api import DataError, FinishReason, Outcome, RewardSpec, Score
 from rlcore.api.commands import Registry, RunConfig
 from rlcore.api.data import Routes
 
@@ -28,7 +28,7 @@ def items(folder: Path, *rows: object, limit: int | None = None, needs_completio
 
 def test_a_row_is_a_row_of_data_with_a_completion(tmp_path: Path) -> None:
     (item,) = items(tmp_path, {**ROW, "reward": "Spelling", "level": 2, "finish": "length"})
-    assert (item.texts, item.finish, item.reward, item.line, item.refused) == (("3",), Finish.LENGTH, "spelling", 1, "")
+    assert (item.texts, item.finish, item.reward, item.line, item.refused) == (("3",), FinishReason.LENGTH, "spelling", 1, "")
     assert dict(item.columns) == {"gt_answer": "3", "level": 2}
     assert item.messages[0].content == "1 + 2?"
     assert not item.several

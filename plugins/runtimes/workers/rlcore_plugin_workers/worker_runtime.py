@@ -1,0 +1,396 @@
+"""The crew of every runtime of this repository: producers and trainer ranks are workers that a launcher starts, schedule, stores and judges
+are services that its deployment offers.
+
+The driver is one asyncio program, in a thread of its own (``driver_loop.py``). The thread that calls the crew hands it one coroutine at a
+time and sleeps: ``next_batch``, ``train``, ``save`` and so on. Beside that run, from ``begin`` on:
+
+    task                    consumes                      waits for, and is unblocked by
+    ----------------------  ----------------------------  ------------------------------------------------------------------------
+    ProducerPool._keep      the life of one producer      its `run` and `guard` (an error, its death), silence, `ending`
+    TrainerRanks._lifetime         the life of one rank          its `lifetime` (an error of a transfer, its death)
+    TrainerRanks._must_answer      heartbeats of one rank        `lives`, or the deadline
+    _watch_services         services of the deployment          the clock: which are there now; each has a task that asks `lives`
+    _listen_for_notes       notes of the schedule         `next_notes`: something that a person should hear of
+    _end_unwanted           names of producers            `producer_to_end` of rank 0: the transfer of weights waits for one no more
+    _look_for_overdue       names of producers            the clock, then `overdue` of the schedule
+    EvaluationRunner._evaluate   versions to evaluate          `evaluate` of producers
+    BatchReader._ahead      the next batch, if ready      `read`, `share_out`, `preload`: nobody waits for it
+    StatsCollector._taken         figures, failures, seconds    an answer of a service or producer: nobody waits for it
+
+Nobody polls. An error of one of these ends what the run waits for; so does Ctrl-C, which reaches ``_interrupt``. While the ranks train,
+everything that the driver wants to know is asked for, so that nothing waits for it between two updates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from threading import Event
+from typing import Any, TypeVar
+
+from rlcore.api import ConfigError, Group, PendingSave, RlcoreError, RunError
+from rlcore.api.runtime import (
+    FilterMonitor,
+    Interrupt,
+    Plan,
+    ProbeFailedError,
+    Runtime,
+    Status,
+    TaskReport,
+    Texts,
+    Timing,
+    Update,
+    WorkerLostError,
+    first_version,
+    make_evaluator,
+    schedule_settings,
+    with_prompts,
+)
+from rlcore_plugin_workers.batch_reader import BatchReader
+from rlcore_plugin_workers.deployment import Deployment
+from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error, in_thread, successful_values
+from rlcore_plugin_workers.evaluation_runner import EvaluationRunner
+from rlcore_plugin_workers.heartbeat import Deadlines, HeartbeatTimeoutError, watch_heartbeat
+from rlcore_plugin_workers.plan_bundle import PlanBundle
+from rlcore_plugin_workers.producer_pool import ProducerPool
+from rlcore_plugin_workers.schedule_service import BatchOrder
+from rlcore_plugin_workers.stats_collector import StatsCollector
+from rlcore_plugin_workers.trainer_ranks import TrainerRanks
+from rlcore_plugin_workers.workers import Worker, WorkerDiedError
+
+__all__ = ["WorkerRuntime"]
+
+T = TypeVar("T")
+
+_CLOSE_SECONDS = 5.0
+_LOOK_SECONDS = 5.0
+"""Between two looks at what changes seldom: which services there are, and which producer is overdue."""
+_LAST_SECONDS = 5.0
+_INTERRUPTED_SECONDS = 20.0
+"""How long, at most, a batch is waited for after Ctrl-C."""
+
+
+class WorkerRuntime(Runtime):
+    """See ``Runtime``. What must be loaded is loaded by all workers at the same time."""
+
+    loop_role = "driver"
+
+    def __init__(
+        self, plan: Plan, texts: Texts, plan_bundle: PlanBundle, deployment: Deployment, driver: DriverLoop, closing: ExitStack
+    ) -> None:
+        """Start the workers, and wait until they are ready. ``closing``: whoever made the deployment has it end what is left."""
+        self._plan = plan
+        self._texts = texts
+        self.tokenizer, self.dropped = texts.tokenizer, texts.dropped
+        self.fingerprints = plan_bundle.fingerprints
+        schedule = schedule_settings(plan, len(texts.training))
+        self.horizon, self.prompts = schedule.horizon, schedule.prompts
+        self._driver, self._say = driver, driver.say
+        self._version = first_version(plan)
+        self._order: BatchOrder | None = None
+        self._trained: BatchOrder | None = None
+        self._pending: Future[BatchOrder | None] | None = None
+        self._closed = self._stopped = False
+        self._deployment, self._schedule = deployment, deployment.schedule
+        self._deadlines = Deadlines.of(plan.config.schedule, plan.config.weights.deadline)
+        driver.run(self._start(plan_bundle, closing))
+
+    async def _start(self, plan_bundle: PlanBundle, closing: ExitStack) -> None:
+        deployment, driver, config = self._deployment, self._driver, self._plan.config
+        driver.watch(self._lifetime())
+        driver.watch(self._watch_services())
+        for notice in await answered(deployment.prepare()):
+            self._say(notice)
+        self._ranks = TrainerRanks(deployment, driver, plan_bundle, config.training.num_trainers, self._deadlines)
+        self._pool = ProducerPool(
+            deployment, driver, plan_bundle, config.inference.num_inferencer, deadlines=self._deadlines, say=self._say
+        )
+        closing.callback(self._close)
+        self._reader = BatchReader(deployment, driver, self._ranks)
+        self._pool.on_loss = self._ranks.producer_left
+        self._evaluations = EvaluationRunner(make_evaluator(self._plan, self._texts), self._pool, driver)
+        self._stats = StatsCollector(driver, deployment, self._pool, self._ranks)
+        await self._prepare()
+
+    async def _prepare(self) -> None:
+        """Have everybody load, and give the producers the address of the weights."""
+        driver = self._driver
+        loading = await self._ranks.prepare(self.prompts, self._plan.config.run.master_port)
+        await driver.values([call for call in loading if call.done()], self._ranks.failed)  # no engine is loaded for nothing
+        engines = self._pool.prepare()
+        address = (await driver.values(loading, self._ranks.failed))[0]
+        await self._ranks.learn_sharing()
+        for note in (await driver.values(engines, self._pool.failed))[0]:  # all have the same engine
+            self._say(note)
+        await driver.values(self._pool.connect(address), self._pool.failed)
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def begin(self, folder: Path, interrupt: Interrupt) -> None:
+        interrupt.wakes.append(lambda: self._driver.soon(self._interrupt))
+        try:
+            self._driver.run(self._begin(folder.resolve() if self._plan.config.run.enable_profiling else None))
+        except ProbeFailedError as error:  # of a rank, or of a producer
+            raise self._other_model(error) from error
+
+    async def _begin(self, profiles: Path | None) -> None:
+        for loop in (self._listen_for_notes(), self._end_unwanted(), self._look_for_overdue()):
+            self._driver.watch(loop)
+        self._ranks.watch()
+        self._driver.suspects = self._ranks.workers
+        self._pool.run(profiles)
+        await self._ranks.start(self._texts.probe_ids(), profiles)
+        await self._pool.wait_until_serving(self._version, self._plan.config.weights.deadline)
+
+    def _other_model(self, error: ProbeFailedError) -> RlcoreError:
+        """Before the first step; ConfigError if trainers and producers may have read the folder with different libraries."""
+        config = self._plan.config
+        if config.training.environment is None:
+            return error
+        there = config.inference.environment or "the driver's environment"
+        return ConfigError(
+            f"trainers in environment {config.training.environment} and producers in {there} do not read the same model from "
+            f"{config.model.model}: {str(error).partition(';')[0]}; compare the transformers of the two and what they make of config.json "
+            "(rope_parameters or rope_theta, tie_word_embeddings), or leave out --training-environment"
+        )
+
+    def next_batch(self) -> bool:
+        if self._stopped:
+            raise RunError("the producer was stopped while a batch was awaited")
+        return self._driver.run(self._next_batch())
+
+    async def _next_batch(self) -> bool:
+        while True:
+            pending, self._pending = self._pending or self._schedule.call("next_batch"), None
+            self._order = await self._answer(pending)
+            if self._order is None:
+                return False
+            if await self._fetch(self._order):
+                return True
+
+    def _interrupt(self) -> None:
+        """On one host the groups that are under way are waited for, as long as they come soon: they may complete a step."""
+        self._schedule.call("interrupt", self._deployment.one_host)
+        if self._deployment.one_host:
+            asyncio.get_running_loop().call_later(_INTERRUPTED_SECONDS, self._schedule.call, "interrupt")
+
+    async def _answer(self, call: Future[Any]) -> Any:
+        """Of the coordinator."""
+        return (await self._driver.values([call], self._schedule_failed))[0]
+
+    async def _fetch(self, order: BatchOrder) -> bool:
+        """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
+        absent = await self._reader.fetch(order)
+        if not absent:
+            return True
+        self._say(f"warning: {len(absent)} groups were lost with the store of their node; their prompts are generated again")
+        await self._answer(self._schedule.call("groups_lost", absent))
+        return False
+
+    def train(self, *, log_rollouts: bool) -> Update:
+        assert self._order is not None, "next_batch comes first"
+        return self._driver.run(self._train(self._order, log_rollouts))
+
+    async def _train(self, order: BatchOrder, log_rollouts: bool) -> Update:
+        if self._plan.config.run.placement == "colocated":
+            await successful_values([producer.call("sleep") for producer in self._pool.workers])
+        self._while_they_train()
+        trained, *others = await self._ranks.train(order, log_rollouts, self._reader.take())
+        self._version = order.order.version + 1
+        self._order, self._trained = None, order
+        self._pending = self._schedule.call("next_batch", self._version)
+        self._stats.trained([trained, *others])
+        for note in trained.notes:
+            self._say(f"warning: {note}")
+        return Update(
+            version=self._version,
+            figures={**trained.figures, **self._stats.figures()},
+            rollouts=tuple(with_prompts(trained.rollouts, self._texts.training)),
+            times=self._stats.times,
+        )
+
+    def _while_they_train(self) -> None:
+        """What could wait until there was a batch: new leases, what was trained before, and all that the driver wants to know."""
+        self._schedule.call("training")
+        self._reader.preload(self._schedule.call("upcoming"))
+        self._forget()
+        self._stats.ask()
+
+    def _forget(self) -> None:
+        """Have the stores drop what was trained."""
+        if self._trained is not None:
+            for name, store in self._deployment.stores().items():
+                store.call("forget", self._trained.stores.get(name, ()))
+
+    def evaluate(self, step: int) -> None:
+        self._driver.run(self._evaluations.start(step))
+
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        return self._driver.run(self._evaluations.take(wait=wait))
+
+    # --- what the run wants to know ----------------------------------------------------------------------------------
+
+    def take_scored(self) -> Sequence[Group]:
+        return self._driver.run(self._scored()) if self._deployment.keep_scored else ()
+
+    async def _scored(self) -> list[Group]:
+        scored = await successful_values([store.call("take_scored") for store in self._deployment.stores().values()])
+        return [group for of_store in scored for group in of_store]
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        return self._despite_errors(self._stats.take_failures(), [])
+
+    def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
+        known = self._despite_errors(self._stats.take_reward_faults(), [])
+        if last:
+            answers = _last(self._despite_errors(self._last_faults(), []), _LAST_SECONDS)
+            known += [fault for of_judge in answers for fault in of_judge]
+        return known
+
+    async def _last_faults(self) -> list[Future[Any]]:
+        return [judge.call("take_faults") for judge in self._deployment.judges()]
+
+    def _despite_errors(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
+        """Run it, and raise no error that waits to be raised; ``otherwise`` if the loop hangs in a call of a library."""
+        late = Event()
+
+        async def in_time() -> T:
+            if late.is_set():  # what it would take stays where it is
+                work.close()
+                return otherwise
+            return await work
+
+        try:
+            return self._driver.call(in_time()).result(_LAST_SECONDS)
+        except TimeoutError:
+            late.set()
+            return otherwise
+
+    def remarks(self) -> list[str]:
+        restarts: Mapping[str, int] = self._ask("restarts")
+        services = [f"the {what} of a node was started anew {times} time{'s' * (times > 1)}" for what, times in restarts.items()]
+        return [*self._pool.remarks(), *services]
+
+    def save(self, folder: Path) -> PendingSave:
+        return self._driver.run(self._ranks.save(folder))
+
+    def state(self) -> dict[str, Any]:
+        return self._driver.run(self._state())
+
+    async def _state(self) -> dict[str, Any]:
+        state: dict[str, Any] = await self._answer(self._schedule.call("state", self._version))
+        self._stats.failures += await self._answer(self._schedule.call("take_failures"))
+        return state
+
+    def status(self) -> Status:
+        status: Status = self._ask("status")
+        return status
+
+    def watch(self) -> FilterMonitor:
+        watch: FilterMonitor = self._ask("watch")
+        return watch
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """The coordinator."""
+        return self._driver.run(self._answer(self._schedule.call(method, *arguments)))
+
+    def start_clock(self) -> None:
+        self._driver.run(self._stats.start())
+
+    def timing(self) -> Timing:
+        return self._driver.run(self._stats.stop())
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._driver.run(self._stop())
+
+    async def _stop(self) -> None:
+        self._schedule.call("stop")
+        self._pool.stop()
+        await self._stats.finish()
+
+    # --- beside that -------------------------------------------------------------------------------------------------
+
+    async def _watch_services(self) -> None:
+        """Those that are there now; others are made later, and a look for them costs nothing."""
+        watched: dict[Worker, asyncio.Task[None]] = {}
+        while True:
+            here = list(self._deployment.services())
+            for service in [*watched]:
+                if service not in here or watched[service].done():
+                    watched.pop(service).cancel()
+            for service in here:
+                if service not in watched:
+                    watched[service] = self._driver.watch(self._watch_service(service))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _watch_service(self, service: Worker) -> None:
+        """From its first answer on: until then its process starts. One that falls silent is ended; its successor is watched from the next
+        look on."""
+        await self._deadlines.while_loading([service.name], [service.call("lives")])
+        error = await first_error(watch_heartbeat(service, self._deadlines.silence_seconds))
+        if not isinstance(error, HeartbeatTimeoutError):
+            raise error
+        if service is self._schedule:
+            raise WorkerLostError(f"the coordinator was lost ({error})")
+        await in_thread(service.kill)
+        self._say(f"warning: {service.name} was lost ({error}); it is ended and started anew")
+
+    async def _look_for_overdue(self) -> None:
+        """Ask the schedule who has prompts and delivers nothing: an engine may answer, and lose what it was asked for."""
+        while True:
+            with suppress(WorkerDiedError):  # the coordinator, which is said elsewhere
+                self._pool.overdue(await answered(self._schedule.call("overdue", self._deadlines.lease_seconds)))
+            await asyncio.sleep(min(_LOOK_SECONDS, self._deadlines.lease_seconds / 4))
+
+    async def _listen_for_notes(self) -> None:
+        while True:
+            try:
+                notes = await answered(self._schedule.call("next_notes"))
+            except WorkerDiedError:  # which is said elsewhere
+                return
+            for note in notes:
+                self._say(note)
+
+    async def _end_unwanted(self) -> None:
+        """The publisher names producers; the driver ends each of them by the handle that it was started with."""
+        while True:
+            try:
+                name = await answered(self._ranks.producer_to_end())
+            except Exception:  # rank 0 died, which is said elsewhere
+                return
+            if name is None:  # it closes
+                return
+            self._pool.end(name)
+
+    # --- ends --------------------------------------------------------------------------------------------------------
+
+    async def _lifetime(self) -> None:
+        """Of the coordinator."""
+        error = await first_error(answered(self._schedule.call("lifetime")))
+        if not self._closed:
+            raise await self._schedule_failed(0, error)
+
+    async def _schedule_failed(self, number: int, error: BaseException) -> BaseException:
+        if not isinstance(error, WorkerDiedError):
+            return error
+        return WorkerLostError(f"the coordinator died ({error.details or error})")
+
+    def _close(self) -> None:
+        """Producers and ranks end their engines; whatever does not within a few seconds is killed by the launcher."""
+        self._closed = True
+        _last(self._despite_errors(self._ended(), []), _CLOSE_SECONDS)
+
+    async def _ended(self) -> list[Future[Any]]:
+        """Their last calls. In the loop, so that no producer is being replaced meanwhile."""
+        return [*self._pool.stop(), *self._ranks.close()]
+
+
+def _last(calls: Iterable[Future[Any]], seconds: float) -> list[Any]:
+    """The last answers of those who live, as far as they come in time; raises nothing that was raised elsewhere."""
+    done = wait_for(calls, seconds).done
+    return [call.result() for call in done if not call.cancelled() and call.exception() is None]

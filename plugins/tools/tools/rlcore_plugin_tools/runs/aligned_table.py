@@ -1,0 +1,59 @@
+"""Rows in columns where they fit; on a narrower terminal a block a row; into a file or a pipe always a row a line."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from rlcore.api.commands import SteadyConsole, escape_control
+
+__all__ = ["say", "show_rows"]
+
+_GAP = "  "
+
+
+def say(console: SteadyConsole, text: str = "") -> None:
+    """A line as it is, made harmless; folded between words on a terminal that is too narrow for it."""
+    lines = escape_control(text, lines=True).split("\n")
+    if console.is_terminal:
+        lines = [part for line in lines for part in _folded(line, console.width)]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_rows(console: SteadyConsole, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A column without any value is left out."""
+    used = [place for place in range(len(headings)) if any(row[place] for row in rows)]
+    cells = [[escape_control(row[place]) for place in used] for row in rows]
+    names = [headings[place] for place in used]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    if console.is_terminal and sum(widths) + len(_GAP) * (len(widths) - 1) > console.width:
+        _show_blocks(console, names, cells)
+        return
+    for number, row in enumerate([names, *cells]):
+        line = _GAP.join(cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        console.print(line, style=None if number else "bold", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_blocks(console: SteadyConsole, names: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """The first cell is the title of its block."""
+    label = max(map(cell_len, names[1:]), default=0)
+    for title, *rest in cells:
+        console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)
+        for name, cell in zip(names[1:], rest, strict=True):
+            if cell:
+                start = f"  {name:<{label}}  "
+                for line in _folded(cell, console.width, start):
+                    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _folded(text: str, width: int, start: str = "") -> list[str]:
+    """Words that are longer than a line, such as paths, stay whole: they are there to be copied."""
+    if cell_len(start + text) <= width:
+        return [start + text]
+    indent = " " * (len(start) or len(text) - len(text.lstrip()) + 2)
+    return textwrap.wrap(
+        text, max(width, len(indent) + 10), initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,180 @@
+"""What a person sees of a run while it goes on: the display of a plugin, else lines, or warnings alone if that is wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from rlcore.cli.throughput import UpdatePace, format_duration, format_metric
+from rlcore.host.terminal_text import escape_control
+from rlcore.registry.error_context import reason
+from rlcore.runtime.progress import Progress
+
+if TYPE_CHECKING:
+    from rlcore.contracts.runtime_interface import TaskReport
+    from rlcore.registry.plugin_registry import Registry
+
+__all__ = ["LinesDisplay", "QuietDisplay", "evaluation_line", "mean_accuracy", "shown"]
+
+_AT_ONCE = 20
+"""Lines of updates that come one after the other, however fast."""
+_A_SECOND = 1.0
+"""Lines of updates a second, after that."""
+_QUIET_TOO = ("warning", "interrupted")
+
+
+@contextmanager
+def shown(console: Console, registry: Registry, *, quiet: bool = False, as_json: bool = False) -> Iterator[Progress]:
+    """The display of a run, until its last process has ended: what suits the console and what the user typed."""
+    with ExitStack() as stack:
+        if quiet:
+            yield QuietDisplay(console)
+        elif as_json:
+            yield LinesDisplay(console)
+        else:
+            yield _of_a_plugin(console, registry, stack)
+
+
+def _of_a_plugin(console: Console, registry: Registry, stack: ExitStack) -> Progress:
+    """Return the first display that a plugin offers for this console, opened; lines if there is none."""
+    lines = LinesDisplay(console)
+    for owner, manager in registry.hooks():
+        try:
+            for context in manager.hook.rlcore_open_display(console=console):
+                display = _PluginDisplay(owner, context, lines)
+                stack.push(display.close)
+                return display
+        except (Exception, SystemExit) as error:
+            lines.note(f"warning: the display of {owner} cannot be opened: {reason(error)}")
+    return lines
+
+
+class LinesDisplay(Progress):
+    """Lines, for logs and pipes: each note and evaluation, and updates, of which fast ones are left out."""
+
+    def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._now = console, now
+        self._pace = UpdatePace(1)
+        self._held_out: float | None = None
+        self._allowed, self._counted = float(_AT_ONCE), now()
+        self._left_out: Mapping[str, float] | None = None
+
+    def started(self, folder: Path, total_steps: int) -> None:
+        """The folder; updates count from here."""
+        self._pace = UpdatePace(total_steps)
+        self.note(f"run folder: {folder}")
+
+    def note(self, text: str) -> None:
+        """With what a terminal would obey written out."""
+        self._console.print(escape_control(text, lines=True), markup=False, highlight=False, soft_wrap=True)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """A line, if not too many came before it; the last one in any case."""
+        self._pace.advance(step, metrics.get("response_tokens", 0.0))
+        now = self._now()
+        self._allowed = min(self._allowed + (now - self._counted) * _A_SECOND, _AT_ONCE)
+        self._counted = now
+        self._left_out = metrics
+        if self._allowed >= 1 or step >= self._pace.total_steps:
+            self._allowed -= 1
+            self._show()
+
+    def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
+        """A line."""
+        self._held_out = mean_accuracy(reports)
+        self.note(evaluation_line(step, reports))
+
+    def finished(self) -> None:
+        """The last update, if its line was left out."""
+        self._show()
+
+    def _show(self) -> None:
+        metrics, self._left_out = self._left_out, None
+        if metrics is not None:
+            self.note("  ".join(f"{name} {value}" for name, value in self._figures(metrics)))
+
+    def _figures(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+        return [
+            ("step", f"{self._pace.step}/{self._pace.total_steps}"),
+            ("reward", format_metric(metrics, "reward/mean", ".3f")),
+            ("held-out", "–" if self._held_out is None else f"{self._held_out:.3f}"),
+            ("length", format_metric(metrics, "response_length/mean", ".1f")),
+            ("tokens/s", f"{self._pace.tokens_per_second:.0f}"),
+            ("left", format_duration(self._pace.seconds_left)),
+        ]
+
+
+class QuietDisplay(LinesDisplay):
+    """Warnings alone, and the answer to Ctrl-C."""
+
+    def note(self, text: str) -> None:
+        """If it is one of those."""
+        if text.startswith(_QUIET_TOO):
+            super().note(text)
+
+    def _show(self) -> None:
+        pass
+
+
+class _PluginDisplay(Progress):
+    """The display of a plugin. A run must not end because of it: if it raises, it is reported once, and lines take its place."""
+
+    def __init__(self, owner: str, context: AbstractContextManager[Progress], lines: LinesDisplay) -> None:
+        self._owner, self._context, self._lines = owner, context, lines
+        self._display = context.__enter__()
+
+    def started(self, folder: Path, total_steps: int) -> None:
+        self._lines._pace = UpdatePace(total_steps)  # for lines that begin later
+        self._call("started", folder, total_steps)
+
+    def note(self, text: str) -> None:
+        self._call("note", text)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._call("step", step, metrics)
+
+    def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
+        self._call("evaluated", step, reports)
+
+    def finished(self) -> None:
+        self._call("finished")
+
+    def close(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Leave its context; an error of the run passes, whatever the plugin answers."""
+        try:
+            self._context.__exit__(kind, error, trace)
+        except (Exception, SystemExit) as raised:
+            self._lines.note(f"warning: the display of {self._owner} cannot be closed: {reason(raised)}")
+
+    def _call(self, name: str, *given: Any) -> None:
+        try:
+            getattr(self._display, name)(*given)
+        except (Exception, SystemExit) as error:
+            if self._display is self._lines:
+                raise
+            self._display = self._lines
+            self._lines.note(f"warning: the display of {self._owner} is switched off for the rest of the run: {reason(error)}")
+            getattr(self._lines, name)(*given)
+
+
+def evaluation_line(step: int, reports: Sequence[TaskReport]) -> str:
+    """Every task, with how much of it the format_metric is of where the judge failed on the rest."""
+    figures = ", ".join(f"{report.task} {_accuracy(report)}" for report in reports)
+    return f"held-out accuracy after {step} updates: {figures}"
+
+
+def _accuracy(report: TaskReport) -> str:
+    told = "–" if report.accuracy is None else format(report.accuracy, ".3f")
+    return f"{told} (no verdict on {report.failed} of {len(report.rows)})" if report.failed else told
+
+
+def mean_accuracy(reports: Sequence[TaskReport]) -> float | None:
+    """Return the mean accuracy of the tasks that have one, None if none has."""
+    known = [report.accuracy for report in reports if report.accuracy is not None]
+    return sum(known) / len(known) if known else None

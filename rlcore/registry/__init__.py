@@ -1,0 +1,1 @@
+"""Which plugin offers what: discovery, registry, unpackaged parts, attestation; and interpreters of other environments."""

@@ -1,0 +1,186 @@
+"""What the core itself offers, through the same hooks as any plugin: the parts that recipes of every family share."""
+
+from __future__ import annotations
+
+from rlcore.contracts.hookspecs import hookimpl
+from rlcore.contracts.specs import (
+    AdvantageSpec,
+    AggregationSpec,
+    CommandSpec,
+    ConversationSpec,
+    CorrectionSpec,
+    DataSourceSpec,
+    KlSpec,
+    LossSpec,
+    RuntimeSpec,
+    WeightTransferSpec,
+)
+
+rlcore_api = "2.0"
+
+
+@hookimpl
+def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
+    """Baselines within a group."""
+    return [
+        AdvantageSpec(
+            name="group_norm",
+            target="rlcore.learning.advantages:GroupNorm",
+            summary="Reward minus the group's mean, over the group's unbiased standard deviation + 1e-4",
+            source="DeepSeekMath (arXiv 2402.03300), section 4.1.2, outcome supervision",
+        ),
+        AdvantageSpec(
+            name="group_mean",
+            target="rlcore.learning.advantages:GroupMean",
+            summary="Reward minus the group's mean",
+            source="Understanding R1-Zero-Like Training (arXiv 2503.20783), section 3.2, Dr. GRPO",
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_losses() -> list[LossSpec]:
+    """The clipped surrogate of PPO, with separate bounds."""
+    return [
+        LossSpec(
+            name="clipped",
+            target="rlcore.learning.losses:ClippedSurrogate",
+            config="rlcore.learning.losses:ClippedOptions",
+            summary="Probability ratio times advantage, clipped to [1 - clip_eps_low, 1 + clip_eps_high]",
+            source="PPO (arXiv 1707.06347), equation 7; separate bounds: DAPO (arXiv 2503.14476), section 3.1",
+            on_policy=False,
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_aggregations() -> list[AggregationSpec]:
+    """Means over tokens, rollouts, and a constant length."""
+    return [
+        AggregationSpec(name=name, target=f"rlcore.learning.aggregation:{target}", summary=summary, source=source)
+        for name, target, summary, source in (
+            ("sample_level", "SampleLevel", "Mean over the tokens of a rollout, then over rollouts", "GRPO (arXiv 2402.03300), equation 3"),
+            ("token_level", "TokenLevel", "Mean over all tokens of the step", "DAPO (arXiv 2503.14476), section 3.3"),
+            (
+                "constant_length",
+                "ConstantLength",
+                "Sum over a rollout / max_new_tokens, then mean",
+                "Dr. GRPO (arXiv 2503.20783), appendix A",
+            ),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_kl_estimators() -> list[KlSpec]:
+    """Schulman's three, and the absolute log ratio."""
+    return [
+        KlSpec(name=name, target=f"rlcore.learning.kl:{target}", summary=f"{summary}, with d = reference - policy", source=source)
+        for name, target, summary, source in (
+            ("k1", "K1", "-d", "Schulman, Approximating KL divergence (2020); as a penalty with the gradient of k2"),
+            ("k2", "K2", "d^2 / 2", "Schulman, Approximating KL divergence (2020)"),
+            ("k3", "K3", "exp(d) - 1 - d", "Schulman, Approximating KL divergence (2020); GRPO (arXiv 2402.03300), equation 4"),
+            ("absolute", "AbsoluteKl", "|d|", ""),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_corrections() -> list[CorrectionSpec]:
+    """The ratio old / sampler of a token (w) or of a rollout (W): as it is, held, or masked."""
+    return [
+        CorrectionSpec(
+            name=name,
+            target=f"rlcore.learning.correction:{target}",
+            summary=summary,
+            source=source,
+            per="rollout" if summary.startswith("W") else "token",
+            usual_range=usual,
+            masks=summary.endswith("outside"),
+        )
+        for name, target, summary, source, usual in (
+            ("decoupled", "Decoupled", "w as it is", "Hilton et al., arXiv 2110.00641; AReaL, arXiv 2505.24298", ()),
+            ("truncated", "Truncated", "w, held within the range", "truncated importance sampling, Yao et al. 2025", (0.0, 2.0)),
+            ("masked", "Masked", "w within the range, 0 outside", "IcePop, arXiv 2510.18855", (0.5, 5.0)),
+            ("sequence_truncated", "SequenceTruncated", "W, held within the range", "Liu et al. 2025; range as for truncated", (0.0, 2.0)),
+            ("sequence_masked", "SequenceMasked", "W within the range, 0 outside", "Liu et al. 2025; range as for truncated", (0.0, 2.0)),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_runtimes() -> list[RuntimeSpec]:
+    """The simplest one; `rlcore-plugin-processes` and `rlcore-plugin-ray` have others."""
+    return [
+        RuntimeSpec(
+            name="in_process",
+            target="rlcore.runtime.one_process:OneProcess",
+            summary="One producer and one trainer in turns in one process",
+            alternating=True,
+            settings=("schedule.producer_deadline",),
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_data_sources() -> list[DataSourceSpec]:
+    """Files of JSON; `rlcore-plugin-datasets` has the others."""
+    return [
+        DataSourceSpec(
+            name="jsonl",
+            target="rlcore.data.jsonl:JsonLines",
+            summary="A JSON object a line, gzip or not; any file that no other data source claims",
+            suffixes=(".jsonl", ""),
+        ),
+        DataSourceSpec(
+            name="json",
+            target="rlcore.data.jsonl:JsonFile",
+            summary="One JSON list of objects, or an object a line",
+            suffixes=(".json", ".json.gz"),
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_conversations() -> list[ConversationSpec]:
+    """The simplest one."""
+    return [ConversationSpec(name="single_turn", target="rlcore.roles.single_turn:SingleTurn", summary="One answer to the prompt")]
+
+
+@hookimpl
+def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
+    """The way within one process."""
+    return [
+        WeightTransferSpec(
+            name="memory",
+            target="rlcore.weights.memory:MemoryTransfer",
+            summary="One copy, read as it is, within one process",
+            reach="process",
+            preference=10,
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_commands() -> list[CommandSpec]:
+    """The commands that every installation has; plugins stand between them by their position."""
+    return [
+        CommandSpec(
+            name="train",
+            target="rlcore.cli.train:TrainCommand",
+            summary="train a model as TOML files and flags say",
+            position=20,
+        ),
+        CommandSpec(
+            name="resume",
+            target="rlcore.cli.resume:ResumeCommand",
+            summary="go on with a run from its newest checkpoint",
+            position=25,
+        ),
+        CommandSpec(
+            name="plugins",
+            target="rlcore.cli.plugins:PluginsCommand",
+            summary="list installed plugins, or why one does not work",
+            position=80,
+        ),
+    ]

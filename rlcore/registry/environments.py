@@ -1,0 +1,156 @@
+"""Interpreters of other virtual environments. An environment holds third-party packages only: rlcore and its plugins come from the driver's
+own files, by links in a folder that stands first on the path, so that both sides run the same code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from sysconfig import get_path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rlcore.contracts.errors import ConfigError
+from rlcore.registry.discovery import is_library
+from rlcore.registry.error_context import reason
+
+__all__ = ["ENVIRONMENT", "Interpreters", "compatible_python", "interpreter", "link_own_packages", "missing_package"]
+
+ENVIRONMENT = "RLCORE_ENVIRONMENT"
+"""Variable that names the environment in the processes that run in one."""
+
+_LOOK = "import json, sys; from importlib.util import find_spec as f; print(json.dumps({}))"
+_FITNESS = _LOOK.format("[sys.version_info[:2], [name for name in sys.argv[1:] if not f(name)]]")
+_INFO = ("METADATA", "PKG-INFO", "RECORD", "direct_url.json", "entry_points.txt")  # PKG-INFO: of a checkout that stands on the path
+
+
+class Interpreters:
+    """Of environments, each looked at once; ``close`` removes the links that they share."""
+
+    def __init__(self) -> None:
+        self._found: dict[Path | None, tuple[str, dict[str, str]]] = {None: (sys.executable, {})}
+        self._packages: TemporaryDirectory[str] | None = None
+
+    def of(self, environment: Path | None) -> tuple[str, dict[str, str]]:
+        """``interpreter``; for None, this Python and no variables."""
+        if environment not in self._found:
+            assert environment is not None
+            if self._packages is None:
+                self._packages = TemporaryDirectory(prefix="rlcore-")
+                link_own_packages(Path(self._packages.name))
+            self._found[environment] = interpreter(environment, Path(self._packages.name))
+        return self._found[environment]
+
+    def close(self) -> None:
+        """Remove them."""
+        if self._packages is not None:
+            self._packages.cleanup()
+
+
+def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]:
+    """``compatible_python`` of an environment, and the variables of a process in it. Its path begins with ``packages``, which
+    ``link_own_packages`` filled, and what the run brought (its folder, PYTHONPATH, a notebook's): the entries that a bare Python of the
+    driver's lacks, and folders of editable installs, which hold code of the user and no package of the driver's environment."""
+    python = compatible_python(environment)
+    bare = _asked(sys.executable, "-E", "-P", "-c", _LOOK.format("sys.path"))
+    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare or _editable(Path(entry)))
+    path = [str(packages), *(str(entry) for entry in brought if not entry.is_relative_to(sys.prefix))]
+    programs, folder = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)]), str(python.parents[1])
+    return str(python), {ENVIRONMENT: folder, "VIRTUAL_ENV": folder, "PATH": programs, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _editable(entry: Path) -> bool:
+    """Whether a folder on the path of a bare Python is there by an editable install: it has neither the standard library nor packages."""
+    return entry.is_dir() and entry.name not in ("site-packages", "dist-packages") and not entry.is_relative_to(get_path("stdlib"))
+
+
+def compatible_python(environment: Path, module: str = "", make: str = "") -> Path:
+    """The Python of an environment. ConfigError if there is none, if it is of another minor version than this one (a plan cannot be sent
+    there), or if it lacks what rlcore imports, or ``module``; ``make``: what to type for one that has it."""
+    folder = environment.absolute()
+    python = folder / "bin" / "python"
+    if not os.path.lexists(python):
+        if len(environment.parts) == 1 and not folder.exists():  # a name, and not a folder
+            make = f"rlcore env build {environment}, and give the folder that it prints (later: rlcore env path {environment})"
+        raise ConfigError(f"environment {folder} has no bin/python; make one: {make or f'{sys.executable} -m venv {folder}'}")
+    required = [re.split(r"[^\w.-]", text)[0] for text in distribution("rlcore").requires or () if "extra ==" not in text]
+    needs = [*(name.replace("-", "_") for name in required), *([module] if module else [])]
+    version, missing = _asked(str(python), "-I", "-c", _FITNESS, *needs)
+    if tuple(version) != sys.version_info[:2]:
+        here, there = (".".join(map(str, numbers)) for numbers in (sys.version_info[:2], version))
+        raise ConfigError(
+            f"environment {folder} has Python {there} and the driver has {here}, between which functions cannot be sent; "
+            f"make it anew: {sys.executable} -m venv --clear {folder}"
+        )
+    if module in missing:
+        raise ConfigError(f"environment {folder} lacks {', '.join(missing)}; make one that has it: {make or _install(python, *missing)}")
+    if missing:
+        raise ConfigError(f"environment {folder} lacks {', '.join(missing)}, which rlcore imports; {_install(python, *missing)}")
+    return python
+
+
+def link_own_packages(packages: Path) -> None:
+    """Fill an empty folder with links to rlcore, to all packages that offer plugins and to the libraries that these share, and with their
+    versions and entry points."""
+    for own in _own_packages():
+        info = packages / f"{own.name.replace('-', '_')}-{own.version}.dist-info"
+        info.mkdir()
+        for name in _INFO:
+            if (text := own.read_text(name)) is not None:
+                (info / name).write_text(text, encoding="utf-8")
+        modules = {re.split(r"[.:]", entry.value)[0].strip() for entry in own.entry_points}
+        for module in modules | set((own.read_text("top_level.txt") or "").split()):
+            spec = find_spec(module)
+            place = spec and (next(iter(spec.submodule_search_locations or ()), None) or spec.origin)
+            if place:
+                with suppress(FileExistsError):  # two distributions share a namespace: the first one has it
+                    (packages / Path(place).name).symlink_to(Path(place).resolve())
+
+
+def _own_packages() -> list[Distribution]:
+    found = {"rlcore": distribution("rlcore")}
+    for entry in entry_points(group="rlcore"):
+        if entry.dist is not None:
+            found.setdefault(entry.dist.name, entry.dist)
+    unread = list(found.values())
+    while unread:
+        for text in unread.pop().requires or ():
+            name = re.split(r"[^\w.-]", text)[0]
+            with suppress(PackageNotFoundError):
+                if name not in found and is_library(required := distribution(name)):
+                    found[name] = required
+                    unread.append(required)
+    return list(found.values())
+
+
+def missing_package(error: BaseException, name: str) -> ConfigError | None:
+    """The sentence for an error that worker ``name`` raised since its environment lacks a module; None if that is not why."""
+    folder, cause = os.environ.get(ENVIRONMENT), error
+    while cause.__cause__ is not None and not isinstance(cause, ModuleNotFoundError):
+        cause = cause.__cause__
+    if folder is None or not isinstance(cause, ModuleNotFoundError) or not cause.name:
+        return None
+    line = _install(Path(sys.executable), cause.name.partition(".")[0])
+    return ConfigError(f"{name} runs in environment {folder}, which lacks module {cause.name}; {line} ({reason(cause)})")
+
+
+def _install(python: Path, *packages: str) -> str:
+    return f"type {python} -m pip install {' '.join(name.replace('_', '-') for name in packages)}"
+
+
+def _asked(python: str, *words: str) -> Any:
+    """What a short program prints in another interpreter."""
+    printed = ""
+    try:
+        done = subprocess.run([python, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+        printed = done.stdout.strip()
+        return json.loads(printed)
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "strerror", "") or getattr(error, "stderr", "").strip() or f"it printed {printed or 'nothing'}"
+        raise ConfigError(f"{python} is not a Python that runs ({said}); make the environment anew") from error

@@ -1,0 +1,459 @@
+"""Name -> spec per kind of plugin, and what hangs on it: the object itself, its options, who owns it, what to type where it is missing.
+
+Discovery imports no plugin target; ``load`` and ``options_model`` do, on first use. Knows nothing of a run's configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from importlib.metadata import Distribution
+from importlib.util import find_spec
+from typing import Any
+
+import pluggy
+from pydantic import BaseModel
+
+from rlcore.contracts.errors import PluginError, RlcoreError
+from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, PluginKind, Spec
+from rlcore.registry.discovery import Plugin, PluginRow, find_plugins, overlooked, switch_notes
+from rlcore.registry.error_context import closest, reason, stdout_to_stderr
+from rlcore.registry.install import NEEDS_EXTRA, install_line
+from rlcore.registry.known_plugins import NotInstalledError, distribution_of, known_names
+from rlcore.registry.targets import BASES, class_problem, described, disagreement, load_target, missing_target
+from rlcore.registry.unpackaged import UnpackagedPlugin, describe_unpackaged, is_reference, load_reference, shipped
+
+__all__ = ["CORE", "Attestation", "NotInstalledError", "PluginRow", "Registry"]
+
+CORE = "rlcore"
+"""The distribution that owns what is built in."""
+
+_CLASSES = (PluginKind.INFERENCE, PluginKind.TRAINING, PluginKind.COMMAND)
+"""Kinds whose targets must be classes: they are asked what they can do before one is made, or promise to be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attestation:
+    """What one process resolved a name to. Two processes that work on one run must agree on every field.
+
+    ``distribution`` is the path for an unpackaged file; ``source_sha256`` is of that file, "" for packaged plugins.
+    """
+
+    kind: PluginKind
+    name: str
+    distribution: str
+    version: str
+    spec_sha256: str
+    source_sha256: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Offer:
+    """One name, and who stands behind it; ``adopted`` for what is not packaged."""
+
+    spec: Spec
+    owner: str
+    version: str
+    adopted: UnpackagedPlugin | None = None
+
+
+class Registry:
+    """Everything that is installed, built in, or was added by hand. One per process or run; not shared between threads.
+
+    ``rows``: what ``rlcore plugins`` lists; ``notes``: sentences on RLCORE_PLUGINS and RLCORE_DISABLE that the user should read.
+    """
+
+    def __init__(self, plugins: Sequence[Plugin], notes: Sequence[str] = (), found: Sequence[Distribution] | None = None) -> None:
+        self._plugins, self._found = tuple(plugins), found
+        self.rows: tuple[PluginRow, ...] = tuple(plugin.row for plugin in plugins)
+        self.notes: tuple[str, ...] = tuple(notes)
+        self._offers: dict[PluginKind, dict[str, list[_Offer]]] = {kind: {} for kind in PluginKind}
+        self._by_hand: dict[tuple[PluginKind, str], _Offer] = {}
+        for plugin in plugins:
+            for kind, spec in plugin.specs:
+                offer = _Offer(spec=spec, owner=plugin.row.distribution, version=plugin.row.version)
+                for word in dict.fromkeys((spec.name, *spec.aliases)):
+                    self._offers[kind].setdefault(word, []).append(offer)
+
+    @classmethod
+    def discover(cls, distributions: Iterable[Distribution] | None = None) -> Registry:
+        """Read the entry points of every installed distribution (or of the given ones) and import their light modules."""
+        found = None if distributions is None else list(distributions)
+        plugins = find_plugins(found)
+        return cls(plugins, switch_notes(plugin.row for plugin in plugins), found)
+
+    @cached_property
+    def overlooked(self) -> tuple[list[PluginRow], list[str]]:
+        """Distributions that are no plugin for want of an entry point: see ``discovery.overlooked``."""
+        return overlooked(self._found)
+
+    # --- names ---------------------------------------------------------------------------------------------------------
+
+    def add(self, kind: PluginKind | str, obj_or_spec: Any, name: str | None = None) -> str:
+        """Take in a class, function, instance, spec, or ``./my.py:NAME``; return the name it goes by in this registry.
+
+        Without ``name`` that is the object's own in lower case; PluginError where the name is taken or the object does not fit.
+        """
+        kind = PluginKind(kind)
+        if isinstance(obj_or_spec, str):
+            self.spec(kind, obj_or_spec)
+            return obj_or_spec
+        if isinstance(obj_or_spec, SPEC_OF_KIND[kind]):
+            offer = _Offer(spec=obj_or_spec, owner="python", version="")
+        else:
+            called = name or getattr(obj_or_spec, "__qualname__", type(obj_or_spec).__name__)
+            adopted = describe_unpackaged(kind, obj_or_spec, label=f"{LABELS[kind]} {called!r}")
+            offer = _Offer(spec=adopted.spec, owner=adopted.owner, version="", adopted=adopted)
+        if name is not None:
+            offer = replace(offer, spec=_renamed(offer.spec, name))
+        word = offer.spec.name
+        if word in self._offers[kind]:
+            owner = self._offers[kind][word][0].owner
+            raise PluginError(f"the name {word!r} is taken by the {LABELS[kind]} of {owner}; give yours another: add(…, name=…)")
+        self._by_hand[kind, word] = offer
+        return word
+
+    def names(self, kind: PluginKind | str) -> list[str]:
+        """Every name of a kind, sorted, aliases left out."""
+        kind = PluginKind(kind)
+        offered = {offer.spec.name for offers in self._offers[kind].values() for offer in offers}
+        return sorted(offered | {name for of_kind, name in self._by_hand if of_kind is kind and not is_reference(name)})
+
+    def specs(self, kind: PluginKind | str, *, claimed: bool = False) -> list[Spec]:
+        """The spec of every name of a kind, in order of the names. A name that two plugins claim cannot be used, and is left out.
+
+        ``claimed``: with every spec of such names, for a choice that must not fall on another because of them; ``spec`` refuses the name.
+        """
+        kind = PluginKind(kind)
+        found: list[Spec] = []
+        for name in self.names(kind):
+            offers = [self._by_hand[kind, name]] if (kind, name) in self._by_hand else self._offers[kind][name]
+            found += [offer.spec for offer in offers if len(offers) == 1 or (claimed and offer.spec.name == name)]
+        return found
+
+    def has(self, kind: PluginKind | str, name: str) -> bool:
+        """True where ``spec`` would find it (a name that two plugins claim is there, though it cannot be used)."""
+        kind = PluginKind(kind)
+        if (kind, name) in self._by_hand or (kind, name.lower()) in self._by_hand or name.lower() in self._offers[kind]:
+            return True
+        try:
+            self._offer(kind, name)
+        except PluginError:
+            return False
+        return True
+
+    def spec(self, kind: PluginKind | str, name: str) -> Spec:
+        """The spec behind a name or alias (any case), ``./my.py:MyLoss`` or ``pkg.mod:Attr``.
+
+        PluginError where nothing, or more than one plugin, offers it; NotInstalledError where a known distribution would.
+        """
+        return self._offer(PluginKind(kind), name).spec
+
+    def owner(self, kind: PluginKind | str, name: str) -> str:
+        """The distribution that offers it, or the path of an unpackaged file."""
+        return self._offer(PluginKind(kind), name).owner
+
+    def version(self, kind: PluginKind | str, name: str) -> str:
+        """The version of the distribution that offers it, "" for what is not packaged."""
+        return self._offer(PluginKind(kind), name).version
+
+    # --- objects -------------------------------------------------------------------------------------------------------
+
+    def load(self, kind: PluginKind | str, name: str) -> Any:
+        """The target, imported: a complete class of its kind, or a function that makes one. ``make`` calls it.
+
+        PluginError, naming plugin, distribution, kind and target, if it cannot be imported, does not exist, or is neither.
+        """
+        kind, offer, label = self._named(kind, name)
+        if offer.adopted is not None and offer.adopted.target is not None:
+            return offer.adopted.target
+        if not offer.spec.target:
+            raise PluginError(f"{label} is a recipe and has no code to load; its parts are its estimator and its loss")
+        target = load_target(offer.spec.target, f"{label}: its target {offer.spec.target!r}")
+        by_class = isinstance(target, type) or not callable(target) or kind in _CLASSES
+        if by_class and (problem := class_problem(kind, target)):
+            raise PluginError(f"{label}: its target {offer.spec.target!r} {problem}")
+        if isinstance(target, type):
+            self._check_class(kind, name, target)
+        return target
+
+    def _check_class(self, kind: PluginKind, name: str, target: type) -> None:
+        """Raise PluginError if a class says something else than its spec."""
+        _, offer, label = self._named(kind, name)
+        if problem := disagreement(kind, offer.spec, target):
+            raise PluginError(f"{label}: {problem}")
+        own = getattr(target, "Options", None)
+        if isinstance(own, type) and issubclass(own, BaseModel) and own is not (named := self.options_model(kind, name)):
+            said = f"{named.__module__}:{named.__qualname__}" if named else "nothing"
+            raise PluginError(
+                f"{label}: Options of its class is {own.__module__}:{own.__qualname__}, and config of its spec names "
+                f"{said}; they must agree"
+            )
+
+    def make(
+        self, kind: PluginKind | str, name: str, *arguments: Any, options: Any = None, guard: AbstractContextManager[None] | None = None
+    ) -> Any:
+        """Load the target and call it with the arguments, and with ``options`` unless they are None.
+
+        PluginError as of ``load``, and if the call raises something that is no ``RlcoreError``, or returns something else than its kind
+        promises. ``guard`` gets first what the call raises. A defect of rlcore itself is not hidden.
+        """
+        (kind, offer, label), target = self._named(kind, name), self.load(kind, name)
+        given = arguments if options is None else (*arguments, options)
+        try:
+            with (
+                guard or nullcontext(),
+                nullcontext() if kind is PluginKind.RUNTIME else stdout_to_stderr(),
+            ):  # a runtime says what it starts
+                made = target(*given)
+        except RlcoreError:
+            raise
+        except (Exception, SystemExit) as error:
+            if offer.owner == CORE:
+                raise
+            raise PluginError(f"{label} cannot be made: {reason(error)}") from error
+        if not isinstance(made, BASES[kind]):
+            wanted = BASES[kind].__name__
+            raise PluginError(f"{label}: what its target {offer.spec.target!r} makes is {described(made)}, it must be a {wanted}")
+        if kind is PluginKind.ESTIMATOR and (problem := disagreement(kind, offer.spec, made)):
+            raise PluginError(f"{label}: {problem}")
+        return made
+
+    def missing_target(self, kind: PluginKind | str, name: str) -> str:
+        """A sentence if the target is not there, "" if it is, or if only an import could tell. Imports nothing."""
+        _, offer, label = self._named(kind, name)
+        if offer.adopted is not None or not offer.spec.target:
+            return ""
+        return missing_target(offer.spec.target, f"{label}: its target {offer.spec.target!r}")
+
+    def options_model(self, kind: PluginKind | str, name: str) -> type[BaseModel] | None:
+        """The pydantic model of its options, None where it has none; PluginError where it is not a strict, frozen model."""
+        _, offer, label = self._named(kind, name)
+        if offer.adopted is not None:
+            model, called = offer.adopted.options, f"{name if is_reference(name) else offer.spec.target}.Options"
+        else:
+            called = offer.spec.config
+            model = load_target(called, f"{label}: its options model {called!r}") if called else None
+        if model is None:
+            return None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise PluginError(f"{label}: its options model {called!r} is not a pydantic BaseModel")
+        if model.model_config.get("extra") != "forbid" or not model.model_config.get("frozen"):
+            raise PluginError(f'{label}: its options model {called!r} must set model_config = ConfigDict(extra="forbid", frozen=True)')
+        try:
+            model.model_rebuild()
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"{label}: its options model {called!r} has an annotation that cannot be resolved: {reason(error)}"
+            ) from error
+        return model
+
+    def payload(self, kind: PluginKind | str, name: str) -> bytes | None:
+        """For an unpackaged object, bytes that ``pickle.loads`` turns into its target in another process; None for a packaged one.
+
+        The target is always a class, made with or without options like any other. An instance of its options travels by
+        ``cloudpickle``, not by plain pickle.
+        """
+        _, offer, label = self._named(kind, name)
+        if offer.adopted is None or offer.adopted.target is None:
+            return None
+        return shipped(offer.adopted.target, offer.adopted.module, label)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels as what was added by hand; what is installed is discovered anew where it arrives."""
+        added = []
+        for (kind, name), offer in self._by_hand.items():
+            shipment = None
+            if offer.adopted is not None:
+                label = f"{LABELS[kind]} {name!r}"
+                shipment = shipped((offer.adopted.target, offer.adopted.options), offer.adopted.module, label)
+                offer = replace(offer, adopted=replace(offer.adopted, target=None, options=None))
+            added.append((kind, name, offer, shipment))
+        return _arrived, (tuple(added),)
+
+    def check_portable(self) -> None:
+        """PluginError if a part that was added by hand cannot travel to another process."""
+        self.__reduce__()
+
+    # --- identity ------------------------------------------------------------------------------------------------------
+
+    def attest(self, kind: PluginKind | str, name: str) -> Attestation:
+        """What this process resolves the name to."""
+        kind, offer, _ = self._named(kind, name)
+        return Attestation(
+            kind=kind,
+            name=name,
+            distribution=offer.owner,
+            version=offer.version,
+            spec_sha256=_spec_hash(offer),
+            source_sha256=offer.adopted.source_sha256 if offer.adopted else "",
+        )
+
+    def check_attestations(self, expected: Iterable[Attestation]) -> None:
+        """Raise PluginError where this process resolves a name otherwise than the driver did; names the field."""
+        for theirs in expected:
+            ours = self.attest(theirs.kind, theirs.name)
+            for field in fields(Attestation):
+                here, there = getattr(ours, field.name), getattr(theirs, field.name)
+                if here != there:
+                    label = f"{LABELS[theirs.kind]} {theirs.name!r}"
+                    raise PluginError(f"{label} differs between processes: {field.name} is {there!r} in the driver and {here!r} here")
+
+    # --- hooks ---------------------------------------------------------------------------------------------------------
+
+    def hooks(self) -> list[tuple[str, pluggy.PluginManager]]:
+        """(distribution, hooks) of every working plugin."""
+        return [(plugin.row.distribution, plugin.manager) for plugin in self._plugins if plugin.manager is not None]
+
+    def observed(self, hook: str) -> bool:
+        """Whether anybody implements an observer hook: what only observers are told of need not travel else."""
+        return any(getattr(manager.hook, hook).get_hookimpls() for _, manager in self.hooks())
+
+    def check_run(self, config: Any, hook: str = "rlcore_check_run") -> list[str]:
+        """What every plugin's hook says of the configuration, with the plugin's name in front; a hook that fails is a problem too."""
+        problems: list[str] = []
+        for owner, manager in self.hooks():
+            try:
+                with stdout_to_stderr():
+                    answers = getattr(manager.hook, hook)(config=config)
+            except (Exception, SystemExit) as error:
+                problems.append(f"{owner}: {hook} raised {reason(error)}")
+                continue
+            for answer in answers:
+                if not isinstance(answer, list | tuple) or not all(isinstance(item, str) for item in answer):
+                    problems.append(f"{owner}: {hook} returned {type(answer).__name__}, it must return a list of sentences")
+                else:
+                    problems += [f"{owner}: {item}" for item in answer]
+        return problems
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with what is installed, one sentence each, with the distribution's name in front."""
+        return [f"{row.distribution}: {problem}" for row in self.rows for problem in row.problems] + self.name_conflicts()
+
+    def name_conflicts(self) -> list[str]:
+        """One sentence for every name that more than one plugin registered."""
+        return [
+            _clash(kind, word, offers) for kind, words in self._offers.items() for word, offers in sorted(words.items()) if len(offers) > 1
+        ]
+
+    def faults(self, *, imported: bool = False) -> dict[tuple[PluginKind, str], list[str]]:
+        """(kind, name) -> a sentence for each reason why what is offered cannot work, among those that discovery does not look for.
+
+        Targets are looked for without importing them, unless they are to be ``imported``, and the engine that they need is there; options
+        models, light by contract, are imported.
+        """
+        found: dict[tuple[PluginKind, str], list[str]] = {}
+        for kind in PluginKind:
+            for name in self.names(kind):
+                try:
+                    spec, problems = self.spec(kind, name), [self.missing_target(kind, name)]
+                except PluginError:  # a clash, which ``problems`` tells
+                    continue
+                engine = getattr(spec, "requires_module", "").partition(".")[0]
+                loaded = imported and spec.target and not problems[0] and (not engine or find_spec(engine) is not None)
+                for check in (self.options_model, *([self.load] if loaded else [])):
+                    try:
+                        check(kind, name)
+                    except PluginError as error:
+                        problems.append(str(error))
+                found[kind, name] = [problem for problem in dict.fromkeys(problems) if problem]
+        return found
+
+    def left_out(self) -> list[str]:
+        """Which plugins are broken and which are switched off, half a sentence each; [] if every installed one works."""
+        strays, notes = self.overlooked
+        refused = sorted({row.distribution for row in (*self.rows, *strays) if row.problems})
+        kept_out = sorted({row.distribution for row in self.rows if row.disabled})
+        parts = [f"broken: {', '.join(refused)}, see rlcore plugins"] if refused else []
+        return parts + ([f"switched off: {', '.join(kept_out)}"] if kept_out else []) + notes
+
+    # --- looking up ----------------------------------------------------------------------------------------------------
+
+    def _named(self, kind: PluginKind | str, name: str) -> tuple[PluginKind, _Offer, str]:
+        """The kind, the offer behind the name, and what a sentence calls it."""
+        kind = PluginKind(kind)
+        offer = self._offer(kind, name)
+        return kind, offer, f"{LABELS[kind]} {name!r} of {offer.owner}"
+
+    def _offer(self, kind: PluginKind, name: str) -> _Offer:
+        by_hand = self._by_hand.get((kind, name)) or self._by_hand.get((kind, name.lower()))
+        if by_hand is not None:
+            return by_hand
+        if is_reference(name):
+            adopted = load_reference(kind, name)
+            self._by_hand[kind, name] = _Offer(spec=adopted.spec, owner=adopted.owner, version="", adopted=adopted)
+            return self._by_hand[kind, name]
+        offers = self._offers[kind].get(name.lower(), [])
+        if len(offers) > 1:
+            raise PluginError(_clash(kind, name.lower(), offers))
+        return offers[0] if offers else self._missing(kind, name)
+
+    def _missing(self, kind: PluginKind, name: str) -> _Offer:
+        label = f"{LABELS[kind]} {name!r}"
+        distribution = distribution_of(kind, name)
+        rows = [row for row in self.rows if row.distribution == distribution]  # one for each of its entry points
+        row = next((row for row in rows if row.disabled or row.problems), rows[0] if rows else None)
+        if distribution and row is None:
+            line = install_line(NEEDS_EXTRA.get(distribution, distribution))
+            raise NotInstalledError(f"{label} is not installed: {line} ({self._installed(kind)})", line)
+        if row is not None and row.disabled:
+            undo = "leave it out" if row.disabled.startswith("-p") else "change that variable"
+            raise PluginError(f"{label} belongs to {distribution}, which {row.disabled} keeps out; {undo}")
+        if row is not None and row.problems:
+            raise PluginError(f"{label} belongs to {distribution}, which is installed but broken: {row.problems[0]}")
+        if row is not None:
+            line = install_line(row.distribution, upgrade=True)
+            raise NotInstalledError(f"{label} is not in {row.distribution} {row.version} yet: {line} ({self._installed(kind)})", line)
+        if name.endswith(".py") or "/" in name:
+            raise PluginError(f"{label} must name an object in the file: {name}:NAME")
+        known = [*self._offers[kind], *(word for of_kind, word in self._by_hand if of_kind is kind), *known_names(kind)]
+        raise PluginError(f"there is no {label}{closest(name, known)} ({self._installed(kind)})")
+
+    def _installed(self, kind: PluginKind) -> str:
+        return "; ".join([f"installed: {', '.join(self.names(kind)) or 'none'}", *self.left_out()])
+
+
+def _arrived(added: Iterable[tuple[PluginKind, str, _Offer, bytes | None]]) -> Registry:
+    """The registry of the process where one arrived by pickle."""
+    registry = Registry.discover()
+    for kind, name, offer, shipment in added:
+        if offer.adopted is not None and shipment is not None:
+            target, options = pickle.loads(shipment)
+            offer = replace(offer, adopted=replace(offer.adopted, target=target, options=options))
+        registry._by_hand[kind, name] = offer
+    return registry
+
+
+def _renamed(spec: Spec, name: str) -> Spec:
+    try:
+        return replace(spec, name=name.lower())
+    except ValueError as error:
+        raise PluginError(str(error)) from error
+
+
+def _clash(kind: PluginKind, word: str, offers: Sequence[_Offer]) -> str:
+    owners = sorted(offer.owner for offer in offers)
+    if len(set(owners)) == 1:
+        return f"{LABELS[kind]} {word!r} is registered {len(owners)} times by {owners[0]}; it must keep one"
+    together = " and ".join(dict.fromkeys(owners))
+    strangers = [owner for owner in owners if owner != CORE]  # what rlcore itself offers cannot be switched off
+    return f"{LABELS[kind]} {word!r} is registered by {together}; switch one off: RLCORE_DISABLE={strangers[-1]}"
+
+
+def _spec_hash(offer: _Offer) -> str:
+    values = {field.name: getattr(offer.spec, field.name) for field in fields(offer.spec)}
+    if offer.adopted is not None:
+        del values["target"], values["config"]  # where the file lies is not what it says
+    text = json.dumps([type(offer.spec).__name__, values], sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return dict(value) if isinstance(value, Mapping) else sorted(value) if isinstance(value, set | frozenset) else repr(value)

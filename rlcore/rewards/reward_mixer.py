@@ -1,0 +1,153 @@
+"""What is out at the reward workers, and for whom: the books that the ``Judge`` of a run shares with commands that judge files.
+
+All ask the rewards in the same way, or the scores of a file would differ from those of a run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from rlcore.contracts.types import Outcome, RewardInput, Score
+from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.reward_entry import RewardEntry
+from rlcore.rewards.worker_protocol import USUAL_LIMITS, Call, Task, WorkerLimits
+
+__all__ = ["PendingScores", "RewardMixer", "mix"]
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingScores:
+    """Texts of one prompt that are being judged.
+
+    ``rewards``: places of the rewards that judge them; ``missing``: the tasks that are out, each with the places of its texts;
+    ``scores[r, i]``: what reward ``r`` said of text ``i``.
+    """
+
+    rewards: tuple[int, ...] = ()
+    missing: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    scores: dict[tuple[int, int], Score] = field(default_factory=dict)
+
+
+PendingT = TypeVar("PendingT", bound=PendingScores)
+
+
+class RewardMixer(Generic[PendingT]):
+    """Owns a ``RewardPool``; makes tasks of texts, knows the case of each task that is out, mixes what came back.
+
+    A child submits the tasks to ``pool``, enters their cases in ``cases``, by task id, and takes them out as the pool's results come.
+
+    :param entries: the rewards, at least one, names distinct.
+    :param workers: worker processes.
+    :param limits: when a worker is replaced.
+    :raises PluginError: a reward cannot be built.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[RewardEntry],
+        *,
+        workers: int,
+        limits: WorkerLimits = USUAL_LIMITS,
+    ) -> None:
+        self.entries = tuple(entries)
+        self._index = {entry.name: number for number, entry in enumerate(self.entries)}
+        if not self.entries or len(self._index) < len(self.entries):
+            raise ValueError(f"a judge needs at least one reward, each under a name of its own, got {[e.name for e in entries]}")
+        self.pool = RewardPool(self.entries, workers=workers, limits=limits)
+        self._task_ids = itertools.count()
+        self.cases: dict[int, PendingT] = {}
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the rewards say of this machine: "reward code: programs run under Landlock …", each once."""
+        found = (f"reward {self.entries[place].name}: {text}" for place, text in self.pool.notices)
+        return tuple(dict.fromkeys(found))
+
+    def close(self) -> None:
+        """Stop the workers and wait until they are gone. May be called twice."""
+        self.pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def routes(self, reward: str | None) -> tuple[int, ...]:
+        """Places of the rewards for a row that names this one, or names none. KeyError if there is no such reward."""
+        return tuple(range(len(self.entries))) if reward is None else (self._index[reward],)
+
+    def declared_columns(self, r: int, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Of a row's columns those that the reward declared; all of them if it declared nothing and cannot."""
+        declared = self.pool.traits[r].requires
+        wanted = columns if declared is None else {*declared, *self.entries[r].spec.requires}
+        return {name: value for name, value in columns.items() if name in wanted}
+
+    def check_task(self, r: int, item: RewardInput) -> Task:
+        """Can the reward judge this row?"""
+        return Task(task_id=next(self._task_ids), reward=r, call=Call.CHECK, items=(item,), deadline=self.entries[r].deadline)
+
+    def score_tasks(self, case: PendingT, r: int, items: Mapping[int, RewardInput]) -> list[Task]:
+        """Tasks that judge these texts, given by their places, entered in ``case.missing``: one for all, with the time of all, if the
+        reward judges groups; else one for each text."""
+        together = self.pool.traits[r].group_level
+        shares = [tuple(items)] if together and items else [(place,) for place in items]
+        tasks = []
+        for share in shares:
+            task = Task(
+                task_id=next(self._task_ids),
+                reward=r,
+                call=Call.GROUP if together else Call.SCORE,
+                items=tuple(items[place] for place in share),
+                deadline=self.entries[r].deadline * len(share),
+            )
+            case.missing[task.task_id] = share
+            tasks.append(task)
+        return tasks
+
+    def mixed(self, case: PendingT, place: int) -> Score:
+        """The score of one text, once all its rewards have answered."""
+        return mix([(self.entries[r].name, self.entries[r].weight, case.scores[r, place]) for r in case.rewards])
+
+
+def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
+    """(reward's name, weight, score), in the order of the configuration, at least one -> the score that trains.
+
+    value: the sum of weight x value. accuracy, format_ok and parsed: of the first reward that gives one. parts: weight x value under
+    each reward's name, its own parts as ``name/part``, unweighted, its accuracy as ``name/accuracy``. turn_rewards: as value, of the
+    rewards that give them. token_rewards: the weighted sum of those that give some, which must be equally many. outcome: ``ok`` where
+    all are, else that of the first that is not. One reward that failed (timeout, error, infra, invalid) fails the whole: half a sum is
+    not a score. Masks: all must agree.
+    """
+    for name, _, score in verdicts:
+        if not score.outcome.judged:
+            return Score.failed(score.outcome, f"{name}: {score.reason}" if score.reason else name)
+    parts: dict[str, float] = {}
+    for name, weight, score in verdicts:
+        parts[name] = weight * score.value
+        parts.update({f"{name}/{part}": value for part, value in score.parts.items()})
+        if score.accuracy is not None:
+            parts[f"{name}/accuracy"] = score.accuracy
+    scores = [score for _, _, score in verdicts]
+    by_turn = [[weight * value for value in score.turn_rewards] for _, weight, score in verdicts if score.turn_rewards]
+    by_token = [[weight * value for value in score.token_rewards] for _, weight, score in verdicts if score.token_rewards is not None]
+    if len(set(map(len, by_token))) > 1:
+        return Score.failed(Outcome.ERROR, f"the rewards gave {' and '.join(str(len(given)) for given in by_token)} token rewards")
+    spoken = next((score for score in scores if score.outcome is not Outcome.OK), scores[0])
+    return Score(
+        value=sum(weight * score.value for _, weight, score in verdicts),
+        accuracy=next((score.accuracy for score in scores if score.accuracy is not None), None),
+        format_ok=next((score.format_ok for score in scores if score.format_ok is not None), None),
+        parts=parts,
+        outcome=spoken.outcome,
+        reason=spoken.reason,
+        parsed=next((score.parsed for score in scores if score.parsed is not None), None),
+        in_statistics=all(score.in_statistics for score in scores),
+        in_loss=all(score.in_loss for score in scores),
+        turn_rewards=tuple(sum(of_turn) for of_turn in zip(*by_turn, strict=True)),
+        token_rewards=tuple(map(sum, zip(*by_token, strict=True))) if by_token else None,
+    )

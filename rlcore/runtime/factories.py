@@ -1,0 +1,323 @@
+"""The parts of a run that its configuration decides alone: schedule, judge, jobs, filter watch, evaluator, ends of the weight transfer.
+
+Nothing heavy is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlcore.config import Plan
+from rlcore.config.transfer_choice import fitting_transfers
+from rlcore.contracts.errors import ConfigError, PluginError, RunError
+from rlcore.contracts.interfaces import InferenceBackend
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import PluginKind, WeightTransferSpec
+from rlcore.contracts.types import Group, Lease, Prompt, RolloutKind, Sampling
+from rlcore.contracts.weight_transfer import OnFailure, Publisher, Receiver
+from rlcore.data import DataSet
+from rlcore.registry.error_context import close_part, error_context
+from rlcore.registry.plugin_registry import CORE
+from rlcore.registry.sandboxes import sandboxes_in
+from rlcore.registry.targets import described
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.reward_entry import reward_entries
+from rlcore.rewards.worker_protocol import WorkerLimits
+from rlcore.roles.evaluator import Evaluator
+from rlcore.roles.producer import GroupJob, ProducedGroup
+from rlcore.runtime.filter_monitor import FilterMonitor
+from rlcore.runtime.loading import Texts
+from rlcore.schedule import Coordinator, Delivery, GroupSummary, ScheduleSettings
+
+__all__ = [
+    "AnnealedSampling",
+    "JobMaker",
+    "check_reach",
+    "filter_by",
+    "first_version",
+    "make_coordinator",
+    "make_evaluator",
+    "make_filter_monitor",
+    "make_jobs",
+    "make_judge",
+    "make_publisher",
+    "make_receiver",
+    "newer_weights",
+    "open_judge",
+    "schedule_settings",
+    "used_plugins",
+]
+
+
+def make_judge(plan: Plan) -> Judge:
+    """A judge with its worker processes; its owner closes it."""
+    settings = plan.config.schedule
+    return Judge(
+        reward_entries(plan),
+        workers=int(settings.reward_workers),  # the plan has resolved auto
+        error_budget=settings.reward_error_budget,
+        limits=WorkerLimits(
+            items=settings.reward_worker_items,
+            growth=settings.reward_worker_growth_mb << 20,
+            call=settings.reward_call_memory_mb << 20,
+        ),
+    )
+
+
+def open_judge(plan: Plan, data: Mapping[str, DataSet], closing: ExitStack, say: Callable[[str], None]) -> Judge:
+    """A judge that ``closing`` closes, once it has looked at every gold answer of the data; ``say`` gets its notices. DataError, with the
+    place of a row that no reward can judge."""
+    judge = make_judge(plan)
+    closing.callback(judge.close)
+    for notice in judge.notices:
+        say(notice)
+    for data_set in data.values():
+        judge.check(data_set.prompts)
+    return judge
+
+
+def filter_by(plan: Plan) -> str:
+    """``accuracy``, or the name that the chosen reward goes by, however it was typed."""
+    typed = plan.config.algorithm.filter_by
+    return next((spec.name for reward, spec in zip(plan.config.rewards, plan.reward_specs(), strict=True) if reward.name == typed), typed)
+
+
+def schedule_settings(plan: Plan, prompts: int) -> ScheduleSettings:
+    """The numbers that the coordinator hangs on, for a data set of so many prompts."""
+    config = plan.config
+    estimator = plan.registry.load(PluginKind.ESTIMATOR, config.algorithm.estimator)
+    return ScheduleSettings(
+        prompts=prompts,
+        train_batch_size=config.training.train_batch_size,
+        n_sampled=config.sampling.num_generations,
+        n_greedy=int(getattr(estimator, "needs_greedy", False)),
+        buffer_limit=int(config.schedule.data_actor_buffer_size_limit),
+        episodes=config.run.num_episodes,
+        max_steps=config.run.max_steps,
+        max_staleness=int(config.schedule.max_staleness),
+        filter_range=config.algorithm.filter_range,
+        dynamic_batching=config.algorithm.dynamic_batching,
+        seed=config.run.seed,
+        shuffle=config.data.shuffle,
+    )
+
+
+def first_version(plan: Plan) -> int:
+    """The policy version that the run begins with: 0, or that of the checkpoint from which it goes on."""
+    return plan.resume.step if plan.resume is not None else 0
+
+
+def make_coordinator(plan: Plan, prompts: int) -> Coordinator:
+    """The schedule of a data set of so many prompts, new or as the checkpoint has it; ConfigError if the run cannot go on with these."""
+    settings = schedule_settings(plan, prompts)
+    return Coordinator(settings) if plan.resume is None else Coordinator.restored(settings, plan.resume.state["coordinator"])
+
+
+def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
+    """What turns leases into jobs."""
+    sampling, seed = _sampling(plan), plan.config.run.seed
+    horizon = schedule_settings(plan, len(texts.training)).horizon
+    annealed = AnnealedSampling(sampling=sampling, end=plan.config.sampling.temperature_end, updates=horizon)
+    return JobMaker(texts.training, annealed, seed, filter_by(plan), plan.config.sampling.oversampling)
+
+
+def make_filter_monitor(plan: Plan) -> FilterMonitor:
+    """What watches that the group filter does not starve the run; it goes on with the budgets of the checkpoint, if there is one."""
+    algorithm = plan.config.algorithm
+    watch = FilterMonitor(
+        bounds=algorithm.filter_range,
+        by=filter_by(plan),
+        batch_size=plan.config.training.train_batch_size,
+        limit=algorithm.filter_limit,
+    )
+    if plan.resume is not None:
+        watch.restore(plan.resume.state["watch"])
+    return watch
+
+
+def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
+    """What makes jobs of the held-out tasks."""
+    training, section = _sampling(plan), plan.config.eval
+    held_out = Sampling(
+        temperature=section.eval_temperature,
+        max_new_tokens=section.eval_max_new_tokens or training.max_new_tokens,
+        stop=training.stop,
+    )
+    return Evaluator(texts.held_out, held_out, plan.config.run.seed, section.eval_samples)
+
+
+def make_publisher(plan: Plan, closing: ExitStack, *, device: str = "cpu", on_failure: OnFailure | None = None) -> tuple[Publisher, Any]:
+    """The trainer's end of the weight transfer, closed by ``closing``, and its address; see ``WeightTransfer.publisher``."""
+    bucket_bytes = plan.config.weights.bucket_mb << 20
+    publisher: Publisher = _end(plan, closing, Publisher, bucket_bytes=bucket_bytes, device=device, on_failure=on_failure)
+    with error_context(publisher.who, "saying the address of its publisher"):
+        return publisher, publisher.address()
+
+
+def make_receiver(
+    plan: Plan, closing: ExitStack, *, name: str, address: Any, on_news: Callable[[], None], engine: InferenceBackend | None = None
+) -> Receiver:
+    """A producer's end of it, closed by ``closing``; see ``WeightTransfer.receiver``. ``engine``: the one that it feeds, which a transfer
+    of engines' own must know."""
+    receiver: Receiver = _end(plan, closing, Receiver, name=name, address=address, on_news=on_news)
+    if engine is not None:
+        _introduce(receiver, engine)
+    return receiver
+
+
+def _end(plan: Plan, closing: ExitStack, base: Any, **given: Any) -> Any:
+    registry, name, method = plan.registry, plan.config.weights.transport, base.__name__.lower()
+    transfer, owner = registry.make(PluginKind.TRANSFER, name, options=plan.transfer_options), registry.owner(PluginKind.TRANSFER, name)
+    who = f"weight transfer {name!r} of {owner}"
+    with error_context(who, f"making its {method}", raised=RunError if owner == CORE else PluginError):
+        end = getattr(transfer, method)(deadline=plan.config.weights.deadline, **given)
+        if not isinstance(end, base):
+            raise TypeError(f"what {method}() returned is {described(end)}, it must be a {base.__name__}")
+        end.who = who
+    closing.callback(close_part, end, who)
+    return end
+
+
+def _introduce(receiver: Receiver, engine: InferenceBackend) -> None:
+    with error_context(f"the inference backend {type(engine).__name__} of producer {receiver.name}", "describing itself"):
+        said = engine.describe()
+    with error_context(receiver.who, "meeting its engine"):
+        receiver.introduce(said)
+
+
+def newer_weights(receiver: Receiver, version: int) -> Snapshot | None:
+    """``newer_than``; RunError, naming the transfer, if that raises or returns something else."""
+    with error_context(receiver.who, "receiving weights"):
+        found: Any = receiver.newer_than(version)
+        if not isinstance(found, Snapshot | None):
+            raise TypeError(f"what newer_than() returned is {described(found)}, it must be a Snapshot or None")
+        return found
+
+
+def check_reach(plan: Plan, hosts: int) -> None:
+    """Raise ConfigError if trainers and producers are placed on several hosts, and the weight transfer of the plan reaches only one."""
+    config = plan.config
+    spec = plan.registry.spec(PluginKind.TRANSFER, config.weights.transport)
+    if hosts > 1 and isinstance(spec, WeightTransferSpec) and spec.reach != "cluster":
+        better = fitting_transfers(plan.registry, config.run.runtime, "cluster")
+        other = f"type --transport {better[0].name}" if better else "install one that reaches several"
+        raise ConfigError(
+            f"weights.transport {spec.name} reaches one {spec.reach}, and producers and trainers are on {hosts} hosts; {other}"
+        )
+
+
+def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:
+    """(kind, name) of every plugin that takes part in the run, the sandboxes that options of rewards name included."""
+    sandboxes = dict.fromkeys(asked.backend for _, asked in sandboxes_in(plan.reward_options))
+    return [*plan.plugins(), *((PluginKind.SANDBOX, name) for name in sandboxes)]
+
+
+def _sampling(plan: Plan) -> Sampling:
+    config = plan.config
+    specs = plan.reward_specs()
+    stop = config.sampling.stop if config.sampling.stop is not None else tuple(dict.fromkeys(text for spec in specs for text in spec.stop))
+    return Sampling(
+        temperature=config.sampling.temperature,
+        top_p=config.sampling.top_p,
+        top_k=config.sampling.top_k,
+        min_p=config.sampling.min_p,
+        extra=config.sampling.extra,
+        max_new_tokens=config.sampling.max_new_tokens,
+        stop=tuple(stop),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnealedSampling:
+    """The temperature of what is sampled for training, by policy version: constant, or from one value to another in equal steps. A rollout
+    is trained at the temperature that it was sampled at, however old it is then.
+
+    ``sampling`` at version 0; ``end``: the temperature at version ``updates - 1``, which the last update trains on, and at any later
+    one (None: constant). ``updates``: the horizon of the run."""
+
+    sampling: Sampling
+    end: float | None
+    updates: int
+
+    def at(self, version: int) -> Sampling:
+        """How to sample what is leased at this policy version."""
+        start, last = self.sampling.temperature, max(1, self.updates - 1)
+        if self.end is None or version <= 0:
+            return self.sampling
+        # The end itself, not a sum that rounds beside it.
+        reached = self.end if version >= last else start + (self.end - start) * (version / last)
+        return replace(self.sampling, temperature=reached)
+
+
+class JobMaker:
+    """Makes jobs of leases, and remembers the leases that are out. ``spare``: sampled rollouts more than a lease asks for."""
+
+    def __init__(self, prompts: tuple[Prompt, ...], sampling: AnnealedSampling, seed: int, filter_by: str, spare: int = 0) -> None:
+        self._filter_by = filter_by
+        self._spare = spare
+        self._prompts = prompts
+        self._sampling = sampling
+        self._seed = seed
+        self._leases: dict[int, Lease] = {}
+
+    def job(self, lease: Lease) -> GroupJob:
+        """The job of a lease: sampled rollouts first, greedy ones after them. The lease's version decides the temperature."""
+        self._leases[lease.lease_id] = lease
+        sampling = self._sampling.at(lease.version)
+        greedy = replace(sampling, temperature=0.0)
+        return GroupJob(
+            key=lease.lease_id,
+            prompt=self._prompts[lease.prompt_index],
+            samplings=(sampling,) * (lease.n_sampled + self._spare) + (greedy,) * lease.n_greedy,
+            noise=(self._seed, lease.episode, lease.prompt_index),
+            spare=self._spare,
+        )
+
+    def finished(self, produced: ProducedGroup) -> tuple[GroupSummary, Group]:
+        """The group that a finished job is, and what the schedule learns of it; its lease is forgotten."""
+        lease = self._leases.pop(produced.job.key)
+        group = Group(
+            prompt_id=produced.job.prompt.prompt_id,
+            episode=lease.episode,
+            prompt_index=lease.prompt_index,
+            rollouts=produced.rollouts,
+            scores=produced.scores,
+            cut_tokens=produced.cut_tokens,
+        )
+        delivery = _delivery(group, lease, self._filter_by)
+        arrival = GroupSummary(
+            delivery=delivery,
+            prompt_id=group.prompt_id,
+            tokens=sum(rollout.length for rollout in group.rollouts),
+            cut_tokens=group.cut_tokens,
+            reason=_reason(group, delivery, self._filter_by),
+        )
+        return arrival, group
+
+
+def _delivery(group: Group, lease: Lease, filter_by: str) -> Delivery:
+    """What the coordinator learns of a group: its version, its accuracy, or why none of it can train."""
+    sampled = [score for rollout, score in zip(group.rollouts, group.scores, strict=True) if rollout.kind is RolloutKind.SAMPLED]
+    counted = [score for score in sampled if score.in_statistics]
+    versions = [rollout.version for rollout in group.rollouts if rollout.version is not None]
+    accuracies = [score.accuracy if filter_by == "accuracy" else score.parts.get(f"{filter_by}/accuracy") for score in counted]
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    return Delivery(
+        lease_id=lease.lease_id,
+        version=min(versions, default=lease.version),
+        accuracy=sum(known) / len(known) if known else None,
+        failed="" if counted else sampled[0].outcome.value,
+    )
+
+
+def _reason(group: Group, delivery: Delivery, filter_by: str) -> str:
+    """Why its prompt fails, should it: it cannot if it was judged and has an accuracy."""
+    if not delivery.failed and delivery.accuracy is not None:
+        return ""
+    if not delivery.failed:
+        return f"no accuracy to filter by (filter_by {filter_by})"
+    reasons = [f"{score.outcome.value}: {score.reason}" for score in group.scores]
+    return max(set(reasons), key=reasons.count)

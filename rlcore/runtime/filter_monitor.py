@@ -1,0 +1,212 @@
+"""What the group filter takes out, and when that is too much: a counted warning, then an error that says why; never a run that only waits.
+
+The cost of an update is counted in groups, as they are delivered and not as time goes by: producers may run ahead of the trainer, so the
+groups delivered between two updates say nothing about either of them. Every ``train_batch_size`` groups that keep a place make a batch, and
+the k-th batch is that of the k-th update.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rlcore.config.run_config import AlgorithmSection
+from rlcore.contracts.errors import StarvationError
+from rlcore.schedule import Delivery, DeliveryStatus
+
+__all__ = ["FilterCounts", "FilterMonitor"]
+
+USUAL_LIMIT = AlgorithmSection().filter_limit or 10
+"""Batches by which an update counts as starved where the limit is none: the setting's default."""
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    """Groups that the filter saw: ``filtered`` of them taken out, ``too_hard`` and ``too_easy`` by which end of the range they missed,
+    ``unjudged`` taken out because their reward gave no accuracy; ``total`` sums the accuracies of the others."""
+
+    groups: int = 0
+    filtered: int = 0
+    unjudged: int = 0
+    too_hard: int = 0
+    too_easy: int = 0
+    total: float = 0.0
+
+    def add(self, accuracy: float | None, bounds: tuple[float, float], *, filtered: bool) -> None:
+        """Count a group; ``accuracy`` None where there is none to filter by."""
+        self.groups += 1
+        self.filtered += filtered
+        if accuracy is None:
+            self.unjudged += 1
+            return
+        self.total += accuracy
+        self.too_hard += accuracy <= bounds[0]
+        self.too_easy += accuracy >= bounds[1]
+
+    @property
+    def accuracy(self) -> float | None:
+        """The mean over the groups that have one; None without such a group."""
+        judged = self.groups - self.unjudged
+        return self.total / judged if judged else None
+
+    def figures(self) -> dict[str, float]:
+        """``accuracy``, and the shares ``too_hard`` and ``too_easy`` of all groups; nothing of what does not exist."""
+        if not self.groups:
+            return {}
+        shares = {"too_hard": self.too_hard / self.groups, "too_easy": self.too_easy / self.groups}
+        return shares if self.accuracy is None else {"accuracy": self.accuracy, **shares}
+
+
+@dataclass(kw_only=True)
+class FilterMonitor:
+    """Told of every group that is delivered, in order; counts nothing where there is no filter. Whoever delivers holds the lock.
+
+    ``bounds`` is ``filter_range``, ``by`` is ``filter_by``, ``limit`` is ``filter_limit``: batches of ``batch_size`` prompts.
+    """
+
+    bounds: tuple[float, float] | None
+    by: str
+    batch_size: int
+    limit: int | None
+    starved_updates: int = 0
+    """Updates that cost more than a third of the limit."""
+    run: FilterCounts = field(default_factory=FilterCounts)
+    _since: FilterCounts = field(default_factory=FilterCounts)  # the last batch with something to train
+    _batch: FilterCounts = field(default_factory=FilterCounts)
+    _batches: deque[FilterCounts] = field(default_factory=deque)
+    _placed: int = 0
+    _trainable: bool = False
+    _warned: bool = False
+    _notes: list[str] = field(default_factory=list)
+    _error: str = ""
+
+    def state(self) -> dict[str, Any]:
+        """JSON values for a checkpoint, as things stand between two updates. Groups that are ready and not trained are in it, and are seen
+        again by the watch that goes on (there are none at staleness 0)."""
+        return {"starved_updates": self.starved_updates, "warned": self._warned, "run": asdict(self.run), "since": asdict(self._since)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a ``state``: the budget of the update under way is not granted anew."""
+        self.starved_updates, self._warned = state["starved_updates"], state["warned"]
+        self.run, self._since = FilterCounts(**state["run"]), FilterCounts(**state["since"])
+
+    def saw(self, delivery: Delivery, verdict: DeliveryStatus) -> None:
+        """A group was delivered. One that failed for another reason than a missing accuracy never came to the filter."""
+        if self.bounds is None or verdict is DeliveryStatus.UNKNOWN or delivery.failed:
+            return
+        filtered = verdict is not DeliveryStatus.KEPT
+        for tally in (self.run, self._since, self._batch):
+            tally.add(None if verdict is DeliveryStatus.FAILED else delivery.accuracy, self.bounds, filtered=filtered)
+        if filtered:
+            self._judge()
+        if verdict.kept:
+            self._place(trainable=not filtered)
+
+    def next_update(self) -> dict[str, float]:
+        """Figures of the update whose batch is cut now: the groups that were filtered for it, and what the filter saw of it all."""
+        if self.bounds is None:
+            return {}
+        if not self._batches:
+            self._cut()  # the last batch, which is short
+        tally = self._batches.popleft()
+        return {"groups/filtered": float(tally.filtered)} | {f"filter/{name}": value for name, value in tally.figures().items()}
+
+    def take_notes(self) -> list[str]:
+        """Warnings since the last call."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def check(self) -> None:
+        """Raise StarvationError once an update has cost more than the limit."""
+        if self._error:
+            raise StarvationError(self._error)
+
+    def remark(self) -> str:
+        """A sentence for the end of a run that lost more than half of its groups to the filter; "" for any other."""
+        if 2 * self.run.filtered <= self.run.groups:
+            return ""
+        return (
+            f"{self.run.filtered} of {self.run.groups} groups were taken out by {self.observed()}: most of what was generated trained "
+            f"nothing; {self.advice()}"
+        )
+
+    def observed(self, tally: FilterCounts | None = None) -> str:
+        """The range, and what the filter saw, of the whole run unless another tally is given."""
+        low, high = self.bounds or (0.0, 0.0)
+        tally = tally or self.run
+        what = "accuracy" if self.by == "accuracy" else f"the accuracy of reward {self.by}"
+        if tally.accuracy is None:
+            return f"filter_range {low:g} {high:g} ({what} was given for none of {tally.groups} groups)"
+        missing = f", {_percent(tally.unjudged, tally.groups)} without one" if tally.unjudged else ""
+        return (
+            f"filter_range {low:g} {high:g} ({what} {tally.accuracy:.3g} on average, {_percent(tally.too_hard, tally.groups)} of the "
+            f"groups too hard, at or below {low:g}, {_percent(tally.too_easy, tally.groups)} too easy, at or above {high:g}{missing})"
+        )
+
+    def figures(self) -> dict[str, float]:
+        """What the filter saw in the whole run, for the summary; empty where there is none."""
+        if self.bounds is None:
+            return {}
+        return {**self.run.figures(), "filtered": self.run.filtered, "groups": self.run.groups, "starved_updates": self.starved_updates}
+
+    def nothing_trained(self, filtered: int, failed: int) -> str:
+        """The sentence that ends a run whose prompts were all filtered or failed; so many of each."""
+        taken = f"{filtered} filtered by {self.observed()}" if filtered else ""
+        broken = f"{failed} failed (failures.jsonl in the run folder says why)" if failed else ""
+        advice = f"; {self.advice()}" if self.run.groups else ""
+        return f"nothing was trained: of {filtered + failed} prompts, {' and '.join(filter(None, (taken, broken)))}{advice}"
+
+    def _judge(self) -> None:
+        """Warn, or set the error, where this update has cost too much."""
+        cost = self._since.filtered
+        if not self._warned and 3 * cost > (self.limit or USUAL_LIMIT) * self.batch_size:
+            self._warned = True
+            self.starved_updates += 1
+            if (
+                self.starved_updates & (self.starved_updates - 1) == 0
+            ):  # the 1st, 2nd, 4th, 8th …: a warning that is always there is not read
+                self._notes.append(self._warning())
+        if self.limit is not None and cost > self.limit * self.batch_size and not self._error:
+            self._error = (
+                f"the group filter starves the run: {self._taken()}, and filter_limit {self.limit} allows "
+                f"{self.limit * self.batch_size} (batches of {self.batch_size}); {self.advice(self._since)}; --filter-limit none goes on "
+                "whatever it costs"
+            )
+
+    def _warning(self) -> str:
+        most = (
+            "there is no limit" if self.limit is None else f"the run ends beyond {self.limit * self.batch_size} (filter_limit {self.limit})"
+        )
+        times = "the first update" if self.starved_updates == 1 else f"one of {self.starved_updates} updates"
+        return f"warning: {self._taken()}; {most}; it is {times} to cost so much"
+
+    def _taken(self) -> str:
+        tally = self._since
+        return f"for one update {tally.filtered} of {tally.groups} groups were taken out by {self.observed(tally)}"
+
+    def advice(self, tally: FilterCounts | None = None) -> str:
+        """What to type, by what was seen: of the whole run unless another tally is given."""
+        tally = tally or self.run
+        if tally.unjudged > tally.too_hard + tally.too_easy:
+            return "filter by a reward that gives an accuracy (--filter-by), or type --filter-range none"
+        kind = "easier" if tally.too_hard > tally.too_easy else "harder" if tally.too_easy > tally.too_hard else "other"
+        return f"try {kind} prompts (-d), more completions a prompt (-g), or a wider --filter-range"
+
+    def _place(self, *, trainable: bool) -> None:
+        self._placed += 1
+        self._trainable |= trainable
+        if self._placed == self.batch_size:
+            self._cut()
+
+    def _cut(self) -> None:
+        """A batch is whole; what it cost is closed where something of it trains."""
+        self._batches.append(self._batch)
+        if self._trainable:
+            self._since, self._warned = FilterCounts(), False
+        self._batch, self._placed, self._trainable = FilterCounts(), 0, False
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %"

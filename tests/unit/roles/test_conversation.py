@@ -1,0 +1,227 @@
+"""Conversations in a producer: a broken rule ends the run in a sentence, contexts go on token for token, the reward hears it all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rlcore_plugin_tools.run_record import RunRecord
+
+from rlcore.contracts.conversation import Conversation, Transcript
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import InferenceContext
+from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Request, Rollout, Sampling, Score
+from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
+from rlcore.roles.single_turn import ActiveConversation, SingleTurn
+from rlcore.schedule.accounting import TimeAccount
+from rlcore.testing import FakeConversation, FakeConversationOptions, FakeInference, FakeTokenizer, RunTester, write_fake_model
+
+PROMPT = Prompt(prompt_id="p7", index=7, messages=(Message(role="user", content="ab"),))
+
+
+class Watched(FakeInference):
+    """Keeps what it was asked."""
+
+    def __init__(self, context: InferenceContext) -> None:
+        super().__init__(context)
+        self.asked: list[Request] = []
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        self.asked += requests
+        super().submit(requests)
+
+
+class Silent:
+    """Judges everything alike."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[int, tuple[Score, ...]]] = []
+
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
+        self.done.append((key, (Score(value=0.0),) * len(rollouts)))
+
+    def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
+        done, self.done = self.done, []
+        return done
+
+
+def produced(folder: Path, conversation: Conversation, tokens: int = 16, rollouts: int = 3) -> tuple[ProducedGroup, Watched]:
+    model = str(write_fake_model(folder))
+    engine = Watched(InferenceContext(model=model, tokenizer=FakeTokenizer(), prompts_per_forward=8, max_tokens=4 + tokens))
+    producer = Producer("p0", engine, FakeTokenizer(), Silent(), TimeAccount(), conversation)
+    sampling = Sampling(max_new_tokens=tokens)
+    producer.accept([GroupJob(key=1, prompt=PROMPT, samplings=(sampling,) * rollouts, noise=(0, 3, 7))])
+    results: list[ProducedGroup] = []
+    while not producer.idle:
+        results += producer.step(0.05)
+    return results[0], engine
+
+
+def test_every_context_begins_with_the_last_one_and_what_was_sampled(tmp_path: Path) -> None:
+    result, engine = produced(tmp_path, FakeConversation(FakeConversationOptions(rounds=3, saying="b", tokens=2)))
+    start = FakeTokenizer().render(PROMPT.messages)
+    by_rollout: dict[int, list[Request]] = {}
+    for request in engine.asked:
+        by_rollout.setdefault(request.noise[3] % 2**32, []).append(request)
+    for rollout in result.rollouts:
+        (segment,) = rollout.segments
+        assert np.array_equal(segment.context_ids, start)
+        whole = np.concatenate([segment.context_ids, segment.token_ids])
+        assert [request.token_ids.tolist() for request in by_rollout[rollout.index]] == [
+            whole[: len(request.token_ids)].tolist() for request in by_rollout[rollout.index]
+        ]
+        said = FakeTokenizer().encode("b")
+        forced = segment.token_ids[~segment.policy_mask].tolist()
+        assert forced == [3, *said, 4] * 2  # the template's user token, the message, the template's request for an answer
+        assert rollout.length == int(segment.policy_mask.sum()) <= 6
+
+
+def test_each_turn_draws_from_a_stream_of_its_own_and_the_first_from_the_one_it_had(tmp_path: Path) -> None:
+    _, engine = produced(tmp_path, FakeConversation(FakeConversationOptions(rounds=2, tokens=2)))
+    noises = [request.noise for request in engine.asked]
+    assert set(noises) == {(0, 3, 7, index + turn * 2**32) for index in range(3) for turn in range(2)}
+
+
+def test_a_single_turn_is_asked_and_kept_as_it_always_was(tmp_path: Path) -> None:
+    result, engine = produced(tmp_path, SingleTurn())
+    assert [request.noise for request in engine.asked] == [(0, 3, 7, index) for index in range(3)]
+    for rollout in result.rollouts:
+        (segment,) = rollout.segments
+        assert segment.policy_mask.all()
+        assert rollout.text == FakeTokenizer().decode(segment.token_ids.tolist())
+        assert (rollout.turns, rollout.turn_rewards, rollout.extra) == ((), (), {})
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raises", "LookupError: the faulty conversation lost its thread"),
+        ("text", "what it yielded is of type str, it must be a Turn"),
+        ("endless", "it asked for more than max_turns = 3 turns; let it end, or raise max_turns"),
+        ("hot", "a turn may change max_new_tokens and stop of its sampling and nothing else"),
+        ("wide", "it asked for 13 tokens behind a context of 3, and there is room for 12; raise --max-new-tokens"),
+        ("mute", "it ended before the policy said anything"),
+        ("unmasked", "policy_mask is True at a token that the policy did not sample"),
+        ("plain", "what it returned is of type str, it must be a Dialogue"),
+        ("miscounts", "turn_rewards is (1.0, 1.0); it must hold a finite number for each of the 1 messages of the policy"),
+        ("object", "Object of type object is not JSON serializable"),
+    ],
+)
+def test_a_fault_ends_the_run_in_one_sentence_that_names_plugin_and_distribution(tmp_path: Path, fault: str, said: str) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    options = {"max_new_tokens": 12, "conversation": "faulty", "options": {"fault": fault}}
+    done = tester.run("train", tester.fake_run(sampling=options))
+    assert done.exit_code == 1, done
+    lines = [line for line in done.stderr.splitlines() if "conversation 'faulty' of rlcore-plugin-fakes " in line]
+    assert len(lines) == 1, done
+    assert said in lines[0]
+    assert ("Traceback" in done.stderr) == (fault in ("raises", "object"))  # what a plugin raised comes with its place
+
+
+def a_talk(**given: Any) -> Transcript:
+    tokenizer = given.pop("tokenizer", FakeTokenizer())
+    return Transcript(PROMPT, tokenizer.render(PROMPT.messages), Sampling(max_new_tokens=given.pop("tokens", 32)), tokenizer)
+
+
+def answered(transcript: Transcript, *ids: int, finish: FinishReason = FinishReason.STOP) -> None:
+    """Let the policy answer with these tokens."""
+    asked = transcript.ask()
+    next(asked)
+    answer = Completion(request_id="r", token_ids=list(ids), logprobs=[-1.0] * len(ids), versions=[5] * len(ids), finish=finish)  # type: ignore[arg-type]
+    with pytest.raises(StopIteration):
+        asked.send(answer)
+
+
+class Closing(FakeTokenizer):
+    """A template that ends every message with the stop token, as most chat templates do."""
+
+    def render(self, messages: Sequence[Message]) -> np.ndarray:
+        ids: list[int] = []
+        for message in messages:
+            ids += [{"user": 3, "assistant": 4}[message.role], *self.encode(message.content), 0]
+        return np.array([*ids, 4], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "between"),
+    [((5, 6, 0), [3, 7, 0, 4]), ((5, 6), [0, 3, 7, 0, 4])],
+    ids=["the policy closed its answer", "its answer was cut"],
+)
+def test_the_end_of_an_answer_stands_there_once(sampled: tuple[int, ...], between: list[int]) -> None:
+    transcript = a_talk(tokenizer=Closing())
+    answered(transcript, *sampled)
+    assert transcript.say(Message(role="user", content=Closing().decode([7])))
+    (segment,) = transcript.dialogue().segments
+    assert segment.token_ids.tolist() == [*sampled, *between]
+    assert segment.policy_mask.tolist() == [True] * len(sampled) + [False] * len(between)
+    assert set(segment.versions.tolist()) == {5}
+
+
+def test_what_does_not_fit_is_not_said_and_the_rollout_counts_as_cut() -> None:
+    transcript = a_talk(tokens=6)
+    answered(transcript, 5, 6, 0)
+    assert transcript.room == 3
+    assert not transcript.say(Message(role="user", content="a"))  # three tokens: none would be left for an answer
+    said = transcript.dialogue()
+    assert said.finish is FinishReason.LENGTH
+    assert [message.content for message in said.messages] == [FakeTokenizer().decode([5, 6])]
+
+
+def test_a_template_that_shows_no_answer_is_told() -> None:
+    class Deaf(FakeTokenizer):
+        def render(self, messages: Sequence[Message]) -> np.ndarray:
+            return np.array([3, 4], np.int32)
+
+    transcript = a_talk(tokenizer=Deaf())
+    answered(transcript, 5)
+    with pytest.raises(ValueError, match="writes all answers alike"):
+        transcript.say(Message(role="user", content="a"))
+
+
+def test_a_message_that_pretends_to_be_the_policys_is_not() -> None:
+    transcript = a_talk()
+    answered(transcript, 5)
+    transcript.say(Message(role="assistant", content="a", policy=True))
+    assert [message.policy for message in transcript.dialogue().messages] == [True, False]
+
+
+def test_a_tokenizer_that_cannot_decode_is_blamed_and_not_the_conversation() -> None:
+    class Mumbling(FakeTokenizer):
+        def decode(self, token_ids: Sequence[int]) -> str:
+            raise KeyError(9)
+
+    talk = ActiveConversation(SingleTurn(), a_talk(tokenizer=Mumbling()))
+    talk.advance()
+    with pytest.raises(RunError, match=r"^the tokenizer failed while decoding what the engine sampled: KeyError: 9$"):
+        talk.advance(Completion(request_id="r", token_ids=[5], logprobs=[0], versions=[0], finish=FinishReason.STOP))  # type: ignore[arg-type]
+
+
+def test_the_reward_gets_the_whole_conversation(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    tester.write(
+        "hears.py",
+        "import json\nfrom rlcore.api import Score\n"
+        "def hears(item):\n"
+        "    said = [(m.role, m.content, m.policy) for m in (*item.messages, *item.turns)]\n"
+        "    row = {'said': said, 'text': item.text, 'turn_rewards': item.turn_rewards, 'extra': dict(item.extra)}\n"
+        f"    open({str(tmp_path / 'heard.jsonl')!r}, 'a').write(json.dumps(row) + '\\n')\n"
+        "    return Score(value=sum(item.turn_rewards), turn_rewards=item.turn_rewards)\n",
+    )
+    sampling = {"max_new_tokens": 12, "conversation": "fake", "options": {"saying": "f", "tokens": 1}}
+    path = tester.fake_run(sampling=sampling, run={"max_steps": 1}, schedule={"reward_workers": 1})
+    folder = tester.folder / tester.run("train", path, "-rt", "./hears.py:hears", "--json").assert_ok().json["run"]
+    heard = [json.loads(line) for line in (tmp_path / "heard.jsonl").read_text().splitlines()]
+    assert len(heard) == 3 * 8
+    for row in heard:
+        (_, _, prompt), (one, first, wrote), (two, told, hinted), (three, second, more) = row["said"]
+        assert [prompt, wrote, hinted, more] == [False, True, False, True]
+        assert (one, two, told, three) == ("assistant", "user", "f", "assistant")
+        assert (row["text"], row["extra"]) == (second, {"answers": [first, second]})
+        assert row["turn_rewards"] == [len(first), len(second)]
+    rows = list(RunRecord(folder).rollouts(1))
+    assert rows
+    assert all(row["reward"] == sum(row["turn_rewards"]) for row in rows)
