@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlcore.api import Group, RolloutKind, Segment, hookimpl
+from rlcore.api import Group, Segment, hookimpl
+from rlcore.contracts.types import RolloutKind
 
 rlcore_api = "2.0"
 

@@ -226,6 +226,7 @@ def workshop(root: Path, everyone: list[Distribution]) -> Iterator[str]:
     """The same for tests, benchmarks and tools, which may use all that the distributions declare."""
     folders = [root / "tests", root / "benchmarks", root / "tools", *sorted(root.glob("plugins/*/*/tests"))]
     local = {"tests", "benchmarks", "tools"} | {path.stem for folder in folders for path in folder.rglob("*.py")}
+    local |= {path.parent.name for path in (root / "tests" / "stranger").glob("*/__init__.py")}  # a distribution that tests install
     found = [use for folder in folders for use in imports_below(folder, root) if use.module.split(".")[0] not in local]
     asked = [one for each in everyone for one in (*each.required, *each.optional)]
     declared = {one.name for one in asked} | {each.name for each in everyone}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlcore.api.runs import METRICS
+from rlcore.contracts.metric_names import METRICS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics: python -m tools.metric_table -->\n", "<!-- /metrics -->"

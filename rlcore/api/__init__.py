@@ -9,9 +9,9 @@ algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Ne
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               FinishReason, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole
-weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor, Probe
+weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor
 trackers      Tracker, RunInfo
-records       Prompt, Message, Lease, Segment, Rollout, RolloutKind, Group
+records       Prompt, Message, Lease, Segment, Rollout, Group
 errors        RlcoreError; UsageError, with its children ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
               (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the text that is judged)
 
@@ -24,186 +24,91 @@ A name is imported when it is first used: a plugin's entry module asks for specs
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rlcore.contracts.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
-    from rlcore.contracts.errors import (
-        ConfigError,
-        DataError,
-        InfrastructureError,
-        PluginError,
-        RlcoreError,
-        RunError,
-        SandboxError,
-        UsageError,
-        WeightsError,
-    )
-    from rlcore.contracts.hookspecs import hookimpl
-    from rlcore.contracts.interfaces import (
-        AdvantageEstimator,
-        AsyncReward,
-        InferenceBackend,
-        InferenceContext,
-        Loss,
-        ModelRole,
-        Need,
-        Objective,
-        PendingSave,
-        Reward,
-        RewardDetail,
-        RunInfo,
-        Tokenizer,
-        Tracker,
-        TrainingBackend,
-        TrainingContext,
-    )
-    from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
-    from rlcore.contracts.snapshots import Bucket, Probe, Snapshot, Tensor, TensorInfo, WeightsKind, WeightsManifest, WeightSource
-    from rlcore.contracts.specs import (
-        AdvantageSpec,
-        AggregationSpec,
-        AlgorithmSpec,
-        CommandSpec,
-        ConversationSpec,
-        CorrectionSpec,
-        DataSourceSpec,
-        InferenceBackendSpec,
-        InferenceCapabilities,
-        InFlight,
-        KlSpec,
-        LossSpec,
-        PluginKind,
-        RewardSpec,
-        RowFormatSpec,
-        RuntimeSpec,
-        SandboxSpec,
-        TrackerSpec,
-        TrainingBackendSpec,
-        TrainingCapabilities,
-        WeightTransferSpec,
-    )
-    from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
-    from rlcore.contracts.types import (
-        AuditCase,
-        Completion,
-        FinishReason,
-        Group,
-        Lease,
-        Message,
-        Outcome,
-        Prompt,
-        Request,
-        RewardInput,
-        Rollout,
-        RolloutKind,
-        Sampling,
-        Score,
-        Segment,
-        TokenDetails,
-    )
+    from rlcore.contracts.batches import LossBatch as LossBatch
+    from rlcore.contracts.batches import Normalisers as Normalisers
+    from rlcore.contracts.batches import RewardBatch as RewardBatch
+    from rlcore.contracts.batches import TrainBatch as TrainBatch
+    from rlcore.contracts.errors import ConfigError as ConfigError
+    from rlcore.contracts.errors import DataError as DataError
+    from rlcore.contracts.errors import InfrastructureError as InfrastructureError
+    from rlcore.contracts.errors import PluginError as PluginError
+    from rlcore.contracts.errors import RlcoreError as RlcoreError
+    from rlcore.contracts.errors import RunError as RunError
+    from rlcore.contracts.errors import SandboxError as SandboxError
+    from rlcore.contracts.errors import UsageError as UsageError
+    from rlcore.contracts.errors import WeightsError as WeightsError
+    from rlcore.contracts.hookspecs import hookimpl as hookimpl
+    from rlcore.contracts.interfaces import AdvantageEstimator as AdvantageEstimator
+    from rlcore.contracts.interfaces import AsyncReward as AsyncReward
+    from rlcore.contracts.interfaces import InferenceBackend as InferenceBackend
+    from rlcore.contracts.interfaces import InferenceContext as InferenceContext
+    from rlcore.contracts.interfaces import Loss as Loss
+    from rlcore.contracts.interfaces import ModelRole as ModelRole
+    from rlcore.contracts.interfaces import Need as Need
+    from rlcore.contracts.interfaces import Objective as Objective
+    from rlcore.contracts.interfaces import PendingSave as PendingSave
+    from rlcore.contracts.interfaces import Reward as Reward
+    from rlcore.contracts.interfaces import RewardDetail as RewardDetail
+    from rlcore.contracts.interfaces import RunInfo as RunInfo
+    from rlcore.contracts.interfaces import Tokenizer as Tokenizer
+    from rlcore.contracts.interfaces import Tracker as Tracker
+    from rlcore.contracts.interfaces import TrainingBackend as TrainingBackend
+    from rlcore.contracts.interfaces import TrainingContext as TrainingContext
+    from rlcore.contracts.loss_wrappers import Aggregation as Aggregation
+    from rlcore.contracts.loss_wrappers import Correction as Correction
+    from rlcore.contracts.loss_wrappers import KlEstimator as KlEstimator
+    from rlcore.contracts.snapshots import Bucket as Bucket
+    from rlcore.contracts.snapshots import Snapshot as Snapshot
+    from rlcore.contracts.snapshots import Tensor as Tensor
+    from rlcore.contracts.snapshots import TensorInfo as TensorInfo
+    from rlcore.contracts.snapshots import WeightsKind as WeightsKind
+    from rlcore.contracts.snapshots import WeightsManifest as WeightsManifest
+    from rlcore.contracts.snapshots import WeightSource as WeightSource
+    from rlcore.contracts.specs import AdvantageSpec as AdvantageSpec
+    from rlcore.contracts.specs import AggregationSpec as AggregationSpec
+    from rlcore.contracts.specs import AlgorithmSpec as AlgorithmSpec
+    from rlcore.contracts.specs import CommandSpec as CommandSpec
+    from rlcore.contracts.specs import ConversationSpec as ConversationSpec
+    from rlcore.contracts.specs import CorrectionSpec as CorrectionSpec
+    from rlcore.contracts.specs import DataSourceSpec as DataSourceSpec
+    from rlcore.contracts.specs import InferenceBackendSpec as InferenceBackendSpec
+    from rlcore.contracts.specs import InferenceCapabilities as InferenceCapabilities
+    from rlcore.contracts.specs import InFlight as InFlight
+    from rlcore.contracts.specs import KlSpec as KlSpec
+    from rlcore.contracts.specs import LossSpec as LossSpec
+    from rlcore.contracts.specs import PluginKind as PluginKind
+    from rlcore.contracts.specs import RewardSpec as RewardSpec
+    from rlcore.contracts.specs import RowFormatSpec as RowFormatSpec
+    from rlcore.contracts.specs import RuntimeSpec as RuntimeSpec
+    from rlcore.contracts.specs import SandboxSpec as SandboxSpec
+    from rlcore.contracts.specs import TrackerSpec as TrackerSpec
+    from rlcore.contracts.specs import TrainingBackendSpec as TrainingBackendSpec
+    from rlcore.contracts.specs import TrainingCapabilities as TrainingCapabilities
+    from rlcore.contracts.specs import WeightTransferSpec as WeightTransferSpec
+    from rlcore.contracts.training_settings import LoraSettings as LoraSettings
+    from rlcore.contracts.training_settings import OptimizerSettings as OptimizerSettings
+    from rlcore.contracts.types import AuditCase as AuditCase
+    from rlcore.contracts.types import Completion as Completion
+    from rlcore.contracts.types import FinishReason as FinishReason
+    from rlcore.contracts.types import Group as Group
+    from rlcore.contracts.types import Lease as Lease
+    from rlcore.contracts.types import Message as Message
+    from rlcore.contracts.types import Outcome as Outcome
+    from rlcore.contracts.types import Prompt as Prompt
+    from rlcore.contracts.types import Request as Request
+    from rlcore.contracts.types import RewardInput as RewardInput
+    from rlcore.contracts.types import Rollout as Rollout
+    from rlcore.contracts.types import Sampling as Sampling
+    from rlcore.contracts.types import Score as Score
+    from rlcore.contracts.types import Segment as Segment
+    from rlcore.contracts.types import TokenDetails as TokenDetails
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, "API_VERSION", listed=False)
 
 API_VERSION = "2.0"
 """major.minor; a plugin names the one it was written for as ``rlcore_api``."""
-
-__all__ = [
-    "API_VERSION",
-    "AdvantageEstimator",
-    "AdvantageSpec",
-    "Aggregation",
-    "AggregationSpec",
-    "AlgorithmSpec",
-    "AsyncReward",
-    "AuditCase",
-    "Bucket",
-    "CommandSpec",
-    "Completion",
-    "ConfigError",
-    "ConversationSpec",
-    "Correction",
-    "CorrectionSpec",
-    "DataError",
-    "DataSourceSpec",
-    "FinishReason",
-    "Group",
-    "InFlight",
-    "InferenceBackend",
-    "InferenceBackendSpec",
-    "InferenceCapabilities",
-    "InferenceContext",
-    "InfrastructureError",
-    "KlEstimator",
-    "KlSpec",
-    "Lease",
-    "LoraSettings",
-    "Loss",
-    "LossBatch",
-    "LossSpec",
-    "Message",
-    "ModelRole",
-    "Need",
-    "Normalisers",
-    "Objective",
-    "OptimizerSettings",
-    "Outcome",
-    "PendingSave",
-    "PluginError",
-    "PluginKind",
-    "Probe",
-    "Prompt",
-    "Request",
-    "Reward",
-    "RewardBatch",
-    "RewardDetail",
-    "RewardInput",
-    "RewardSpec",
-    "RlcoreError",
-    "Rollout",
-    "RolloutKind",
-    "RowFormatSpec",
-    "RunError",
-    "RunInfo",
-    "RuntimeSpec",
-    "Sampling",
-    "SandboxError",
-    "SandboxSpec",
-    "Score",
-    "Segment",
-    "Snapshot",
-    "Tensor",
-    "TensorInfo",
-    "TokenDetails",
-    "Tokenizer",
-    "Tracker",
-    "TrackerSpec",
-    "TrainBatch",
-    "TrainingBackend",
-    "TrainingBackendSpec",
-    "TrainingCapabilities",
-    "TrainingContext",
-    "UsageError",
-    "WeightSource",
-    "WeightTransferSpec",
-    "WeightsError",
-    "WeightsKind",
-    "WeightsManifest",
-    "hookimpl",
-]
-
-_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "training_settings", "interfaces", "loss_wrappers")
-"""The modules of ``rlcore.contracts`` where the names are defined, from light to heavy: a light name must load no heavy module."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        for home in _HOMES:
-            module = import_module(f"rlcore.contracts.{home}")
-            if hasattr(module, name):
-                return globals().setdefault(name, getattr(module, name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """Without the names of ``__all__``: for each of them ``help(rlcore.api)`` would print the whole class, and all that it inherits."""
-    return sorted({"API_VERSION", *globals()} - set(__all__))

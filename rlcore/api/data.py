@@ -8,8 +8,8 @@ A row format turns rows that somebody published into such rows: a ``RowFormatSpe
 ``RowFormat``; ``rlcore.testing.RowFormatSuite`` checks its rules. ``read_rows`` reads a data set as a run does: source, columns, format.
 
 ``opened`` opens a file, packed with gzip or not, and ``LONGEST_ROW`` is the most bytes that a row may have; ``install_line`` is what to
-type for a package that is not here. ``read_jsonl`` decodes a file; ``parse_row`` checks one row by the rules of training data, and for the
-columns that the rewards in ``Routes`` need.
+type for a package that is not here. ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in
+``Routes`` need.
 
 >>> class Countdown(RowSource):
 ...     def rows(self, path):
@@ -22,8 +22,7 @@ from __future__ import annotations
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.contracts.row_format import RowFormat
-from rlcore.contracts.specs import DataSourceSpec, RowFormatSpec
-from rlcore.data.jsonl import opened, read_jsonl
+from rlcore.data.jsonl import opened
 from rlcore.data.prompts import read_rows
 from rlcore.data.rows import BadRow, Routes, parse_row
 from rlcore.host.bounded_reading import LONGEST_ROW
@@ -33,14 +32,11 @@ __all__ = [
     "LONGEST_ROW",
     "BadRow",
     "DataError",
-    "DataSourceSpec",
     "Routes",
     "RowFormat",
-    "RowFormatSpec",
     "RowSource",
     "install_line",
     "opened",
     "parse_row",
-    "read_jsonl",
     "read_rows",
 ]

@@ -3,7 +3,6 @@
 ``reward_entries(plan)`` has the rewards of a plan, ready to be asked. A child of ``RewardMixer`` owns their worker processes: it makes
 tasks of texts (``check_task``, ``score_tasks``), submits them to its ``pool``, books each ``Result`` in the ``PendingScores`` that it
 belongs to, and mixes the scores as a run does (``mixed``). It is a context; its owner may also call ``close``.
-``WorkerLimits`` says when a worker is replaced.
 
 >>> class Scorer(RewardMixer[PendingScores]):
 ...     def score(self, texts):
@@ -19,10 +18,9 @@ belongs to, and mixes the scores as a run does (``mixed``). It is a context; its
 
 from __future__ import annotations
 
-from rlcore.rewards.pool import RewardPool
 from rlcore.rewards.reward_entry import RewardEntry, reward_entries
 from rlcore.rewards.reward_mixer import PendingScores, RewardMixer
 from rlcore.rewards.task_queue import Result
-from rlcore.rewards.worker_protocol import Task, WorkerLimits
+from rlcore.rewards.worker_protocol import Task
 
-__all__ = ["PendingScores", "Result", "RewardEntry", "RewardMixer", "RewardPool", "Task", "WorkerLimits", "reward_entries"]
+__all__ = ["PendingScores", "Result", "RewardEntry", "RewardMixer", "Task", "reward_entries"]

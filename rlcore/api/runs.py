@@ -3,7 +3,7 @@
 >>> for run in past_runs(Path("runs/rlcore")):
 ...     print(run.root.name, checkpoint_steps(run.checkpoints), last_writer(run.root))
 
-``METRICS`` describes every figure, and ``metric_of`` finds the description of a name. ``BestCheckpoint`` ranks steps by the figure that
+``metric_of`` finds the description of a figure by its name. ``BestCheckpoint`` ranks steps by the figure that
 the user named. ``RunFolder.at`` knows where the files of a run are. ``read_document``, ``json_document``, ``bounded_lines`` and
 ``unpacked`` read them, and raise ``InputTooLargeError`` for a file without an end. Nothing of this takes a lock. Scripts that read a run
 use ``RunRecord`` of the distribution ``rlcore-plugin-tools``.
@@ -11,7 +11,7 @@ use ``RunRecord`` of the distribution ``rlcore-plugin-tools``.
 
 from __future__ import annotations
 
-from rlcore.contracts.metric_names import METRICS, Metric, metric_of
+from rlcore.contracts.metric_names import metric_of
 from rlcore.host.bounded_reading import InputTooLargeError, bounded_lines, json_document, read_document, unpacked
 from rlcore.runlog.best_checkpoint import BestCheckpoint, BestFigure
 from rlcore.runlog.checkpoint import checkpoint_steps
@@ -21,11 +21,9 @@ from rlcore.runlog.run_lock import last_writer
 from rlcore.runlog.run_manifest import read_manifest
 
 __all__ = [
-    "METRICS",
     "BestCheckpoint",
     "BestFigure",
     "InputTooLargeError",
-    "Metric",
     "PastRun",
     "RunFolder",
     "bounded_lines",

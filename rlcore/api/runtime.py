@@ -8,7 +8,7 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``, ``check_model_files``; ``open_judge``, ``make_judge``, ``make_engine``,
   ``make_consumer``, ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_filter_monitor``, ``make_publisher``,
   ``make_receiver``: parts
-  made as the configuration says. ``Producer`` generates and has judged, ``Consumer`` trains; ``error_context`` names whose part raised.
+  made as the configuration says. ``Producer`` generates and has judged, the consumer trains; ``error_context`` names whose part raised.
 - *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches; a run that goes
   on begins with ``first_version``. ``JobMaker`` makes jobs of leases, and an ``GroupSummary`` of each group that is delivered.
 - *One process*: ``OneProcess`` is the crew of a run that needs no workers (``fits_one_process``). For several processes, the library
@@ -29,7 +29,6 @@ from rlcore.contracts.errors import RewardBudgetError, RuntimeLostError, Starvat
 from rlcore.contracts.group_outlines import outline_of
 from rlcore.contracts.runtime_interface import Interrupt, Runtime, Status, TaskReport, Update, WaitingFor
 from rlcore.contracts.snapshots import ProbeFailedError, probe_tolerance
-from rlcore.contracts.specs import RuntimeSpec
 from rlcore.host.devices import cuda_devices
 from rlcore.host.threads import limit_threads, thread_variables, threads_of
 from rlcore.registry.environments import ENVIRONMENT, Interpreters, missing_package
@@ -38,7 +37,7 @@ from rlcore.registry.install import install_line
 from rlcore.registry.plugin_registry import Attestation
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.judge_stats import JudgeCounts
-from rlcore.roles.consumer import Consumer, SharePlan
+from rlcore.roles.consumer import SharePlan
 from rlcore.roles.evaluator import Evaluation, Evaluator
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
@@ -71,7 +70,6 @@ __all__ = [
     "ENVIRONMENT",
     "Attestation",
     "Batch",
-    "Consumer",
     "DeliveryStatus",
     "Evaluation",
     "Evaluator",
@@ -94,7 +92,6 @@ __all__ = [
     "RunSection",
     "Runtime",
     "RuntimeLostError",
-    "RuntimeSpec",
     "ScheduleSection",
     "SharePlan",
     "StarvationError",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from rlcore.contracts.errors import SandboxError
 from rlcore.contracts.sandboxing import Job, Level, Limit, Limits, ProgramResult, Sandbox, SandboxOptions
-from rlcore.contracts.specs import SandboxSpec
 from rlcore.registry.sandboxes import SHARED_OPTIONS, open_sandbox
 
 __all__ = [
@@ -26,6 +25,5 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxOptions",
-    "SandboxSpec",
     "open_sandbox",
 ]

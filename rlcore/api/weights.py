@@ -17,25 +17,16 @@ from __future__ import annotations
 
 from rlcore.contracts.errors import GroupBrokenError, WeightsError
 from rlcore.contracts.snapshots import (
-    BUCKET_BYTES,
-    Bucket,
     Probe,
     RemoteSnapshot,
     Snapshot,
-    Tensor,
-    TensorInfo,
-    WeightsKind,
-    WeightsManifest,
     WeightSource,
     cut_into_buckets,
 )
-from rlcore.contracts.specs import WeightTransferSpec
 from rlcore.contracts.weight_transfer import OnFailure, Publisher, Receiver, WeightTransfer
 from rlcore.weights.host_layout import HostLayout
 
 __all__ = [
-    "BUCKET_BYTES",
-    "Bucket",
     "GroupBrokenError",
     "HostLayout",
     "OnFailure",
@@ -44,13 +35,8 @@ __all__ = [
     "Receiver",
     "RemoteSnapshot",
     "Snapshot",
-    "Tensor",
-    "TensorInfo",
     "WeightSource",
     "WeightTransfer",
-    "WeightTransferSpec",
     "WeightsError",
-    "WeightsKind",
-    "WeightsManifest",
     "cut_into_buckets",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.config import Plan
 from rlcore.config.layers import as_typed, get_path
-from rlcore.config.staleness import STALENESS
+from rlcore.config.resolve import STALENESS
 from rlcore.contracts.specs import LABELS, PluginKind
 from rlcore.host.terminal_text import escape_control
 

@@ -14,8 +14,8 @@ from rlcore.config import Plan, plan_run
 from rlcore.config.data_source import is_file
 from rlcore.config.layers import replaced
 from rlcore.config.machine_check import check_machine
+from rlcore.config.resolve import STALENESS
 from rlcore.config.run_config import DataSource
-from rlcore.config.staleness import STALENESS
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import UsageError
 from rlcore.contracts.specs import PluginKind

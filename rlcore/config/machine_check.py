@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlcore.config.layers import get_path
 from rlcore.config.plan import Plan
-from rlcore.config.transfer_choice import needed_reach
+from rlcore.config.resolve import needed_reach
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import InferenceBackendSpec, RuntimeSpec, TrainingBackendSpec
 from rlcore.host.devices import cuda_devices

@@ -68,7 +68,7 @@ def in_place(layer: Layer, chosen: PluginSelection) -> Layer:
     """The layer with every option of loss and estimator where ``PluginSelection.place`` has it: what ``algorithm.loss_options`` says of
     an option that the loss alone has, and what a recipe says of one that both have, if one of them is not the recipe's own."""
     data, moved = layer.data, dict(layer.moved)
-    own = [part for part in chosen if part.own_table and part.path in chosen.autos]
+    own = [part for part in chosen if part.own_table and part.path in chosen.decided.autos]
     for part in chosen:
         for key in part.fields if part.own_table else ():
             place, there = chosen.place(part, key), f"{part.own_table}.{key}"

@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.config.auto import resolve, resolve_declared
 from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
@@ -22,10 +21,11 @@ from rlcore.config.options import Options, check_sandboxes, gather_options, in_p
 from rlcore.config.plugin_selection import LOSS_WRAPPERS, Missing, PluginSelection, choose, choose_recipe
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.remarks import remarks
+from rlcore.config.reproducibility import Reproducibility, reproducibility
+from rlcore.config.resolve import STALENESS, resolve, resolve_declared
 from rlcore.config.rules import RuleContext, check_required, check_rules
 from rlcore.config.run_config import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.setting_table import core_settings
-from rlcore.config.staleness import STALENESS, Reproducibility, reproducibility
 from rlcore.config.toml_text import to_toml
 from rlcore.config.validation_errors import validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
@@ -123,7 +123,7 @@ def plan_run(
     config, draft = _named(layers, flags)
     chosen = choose(config, recipe, registry, draft)
     finish = partial(_finished, layers, flags, registry, missing_recipe, require)
-    if not chosen.autos.get(STALENESS, (0, ""))[0]:
+    if not chosen.decided.autos.get(STALENESS, (0, ""))[0]:
         return finish(chosen)
     try:
         plan = finish(chosen)
@@ -144,8 +144,8 @@ def _finished(
     """The plan of the chosen plugins, checked."""
     config, draft = _with_options(layers, flags, chosen)
     options = gather_options(config, chosen, draft)
-    config, resolved = resolve(config, chosen)
-    config, declared = resolve_declared(_filled(config, options, chosen), chosen)
+    config, resolved = resolve(config, chosen.decided.autos)
+    config, declared = resolve_declared(_filled(config, options, chosen), chosen.spec)
     autos = {item.path: Layer(name="auto", detail=f"auto: {item.why}", data={}) for item in (*resolved, *declared)}
     facts = RuleContext(config=config, chosen=chosen, draft=replace(draft, owners={**draft.owners, **autos}))
     if require:

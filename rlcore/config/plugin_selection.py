@@ -3,19 +3,17 @@ backend does not offer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from rlcore.config.correction_choice import CORRECTION, correction_choice, engine_differs
 from rlcore.config.data_source import source_of
-from rlcore.config.layers import Draft, get_path, replaced
+from rlcore.config.layers import Draft, get_path
+from rlcore.config.resolve import CORRECTION, Decided, decide
 from rlcore.config.run_config import Dtype, RunConfig, TrainingDtype
-from rlcore.config.staleness import STALENESS, staleness_choice, usable
-from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import (
     LABELS,
@@ -31,11 +29,22 @@ from rlcore.contracts.specs import (
 )
 from rlcore.host.devices import device_of
 from rlcore.registry.install import RELEASED, install_line
-from rlcore.registry.known_plugins import NotInstalledError, distribution_of, known_names, known_training
+from rlcore.registry.known_plugins import NotInstalledError
 from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["LOSS_WRAPPERS", "Missing", "Part", "PluginSelection", "choose", "choose_recipe", "unsupported"]
 
+
+_SETTINGS: Mapping[str, PluginKind] = {
+    "run.runtime": PluginKind.RUNTIME,
+    "inference.name": PluginKind.INFERENCE,
+    "training.name": PluginKind.TRAINING,
+    "weights.transport": PluginKind.TRANSFER,
+    "algorithm.estimator": PluginKind.ESTIMATOR,
+    "algorithm.loss": PluginKind.LOSS,
+    "sampling.conversation": PluginKind.CONVERSATION,
+}
+"""Settings that name one plugin each, and its kind."""
 
 LOSS_WRAPPERS: Mapping[str, PluginKind] = {
     "algorithm.loss_variation": PluginKind.AGGREGATION,
@@ -88,18 +97,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class PluginSelection:
-    """Every part that could be found, by the path of the setting that names it, and what could not.
-
-    ``autos``: by the path of the setting, the name (of ``max_staleness`` the number) that was chosen and why, if the user left that to
-    rlcore; "auto" stays if no transfer fits, or if the recipe that names an estimator or a loss is not installed. ``single``,
-    ``several``: the runtimes to name in a sentence to a user who needs one process, or more than one."""
+    """Every part that could be found, by the path of the setting that names it; what could not be found; and what was decided."""
 
     parts: dict[str, Part]
     missing: tuple[Missing, ...]
-    autos: Mapping[str, tuple[Any, str]]
-    single: str
-    several: str
-    apart: str
+    decided: Decided
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts.values())
@@ -115,56 +117,6 @@ class PluginSelection:
         return f"{part.own_table if twin and part.own_table else part.options_path}.{key}"
 
 
-def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
-    """The training backend with ``auto`` resolved, and why."""
-    section = config.training
-    if section.name != "auto":
-        return section.name, ""
-    specs = [spec for spec in registry.specs(PluginKind.TRAINING, claimed=True) if isinstance(spec, TrainingBackendSpec)]
-    if section.pipeline_parallel_size > 1:
-        able = [spec for spec in specs if spec.capabilities and "pipeline" in spec.capabilities.layouts]
-        return _preferred(registry, PluginKind.TRAINING, able, known_training(pipeline=True)), "pipeline_parallel_size > 1"
-    if section.lora_rank:
-        able = [spec for spec in specs if getattr(spec.capabilities, "lora", False)]
-        return _preferred(registry, PluginKind.TRAINING, able, known_training(pipeline=False)), "lora_rank"
-    return _preferred(registry, PluginKind.TRAINING, specs, known_training(pipeline=False)), "no pipeline parallelism"
-
-
-def preferred_runtime(registry: Registry, *, several: bool) -> str:
-    """The runtime of one process, or of several, that ``auto`` means."""
-    specs = [spec for spec in registry.specs(PluginKind.RUNTIME, claimed=True) if isinstance(spec, RuntimeSpec)]
-    alone = [spec for spec in specs if spec.alternating or not spec.several]
-    far = [spec for spec in specs if spec.several and not spec.alternating]
-    return _preferred(registry, PluginKind.RUNTIME, (far or [spec for spec in specs if spec.several]) if several else alone)
-
-
-def _preferred(registry: Registry, kind: PluginKind, specs: Sequence[RuntimeSpec | TrainingBackendSpec], usual: str = "") -> str:
-    """The one with the highest preference, also if two plugins claim its name: that is refused when it is looked up. Of none, a name that
-    is known and not installed: one that is released before others, of these the ``usual`` one."""
-    able = [(-spec.preference, spec.name) for spec in specs if spec.preference >= 0]
-    names = known_names(kind)
-    known = [(registry.has(kind, name), distribution_of(kind, name) not in RELEASED, name != usual, name) for name in names]
-    return min(able)[-1] if able else min(known)[-1]
-
-
-def runtime_name(config: RunConfig, single: str, several: str, apart: str) -> tuple[str, str]:
-    """The runtime with ``auto`` resolved, and why: ``single`` for one producer and one trainer, ``several`` for more of them and for
-    settings that a runtime of one process does not read; ``apart`` if these two must not share a process."""
-    run = config.run
-    if run.runtime != "auto":
-        return run.runtime, ""
-    beside = (STALENESS, "inference.environment", "training.environment") if apart != single else ()
-    reasons = [
-        f"num_trainers is {config.training.num_trainers}" if config.training.num_trainers > 1 else "",
-        f"num_inferencer is {config.inference.num_inferencer}" if config.inference.num_inferencer > 1 else "",
-        f"master_address is {run.master_address}" if run.master_address else "",
-        f"ray_dir is {run.ray_dir}" if run.ray_dir else "",
-        *(f"{path.rpartition('.')[2]} is {value}" for path in beside if (value := get_path(config, path)) not in ("auto", 0, None)),
-    ]
-    why = " and ".join(reason for reason in reasons if reason)
-    return (several, why) if why else (single, "one trainer and one producer")
-
-
 def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[AlgorithmSpec | None, tuple[Missing, ...]]:
     """The recipe by name; None and what is missing where it is known but not installed."""
     found = _find(PluginKind.ALGORITHM, config.algorithm.name, "algorithm.name", registry, draft)
@@ -175,34 +127,15 @@ def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[
 
 def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft, exact: str = "") -> PluginSelection:
     """Everything but the recipe itself. ``exact``: why ``max_staleness = "auto"`` must be 0, "" if the configuration decides."""
-    single, several = (preferred_runtime(registry, several=several) for several in (False, True))
-    alone = usable(registry, PluginKind.RUNTIME, single)
-    apart = several if isinstance(alone, RuntimeSpec) and alone.alternating and not alone.several else single
-    runtime, training = runtime_name(config, single, several, apart), training_name(config, registry)
-    autos: dict[str, tuple[Any, str]] = {}
-    loss = recipe.loss if recipe and config.algorithm.loss == "auto" else config.algorithm.loss
-    if config.algorithm.mismatch_correction == "auto":
-        autos[CORRECTION] = correction_choice(config, registry, loss=loss, training=training[0])
-        config = replaced(config, CORRECTION, autos[CORRECTION][0])
-    if config.schedule.max_staleness == "auto":
-        autos[STALENESS] = (0, exact) if exact else staleness_choice(config, registry, runtime=runtime[0], loss=loss, training=training[0])
-        config = replaced(config, STALENESS, autos[STALENESS][0])
-    if config.algorithm.old_logprobs == "auto" and config.schedule.max_staleness == 0:
-        differs, why = engine_differs(config, registry, training[0])
-        autos |= {"algorithm.old_logprobs": ("trainer", why)} if differs else {}
-    left_open = {
-        (PluginKind.RUNTIME, "run.runtime"): runtime,
-        (PluginKind.TRAINING, "training.name"): training,
-        (PluginKind.TRANSFER, "weights.transport"): transfer_name(config, runtime[0], registry),
-        (PluginKind.ESTIMATOR, "algorithm.estimator"): (recipe.estimator, f"recipe {recipe.name}") if recipe else ("auto", ""),
-        (PluginKind.LOSS, "algorithm.loss"): (recipe.loss, f"recipe {recipe.name}") if recipe else ("auto", ""),
-    }
-    autos |= {path: answer for (_, path), answer in left_open.items() if get_path(config, path) == "auto"}
-    wanted = [(kind, path, autos[path][0] if path in autos else str(get_path(config, path))) for kind, path in left_open]
-    wanted.insert(1, (PluginKind.INFERENCE, "inference.name", config.inference.name))
-    wanted.append((PluginKind.CONVERSATION, "sampling.conversation", config.sampling.conversation))
+    decided = decide(config, recipe, registry, exact)
+    autos = decided.autos
+
+    def named(path: str) -> str:
+        return str(autos[path][0] if path in autos else get_path(config, path))
+
+    wanted = [(kind, path, named(path)) for path, kind in _SETTINGS.items()]
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
-    wanted += [(kind, path, str(get_path(config, path))) for path, kind in LOSS_WRAPPERS.items() if get_path(config, path) != "none"]
+    wanted += [(kind, path, named(path)) for path, kind in LOSS_WRAPPERS.items() if named(path) != "none"]
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
     wanted += [(PluginKind.TRACKER, f"log.trackers.{index}", name) for index, name in enumerate(config.log.trackers)]
@@ -220,7 +153,7 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
         parts[path] = found
         if get_path(config, f"{path.partition('.')[0]}.environment") is None:  # else its engine is there, and not here
             missing += _engine(found)
-    return PluginSelection(parts=parts, missing=tuple(missing), autos=autos, single=single, several=several, apart=apart)
+    return PluginSelection(parts=parts, missing=tuple(missing), decided=decided)
 
 
 def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:

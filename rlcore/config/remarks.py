@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlcore.config.auto import ratio_is_one
+from rlcore.config.resolve import in_one_process, ratio_is_one
 from rlcore.config.rules import BACKENDS, RuleContext
 from rlcore.config.run_config import AlgorithmSection, RunConfig, ScheduleSection
-from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.specs import DEADLINE_SETTINGS, LossSpec
 
 __all__ = ["remarks"]
@@ -52,7 +51,7 @@ def remarks(facts: RuleContext) -> Iterator[str]:
             f"{facts.cite('algorithm.skip_threshold')} and clipping cannot act: one optimizer step a batch, with the trainer's own log "
             "probabilities as the old ones, makes every ratio 1"
         )
-    if ratio_is_one(config) and int(config.schedule.max_staleness) > 0 and config.algorithm.mismatch_correction == "none":
+    if ratio_is_one(config) and not config.schedule.alternating and config.algorithm.mismatch_correction == "none":
         yield (
             f"{facts.cite('schedule.max_staleness')}: stale data is trained as if it were fresh, for one optimizer step with "
             f"{facts.cite('algorithm.old_logprobs')} makes every ratio 1; {_weighing(facts)}"

@@ -70,8 +70,8 @@ def check_resumable(plan: Plan, run: RunConfig) -> None:
     for path in changed_settings(plan, run):
         if path in _FIXED:
             raise ConfigError(
-                f"{plan.cite(path)}: a run that goes on keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or "
-                "begin a new run with rlcore train"
+                f"{plan.cite(path)}: a run that goes on keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or begin a "
+                "new run with rlcore train"
             )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.plugin_selection import PluginSelection, unsupported
+from rlcore.config.resolve import in_one_process
 from rlcore.config.run_config import RunConfig
-from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.metric_names import metric_of
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
@@ -263,7 +263,7 @@ def _loss_without_ratio(facts: RuleContext) -> str | None:
                 f"{facts.cite(path)}: the loss {spec.name} has no ratio to the policy that sampled, so every optimizer step after the "
                 f"first would be wrong; type {flag} 1, or choose another --loss"
             )
-    if int(facts.config.schedule.max_staleness) > 0 and algorithm.mismatch_correction == "none":
+    if not facts.config.schedule.alternating and algorithm.mismatch_correction == "none":
         cut = facts.config.sampling.truncates  # which no correction can mend
         return (
             f"{facts.cite('schedule.max_staleness')}: the loss {spec.name} has no ratio to the policy that sampled, so stale data would be "
@@ -304,7 +304,7 @@ def _runtime_is_one_process(facts: RuleContext) -> str | None:
         least["schedule.max_staleness"] = (0, "--max-staleness 0")
     for path, (most, flag) in least.items():
         if get_path(facts.config, path) > most:
-            several = facts.chosen.several
+            several = facts.chosen.decided.several
             return f"{facts.cite('run.runtime')} is one process, and {facts.cite(path)} needs more; type --runtime {several} or {flag}"
     return None
 
@@ -316,7 +316,7 @@ def _runtime_reads_address(facts: RuleContext) -> str | None:
     for path in (path for path in RUNTIME_SETTINGS if not path.startswith("schedule.")):
         if path not in spec.settings and get_path(facts.config, path) is not None:
             one = "is one process and " if not spec.several else ""
-            able = facts.chosen.several if path.startswith("run.") else facts.chosen.apart
+            able = facts.chosen.decided.several if path.startswith("run.") else facts.chosen.decided.apart
             other = f"type --runtime {able} or leave it out" if able != spec.name else "leave it out"
             return f"{facts.cite('run.runtime')} {one}has no use for {facts.cite(path)}; {other}"
     return None
@@ -329,7 +329,7 @@ def _transport_fits_runtime(facts: RuleContext) -> str | None:
     if not isinstance(transfer, WeightTransferSpec):
         if facts.config.weights.transport != "auto":
             return None
-        return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime {facts.chosen.single}"
+        return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime {facts.chosen.decided.single}"
     cited = facts.cite("weights.transport")
     if transfer.unusable:
         return (
@@ -337,10 +337,10 @@ def _transport_fits_runtime(facts: RuleContext) -> str | None:
         )
     alone = in_one_process(facts.config, runtime, transfer)
     if alone and transfer.reach != "process":
-        other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.several
+        other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.decided.several
         return f"{cited} is for several processes, the runtime is {name}; type --transport auto or --runtime {other}"
     if not alone and transfer.reach == "process":
-        one = facts.chosen.single
+        one = facts.chosen.decided.single
         why, other = (", which makes processes here", "") if runtime.name == one else ("", f" or --runtime {one}")
         return f"{cited} is for one process, and the runtime is {name}{why}; type --transport auto{other}"
     if transfer.runtimes and runtime.name not in transfer.runtimes:
@@ -349,7 +349,7 @@ def _transport_fits_runtime(facts: RuleContext) -> str | None:
 
 
 def _colocated_takes_turns(facts: RuleContext) -> str | None:
-    if facts.config.run.placement != "colocated" or facts.config.schedule.max_staleness == 0:
+    if facts.config.run.placement != "colocated" or facts.config.schedule.alternating:
         return None
     return (
         f"{facts.cite('run.placement')}: producers and trainers take turns, so generation cannot run ahead as "

@@ -346,6 +346,14 @@ class ScheduleSection(Section):
     reward_worker_growth_mb: Count = setting(1024, help="MiB that a process that judges may grow by before it is replaced")
     reward_call_memory_mb: Whole = setting(4096, help="MiB that a call of a reward may add to its process before it is ended; 0: no bound")
 
+    @property
+    def alternating(self) -> bool:
+        """True if the run alternates between generation and training, which is the meaning of ``max_staleness`` 0.
+
+        Code asks this property and does not compare the number. It is False while ``max_staleness`` reads "auto".
+        """
+        return self.max_staleness == 0
+
 
 class WeightsSection(Section):
     """[weights]: how new weights reach the producers."""

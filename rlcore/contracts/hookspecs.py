@@ -1,7 +1,8 @@
 """The hooks of rlcore: what a plugin may implement, when each is called, since which version. This file is the manual.
 
-Registering hooks are called once, when plugins are first listed; they must be import-light and return specs. Observer hooks are
-called in the driver process; one that raises is reported once, switched off, and named in the run's summary. No hook sits in a hot path.
+A registering hook returns a list of specs, one for each thing that the plugin offers of a kind, and imports nothing heavy. Observer
+hooks are called in the driver process; one that raises is reported once, switched off, and named in the run's summary. No hook sits in
+a hot path.
 """
 
 from __future__ import annotations
@@ -13,10 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from rlcore.contracts.specs import LABELS, REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind, Spec
-
 if TYPE_CHECKING:
     from rlcore.contracts.interfaces import RunInfo
+    from rlcore.contracts.specs import (
+        AdvantageSpec,
+        AggregationSpec,
+        AlgorithmSpec,
+        CommandSpec,
+        ConversationSpec,
+        CorrectionSpec,
+        DataSourceSpec,
+        InferenceBackendSpec,
+        KlSpec,
+        LossSpec,
+        RewardSpec,
+        RowFormatSpec,
+        RuntimeSpec,
+        SandboxSpec,
+        TrackerSpec,
+        TrainingBackendSpec,
+        WeightTransferSpec,
+    )
     from rlcore.contracts.types import Group
 
 hookspec = pluggy.HookspecMarker("rlcore")
@@ -26,18 +44,140 @@ hookimpl = pluggy.HookimplMarker("rlcore")
 # --- registering -------------------------------------------------------------------------------------------------------
 
 
-def _registering(kind: PluginKind) -> Any:
-    """The specification of the hook by which a plugin offers things of a kind."""
+@hookspec
+def rlcore_register_rewards() -> Sequence[RewardSpec]:  # type: ignore[empty-body]
+    """Return the rewards that the plugin offers; ``-rt`` and ``[[rewards]]`` choose among them.
 
-    def register() -> Sequence[Spec]:  # type: ignore[empty-body]
-        pass
-
-    register.__doc__ = f"Return a list of {SPEC_OF_KIND[kind].__name__}, one for each {LABELS[kind]} that the plugin offers. Since 1.0."
-    return hookspec(register)
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
 
 
-globals().update({hook: _registering(kind) for hook, kind in REGISTERING_HOOKS.items()})
-"""``rlcore_register_rewards``, ``rlcore_register_losses``, …: one for each kind of plugin, named and paired with its spec in ``specs``."""
+@hookspec
+def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:  # type: ignore[empty-body]
+    """Return the inference backends; ``--backend`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:  # type: ignore[empty-body]
+    """Return the training backends; ``--trainer`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:  # type: ignore[empty-body]
+    """Return the advantage estimators; a recipe or ``--estimator`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_losses() -> Sequence[LossSpec]:  # type: ignore[empty-body]
+    """Return the losses; a recipe or ``--loss`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_aggregations() -> Sequence[AggregationSpec]:  # type: ignore[empty-body]
+    """Return the aggregations, which make one number of the losses per token; ``--loss-variation`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_kl_estimators() -> Sequence[KlSpec]:  # type: ignore[empty-body]
+    """Return the estimators of the KL divergence from the reference; ``--kl-kind`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_corrections() -> Sequence[CorrectionSpec]:  # type: ignore[empty-body]
+    """Return the corrections, which weigh data of another policy; ``--mismatch-correction`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:  # type: ignore[empty-body]
+    """Return the recipes: an estimator, a loss and defaults each; ``--algo`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_trackers() -> Sequence[TrackerSpec]:  # type: ignore[empty-body]
+    """Return the trackers of metrics; ``--trackers`` chooses some.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:  # type: ignore[empty-body]
+    """Return the runtimes, which place the roles of a run; ``--runtime`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:  # type: ignore[empty-body]
+    """Return the transfers of weights from the trainer to the engines; ``--transport`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_sandboxes() -> Sequence[SandboxSpec]:  # type: ignore[empty-body]
+    """Return the sandboxes, which run untrusted programs; a reward's option ``sandbox`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_commands() -> Sequence[CommandSpec]:  # type: ignore[empty-body]
+    """Return the commands of the ``rlcore`` command line; the user types their names.
+
+    Called once, when rlcore discovers the installed plugins. ``rlcore --help`` calls this hook alone. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_data_sources() -> Sequence[DataSourceSpec]:  # type: ignore[empty-body]
+    """Return the readers of data sets; a path chooses one by its prefix or suffix.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_conversations() -> Sequence[ConversationSpec]:  # type: ignore[empty-body]
+    """Return the conversations, which make rollouts of prompts; ``--conversation`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_row_formats() -> Sequence[RowFormatSpec]:  # type: ignore[empty-body]
+    """Return the formats of rows of published data sets; ``--data-format`` or the first row chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
 
 
 # --- checking ----------------------------------------------------------------------------------------------------------

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
+from rlcore.contracts.capabilities import InferenceCapabilities, InFlight, TrainingCapabilities
 from rlcore.contracts.errors import InfrastructureError
+from rlcore.contracts.from_spec import FromSpec
 from rlcore.contracts.run_info import RunInfo
 from rlcore.contracts.snapshots import Bucket, WeightsManifest, WeightSource
-from rlcore.contracts.specs import InferenceCapabilities, InFlight, TrainingCapabilities
+from rlcore.contracts.specs import AdvantageSpec, InferenceBackendSpec, LossSpec, RewardSpec, TrainingBackendSpec
 from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
 from rlcore.contracts.types import Completion, Message, Request, RewardInput, Score
 
@@ -122,7 +124,7 @@ class InferenceContext:
     producers: int = 1
 
 
-class InferenceBackend(ABC):
+class InferenceBackend(FromSpec, ABC, described_by=InferenceBackendSpec):
     """Generates completions, many at a time, and takes new weights while it runs. Not thread-safe: one owner calls it."""
 
     capabilities: InferenceCapabilities
@@ -185,10 +187,10 @@ class InferenceBackend(ABC):
         """Take the device back, as much of it as the weights need; an update follows before the next ``submit``."""
         raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
 
-    def wake_cache(self) -> None:  # noqa: B027 - an engine may take all of it in ``wake``
+    def wake_cache(self) -> None:
         """After ``wake`` and the update, before the next ``submit``: take the rest of the device back, for keys and values."""
 
-    def close(self) -> None:  # noqa: B027 - an engine without resources needs no close
+    def close(self) -> None:
         """Free everything; called once, also after an error."""
 
 
@@ -251,7 +253,7 @@ class PendingSave(Protocol):
         """Wait until it is written; raises what went wrong, RunError if ``close`` gave it up."""
 
 
-class TrainingBackend(ABC):
+class TrainingBackend(FromSpec, ABC, described_by=TrainingBackendSpec):
     """Owns the policy, its optimizer and the loop over micro-batches.
 
     With several ranks every method but ``data_parallel``, ``timings`` and ``close`` is collective: all ranks call it, in the same order.
@@ -330,20 +332,20 @@ class TrainingBackend(ABC):
         """Seconds spent since the last call by part: ``forward``, ``backward``, ``optimizer``."""
         return {}
 
-    def close(self) -> None:  # noqa: B027 - a backend without resources needs no close
+    def close(self) -> None:
         """Free everything, give up what is still being saved; called once, also after an error."""
 
 
 # --- rewards -----------------------------------------------------------------------------------------------------------
 
 
-class Reward(ABC):
+class Reward(FromSpec, ABC, described_by=RewardSpec):
     """Judges one rollout. Lives in a worker process that is killed at the deadline, so it may be plain, synchronous code."""
 
     requires: tuple[str, ...] = ()
-    """Columns of the data row that ``score`` reads; the same as in the spec."""
+    """Columns of the data row that ``score`` reads, as in the spec; a constructor may set others by the options."""
 
-    def open(self) -> None:  # noqa: B027
+    def open(self) -> None:
         """Called once per worker, before the first score."""
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
@@ -364,7 +366,7 @@ class Reward(ABC):
 
     group_level: bool = False
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Called once per worker at the end; a killed worker is not asked."""
 
 
@@ -415,15 +417,13 @@ class AsyncReward(Reward):
 # --- algorithms --------------------------------------------------------------------------------------------------------
 
 
-class AdvantageEstimator(ABC):
+class AdvantageEstimator(FromSpec, ABC, described_by=AdvantageSpec):
     """Turns the rewards of one global batch into advantages; pure numpy in float64, called once per batch on every rank."""
 
     needs_greedy: bool = False
-    """Asks the producer for one greedy completion a prompt (ReMax)."""
     accepts_kl: bool = False
-    """Can take the KL penalty in the reward."""
     per: Literal["rollout", "token"] = "rollout"
-    """What it returns one advantage for."""
+    """These three: see ``AdvantageSpec``."""
     needs: frozenset[RewardDetail] = frozenset()
     """What it reads of the batch beside rewards, masks and lengths."""
 
@@ -440,7 +440,7 @@ class AdvantageEstimator(ABC):
         raise NotImplementedError(f"{type(self).__name__} gave a state and cannot restore one")
 
 
-class Loss(ABC):
+class Loss(FromSpec, ABC, described_by=LossSpec):
     """A policy-gradient loss, per token. Mask, KL penalty, entropy bonus, mismatch correction and aggregation are the core's.
 
     ``on_policy`` (False: it has a ratio to the policy that sampled), ``sequence_ratio``, ``one_advantage``: see ``LossSpec``.

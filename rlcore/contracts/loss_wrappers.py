@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from rlcore.contracts.batches import LossBatch, Normalisers
+from rlcore.contracts.from_spec import FromSpec
+from rlcore.contracts.specs import CorrectionSpec
 
 if TYPE_CHECKING:
     import torch
@@ -41,9 +43,10 @@ class KlEstimator(ABC):
         return self.estimate(logprobs, reference)
 
 
-class Correction(ABC):
+class Correction(FromSpec, ABC, described_by=CorrectionSpec):
     """A weight for data of another policy, which multiplies the loss and not the penalties. Made as ``target(bounds)`` or
-    ``target(bounds, options)``: ``bounds`` is (low, high) of ``algorithm.mismatch_range``, (0, inf) if there is none."""
+    ``target(bounds, options)``: ``bounds`` is (low, high) of ``algorithm.mismatch_range``, (0, inf) if there is none. ``per``,
+    ``usual_range`` and ``masks``: see ``CorrectionSpec``."""
 
     per: Literal["rollout", "token"] = "token"
     usual_range: tuple[float, ...] = ()

@@ -13,6 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlcore.contracts.from_spec import FromSpec
+from rlcore.contracts.specs import RuntimeSpec
+
 if TYPE_CHECKING:
     from rlcore.contracts.interfaces import PendingSave, Tokenizer
     from rlcore.contracts.types import Group
@@ -141,7 +144,7 @@ class Interrupt:
         return False
 
 
-class Runtime(ABC):
+class Runtime(FromSpec, ABC, described_by=RuntimeSpec):
     """The workers of one run. Errors are RlcoreErrors; whatever was started ends with the ExitStack that the crew was built with.
 
     ``horizon``: the updates that are planned; ``fingerprints``: of data sets and tokenizer, by name (``loading.fingerprints``);

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
-from types import NoneType
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
+
+from rlcore.contracts.capabilities import REPRODUCIBLE, InferenceCapabilities, InFlight, TrainingCapabilities, check_types
 
 __all__ = [
     "DEADLINE_SETTINGS",
@@ -55,10 +56,6 @@ RUNTIME_SETTINGS = (*_ADDRESS, *DEADLINE_SETTINGS, *_ENVIRONMENTS)
 Per = Literal["rollout", "token"]
 """What an advantage belongs to."""
 
-Reproducible = Literal["bitwise", "seeded"]
-"""What two runs of one configuration have in common on the CPU: ``bitwise``: every number, to the last bit; ``seeded``: the seeds, while
-numbers may differ by rounding. On other devices no backend promises more than ``seeded``."""
-
 
 class PluginKind(StrEnum):
     """The kinds of thing that a plugin can offer; the value is the word that users type (``rlcore show reward boxed``)."""
@@ -82,105 +79,11 @@ class PluginKind(StrEnum):
     FORMAT = "format"
 
 
-class InFlight(StrEnum):
-    """What a backend does with unfinished requests when its weights change."""
-
-    FINISH = "finish"
-    RESUME = "resume"
-    ABORT = "abort"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceCapabilities:
-    """What an inference backend can do. Its spec and its class declare the same record: a plan is checked against the spec's.
-
-    ``in_flight`` on update; ``sleeps``: gives its device back on request; ``sleeps_on``: of ``devices``, those that it gives back (none
-    named: all); ``scores``: answers the probe; ``counter_noise``: draws are a function of ``Request.noise``, which bitwise reproducibility
-    needs; ``continues``: understands ``Request.continued``, so that what an abort left is kept; ``layouts`` of {"single", "tensor"};
-    ``transfers``: ways by which it takes weights: ``host``, buckets in host memory; or the names of engine transfers; ``kinds`` of
-    ``WeightsKind`` that it takes; ``sampling``: what of a request it understands beyond the base: "min_p", and names in
-    ``Sampling.extra``; ``details`` of {"kept", "experts"}: what ``TokenDetails`` it tells; ``reproducible``: see ``Reproducible``;
-    ``implementation``: whose forward pass it is: a trainer that declares the same one has the same log probabilities in float32, up to
-    rounding; "": nobody's.
-    """
-
-    in_flight: InFlight
-    sleeps: bool = False
-    sleeps_on: frozenset[str] = frozenset()
-    scores: bool = True
-    counter_noise: bool = False
-    continues: bool = False
-    layouts: frozenset[str] = frozenset({"single"})
-    dtypes: frozenset[str] = frozenset({"float32"})
-    devices: frozenset[str] = frozenset({"cpu"})
-    transfers: frozenset[str] = frozenset({"host"})
-    kinds: frozenset[str] = frozenset({"full"})
-    sampling: frozenset[str] = frozenset()
-    details: frozenset[str] = frozenset()
-    reproducible: Reproducible = "seeded"
-    implementation: str = ""
-
-    def __post_init__(self) -> None:
-        _check_types(self, type(self).__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingCapabilities:
-    """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
-    "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``kinds`` of ``WeightsKind`` that it hands out;
-    ``lora``: trains adapters (``TrainingContext.lora``); ``exports``: dtypes that ``save_model`` rounds to; ``reproducible``: see
-    ``Reproducible``."""
-
-    sleeps: bool = False
-    layouts: frozenset[str] = frozenset({"single"})
-    dtypes: frozenset[str] = frozenset({"float32"})
-    devices: frozenset[str] = frozenset({"cpu"})
-    kinds: frozenset[str] = frozenset({"full"})
-    lora: bool = False
-    exports: frozenset[str] = frozenset()
-    reproducible: Reproducible = "seeded"
-    implementation: str = ""
-
-    def __post_init__(self) -> None:
-        _check_types(self, type(self).__name__)
-
+_CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), **REPRODUCIBLE}
+"""Fields that take one of a few words, by their annotation."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "str": ((str,), "a text"),
-    "int": ((int,), "a whole number"),
-    "float": ((int, float), "a number"),
-    "bool": ((bool,), "True or False"),
-    "bool | None": ((bool, NoneType), "True or False"),
-    "InFlight": ((InFlight,), "an InFlight"),
-    "InferenceCapabilities | None": ((InferenceCapabilities, NoneType), "an InferenceCapabilities"),
-    "TrainingCapabilities | None": ((TrainingCapabilities, NoneType), "a TrainingCapabilities"),
-}
-"""Types of fields as they are annotated, what their values are, and that in words."""
-
-_CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Reproducible": get_args(Reproducible)}
-"""Fields that take one of a few words, by their annotation."""
-
-
-def _check_types(record: Any, owner: str) -> None:
-    """Refuse values of another type than the field's; a text for a tuple of texts would be read letter by letter."""
-    for known in fields(record):
-        value, label = getattr(record, known.name), f"{owner}: {known.name}"
-        texts = isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
-        if str(known.type).startswith("tuple[str") and not texts:
-            raise ValueError(f"{label} is {value!r}, it must be a tuple of texts such as ({str(value)!r},)")
-        if str(known.type) == "frozenset[str]" and not (texts and isinstance(value, frozenset)):
-            raise ValueError(
-                f"{label} is {value!r}, it must be a frozenset of texts such as frozenset({sorted(value) if texts else [value]})"
-            )
-        types, wanted = _TYPES.get(str(known.type), ((), ""))
-        if wanted and not (isinstance(value, types) and (bool in types or not isinstance(value, bool))):
-            raise ValueError(f"{label} is {value!r}, it must be {wanted}")
-        choices = _CHOICES.get(str(known.type))
-        if choices and value not in choices:
-            raise ValueError(f"{label} is {value!r}, it must be one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +91,10 @@ class Spec:
     """Common to all kinds. ``name``: lower case (users may type any case); ``target``: ``"package.module:attribute"``, imported on first
     use; ``config``: the same for a pydantic model of its options, "" for none; ``summary``: one line; ``source``: paper and equation.
     """
+
+    on_class: ClassVar[tuple[str, ...]] = ()
+    """Fields that are attributes of the class, too. They stand in the spec so that a run is checked without importing the class, and the
+    class takes them from there: ``class Mine(Loss, spec=SPEC)``."""
 
     name: str
     target: str
@@ -197,7 +104,7 @@ class Spec:
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_types(self, f"{type(self).__name__} {self.name!r}")
+        check_types(self, f"{type(self).__name__} {self.name!r}", _CHOICES)
         for name in (self.name, *self.aliases):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{type(self).__name__} name {name!r}: use lower-case letters, digits and _ + . -")
@@ -222,6 +129,8 @@ class RewardSpec(Spec):
     ``audit``: ``"package.module:function"`` returning the ``AuditCase`` list that ``rlcore audit``
     runs it on; imported by that command only."""
 
+    on_class = ("requires", "stop", "system_prompt", "gives_accuracy", "reads_tokens")
+
     requires: tuple[str, ...] = ()
     gives_accuracy: bool = True
     system_prompt: str = ""
@@ -243,6 +152,8 @@ class InferenceBackendSpec(Spec):
     ``tokenizer``: ``"module:function"`` called with the model's path where the engine does not use a Hugging Face tokenizer.
     ``capabilities``: those of the class; without them a dry run cannot tell what the backend would refuse."""
 
+    on_class = ("capabilities",)
+
     requires_module: str = ""
     install: str = ""
     tokenizer: str = ""
@@ -254,6 +165,8 @@ class TrainingBackendSpec(Spec):
     """A training backend; ``requires_module``, ``install`` and ``capabilities`` as for inference. ``preference``: of several that can do
     what the run asks for, ``name = "auto"`` takes the one with the highest preference; below 0: never by itself."""
 
+    on_class = ("capabilities",)
+
     requires_module: str = ""
     install: str = ""
     capabilities: TrainingCapabilities | None = None
@@ -262,8 +175,11 @@ class TrainingBackendSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageSpec(Spec):
-    """An advantage estimator. ``accepts_kl``, ``needs_greedy`` and ``per`` as on the class; here too, so that a run is checked without
-    import. ``group_baseline``: its baseline is made of a prompt's other completions, so a group of one has no advantage."""
+    """An advantage estimator. ``accepts_kl``: it can take the KL penalty in the reward; ``needs_greedy``: it asks for one greedy completion
+    a prompt; ``per``: it returns one advantage for a rollout, or for a token. ``group_baseline``: its baseline is made of a prompt's other
+    completions, so a group of one has no advantage."""
+
+    on_class = ("accepts_kl", "needs_greedy", "per")
 
     accepts_kl: bool = False
     needs_greedy: bool = False
@@ -276,7 +192,9 @@ class LossSpec(Spec):
     """A policy-gradient loss. ``on_policy``: it has no ratio to the policy that sampled, so it is right for one optimizer step on fresh
     data only; None, not said: ``max_staleness = "auto"`` is 0 without a correction. ``sequence_ratio``: it has one ratio a response,
     which a weight for stale data must then be too. ``one_advantage``: it takes one advantage a response, so KL in the reward of an
-    estimator that is ``per`` token is refused. All three as on the class."""
+    estimator that is ``per`` token is refused."""
+
+    on_class = ("on_policy", "sequence_ratio", "one_advantage")
 
     on_policy: bool | None = None
     sequence_ratio: bool = False
@@ -303,6 +221,8 @@ class CorrectionSpec(Spec):
     ``per``: whether each token has a weight of its own, or a whole rollout has one. ``usual_range``: (low, high) that
     ``mismatch_range = "auto"`` means, with 1 in it; () if it has no bounds. ``masks``: it drops what lies outside, so it needs bounds.
     """
+
+    on_class = ("per", "usual_range", "masks")
 
     per: Per = "token"
     usual_range: tuple[float, ...] = ()
@@ -373,6 +293,8 @@ class RuntimeSpec(Spec):
     ``inference.environment``, ``training.environment``. ``requires_module`` and ``install`` as for inference. ``config``: the model of
     ``[run.options]``, whose instance the crew finds as ``plan.runtime_options``. ``preference``: of several that can place the roles,
     ``runtime = "auto"`` takes the one with the highest preference; below 0: never by itself."""
+
+    on_class = ("reach", "settings")
 
     reach: Reach = "process"
     alternating: bool = False
@@ -488,3 +410,4 @@ SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, 
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}
 """What a kind is called in a sentence."""
 REGISTERING_HOOKS: Mapping[str, PluginKind] = {f"rlcore_register_{many}": kind for kind, (_, _, many) in _KINDS.items()}
+"""The hook that offers things of a kind; ``hookspecs.py`` writes each of them out."""

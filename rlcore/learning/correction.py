@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from rlcore.contracts.batches import LossBatch
 from rlcore.contracts.loss_wrappers import Correction
 from rlcore.learning.kl import RATIO_TANGENT, bounded_exp
+from rlcore.registry.builtin import CORRECTIONS
 
 if TYPE_CHECKING:
     import torch
@@ -39,29 +40,21 @@ class _Ratio(Correction):
         return free.masked_fill(cut, 0.0) if self.masks else free.clamp(low, high), cut
 
 
-class Decoupled(_Ratio):
+class Decoupled(_Ratio, spec=CORRECTIONS["decoupled"]):
     """w as it is."""
 
 
-class Truncated(_Ratio):
+class Truncated(_Ratio, spec=CORRECTIONS["truncated"]):
     """w, held within the range."""
 
-    usual_range = (0.0, 2.0)
 
-
-class Masked(_Ratio):
+class Masked(_Ratio, spec=CORRECTIONS["masked"]):
     """w within the range, 0 outside."""
 
-    usual_range, masks = (0.5, 5.0), True
 
-
-class SequenceTruncated(_Ratio):
+class SequenceTruncated(_Ratio, spec=CORRECTIONS["sequence_truncated"]):
     """W, held within the range."""
 
-    per, usual_range = "rollout", (0.0, 2.0)
 
-
-class SequenceMasked(_Ratio):
+class SequenceMasked(_Ratio, spec=CORRECTIONS["sequence_masked"]):
     """W within the range, 0 outside."""
-
-    per, usual_range, masks = "rollout", (0.0, 2.0), True

@@ -1,1 +1,1 @@
-"""Which plugin offers what: discovery, registry, unpackaged parts, attestation; and interpreters of other environments."""
+"""Finds plugins and resolves names: discovery, registry, unpackaged parts, attestation."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rlcore.contracts.hookspecs import hookimpl
 from rlcore.contracts.specs import (
     AdvantageSpec,
@@ -85,27 +87,53 @@ def rlcore_register_kl_estimators() -> list[KlSpec]:
     ]
 
 
+CORRECTIONS: Mapping[str, CorrectionSpec] = {
+    "decoupled": CorrectionSpec(
+        name="decoupled",
+        target="rlcore.learning.correction:Decoupled",
+        summary="w as it is",
+        source="Hilton et al., arXiv 2110.00641; AReaL, arXiv 2505.24298",
+    ),
+    "truncated": CorrectionSpec(
+        name="truncated",
+        target="rlcore.learning.correction:Truncated",
+        summary="w, held within the range",
+        source="truncated importance sampling, Yao et al. 2025",
+        usual_range=(0.0, 2.0),
+    ),
+    "masked": CorrectionSpec(
+        name="masked",
+        target="rlcore.learning.correction:Masked",
+        summary="w within the range, 0 outside",
+        source="IcePop, arXiv 2510.18855",
+        usual_range=(0.5, 5.0),
+        masks=True,
+    ),
+    "sequence_truncated": CorrectionSpec(
+        name="sequence_truncated",
+        target="rlcore.learning.correction:SequenceTruncated",
+        summary="W, held within the range",
+        source="Liu et al. 2025; range as for truncated",
+        per="rollout",
+        usual_range=(0.0, 2.0),
+    ),
+    "sequence_masked": CorrectionSpec(
+        name="sequence_masked",
+        target="rlcore.learning.correction:SequenceMasked",
+        summary="W within the range, 0 outside",
+        source="Liu et al. 2025; range as for truncated",
+        per="rollout",
+        usual_range=(0.0, 2.0),
+        masks=True,
+    ),
+}
+"""The ratio old / sampler of a token (w) or of a rollout (W): as it is, held, or masked. The classes take their facts from here."""
+
+
 @hookimpl
 def rlcore_register_corrections() -> list[CorrectionSpec]:
-    """The ratio old / sampler of a token (w) or of a rollout (W): as it is, held, or masked."""
-    return [
-        CorrectionSpec(
-            name=name,
-            target=f"rlcore.learning.correction:{target}",
-            summary=summary,
-            source=source,
-            per="rollout" if summary.startswith("W") else "token",
-            usual_range=usual,
-            masks=summary.endswith("outside"),
-        )
-        for name, target, summary, source, usual in (
-            ("decoupled", "Decoupled", "w as it is", "Hilton et al., arXiv 2110.00641; AReaL, arXiv 2505.24298", ()),
-            ("truncated", "Truncated", "w, held within the range", "truncated importance sampling, Yao et al. 2025", (0.0, 2.0)),
-            ("masked", "Masked", "w within the range, 0 outside", "IcePop, arXiv 2510.18855", (0.5, 5.0)),
-            ("sequence_truncated", "SequenceTruncated", "W, held within the range", "Liu et al. 2025; range as for truncated", (0.0, 2.0)),
-            ("sequence_masked", "SequenceMasked", "W within the range, 0 outside", "Liu et al. 2025; range as for truncated", (0.0, 2.0)),
-        )
-    ]
+    """Return ``CORRECTIONS``."""
+    return list(CORRECTIONS.values())
 
 
 @hookimpl

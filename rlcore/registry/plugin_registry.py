@@ -154,6 +154,13 @@ class Registry:
         """
         return self._offer(PluginKind(kind), name).spec
 
+    def usable(self, kind: PluginKind | str, name: str) -> Spec | None:
+        """Return the spec; None if nothing, or more than one plugin, offers the name, or if its target is not there."""
+        try:
+            return None if self.missing_target(kind, name) else self.spec(kind, name)
+        except PluginError:
+            return None
+
     def owner(self, kind: PluginKind | str, name: str) -> str:
         """The distribution that offers it, or the path of an unpackaged file."""
         return self._offer(PluginKind(kind), name).owner

@@ -23,7 +23,7 @@ from rlcore.contracts.specs import PluginKind, Spec
 from rlcore.contracts.weight_transfer import WeightTransfer
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 
-__all__ = ["BASES", "DECLARED", "class_problem", "described", "disagreement", "load_target", "missing_target"]
+__all__ = ["BASES", "class_problem", "described", "disagreement", "load_target", "missing_target"]
 
 BASES: Mapping[PluginKind, type] = {
     PluginKind.REWARD: Reward,
@@ -44,17 +44,6 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.FORMAT: RowFormat,
 }
 """What the target of each kind makes; a recipe has no target."""
-
-DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
-    PluginKind.REWARD: ("requires", "stop", "system_prompt", "gives_accuracy", "reads_tokens"),
-    PluginKind.INFERENCE: ("capabilities",),
-    PluginKind.TRAINING: ("capabilities",),
-    PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),
-    PluginKind.LOSS: ("on_policy", "sequence_ratio", "one_advantage"),
-    PluginKind.CORRECTION: ("per", "usual_range", "masks"),
-    PluginKind.RUNTIME: ("reach", "settings"),
-}
-"""Attributes of a class that its spec repeats, so that a run is checked without importing the class."""
 
 _PAGE: Mapping[PluginKind, str] = {
     PluginKind.RUNTIME: "rlcore.api.runtime",
@@ -103,7 +92,7 @@ def disagreement(kind: PluginKind, spec: Spec, found: Any) -> str:
 
     What a class merely inherits it does not say, and what a reward says of itself may follow from its options.
     """
-    for name in DECLARED.get(kind, ()):
+    for name in spec.on_class:
         in_spec, in_class = getattr(spec, name), getattr(found, name, None)
         if isinstance(found, type):
             left_open = in_class is getattr(BASES[kind], name, None)

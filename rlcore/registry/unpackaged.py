@@ -35,7 +35,7 @@ from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Reward
 from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, AlgorithmSpec, PluginKind, Spec
 from rlcore.contracts.types import RewardInput, Score
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
-from rlcore.registry.targets import BASES, DECLARED, class_problem, described
+from rlcore.registry.targets import BASES, class_problem, described
 
 if TYPE_CHECKING:
     import torch
@@ -278,7 +278,7 @@ def _spec(kind: PluginKind, found: Any, target: Callable[..., Any], home: Module
     values: dict[str, Any] = {"name": name, "summary": summary, "target": address if "<" not in address else f"python:{name}"}
     if kind is PluginKind.REWARD:
         values["gives_accuracy"] = gives_accuracy(found) if inspect.isroutine(found) else getattr(found, "gives_accuracy", True)
-    values |= {field: getattr(found, field) for field in DECLARED.get(kind, ()) if field not in values and hasattr(found, field)}
+    values |= {field: getattr(found, field) for field in SPEC_OF_KIND[kind].on_class if field not in values and hasattr(found, field)}
     for field in ("requires", "stop", "settings"):
         if isinstance(values.get(field), str):
             raise PluginError(f"{label}: {field} = {values[field]!r} must be a tuple of strings, ({values[field]!r},)")

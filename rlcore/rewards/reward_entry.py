@@ -138,7 +138,7 @@ class RewardRecipe:
             target = wrap(PluginKind.REWARD, target)
         if problem := class_problem(PluginKind.REWARD, target, function=", or a function of one RewardInput"):
             raise PluginError(f"its target {self.target!r} {problem}")
-        reward: Reward = target() if options is None else target(options)  # type: ignore[call-arg]
+        reward: Reward = target() if options is None else target(options)
         if isinstance(reward, AsyncReward):
             _check_async(reward)
         if spec is not None and not isinstance(reward, FunctionReward) and (problem := disagreement(PluginKind.REWARD, spec, reward)):

@@ -12,7 +12,6 @@ from typing import Any
 
 from rlcore.config import Plan
 from rlcore.config.plugin_selection import unsupported
-from rlcore.config.staleness import capabilities
 from rlcore.contracts.conversation import Conversation
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.interfaces import (
@@ -139,7 +138,7 @@ def _lora(plan: Plan) -> LoraSettings | None:
     training = plan.config.training
     if not training.lora_rank:
         return None
-    offered = capabilities(plan.registry, PluginKind.INFERENCE, plan.config.inference.name)
+    offered = getattr(plan.registry.usable(PluginKind.INFERENCE, plan.config.inference.name), "capabilities", None)
     adapter_only = "adapter" in getattr(offered, "kinds", ()) and _way(plan) == "host"
     return LoraSettings(rank=training.lora_rank, alpha=training.lora_alpha, targets=training.lora_targets, adapter_only=adapter_only)
 

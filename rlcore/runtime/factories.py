@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.config.transfer_choice import fitting_transfers
+from rlcore.config.resolve import fitting_transfers
 from rlcore.contracts.errors import ConfigError, PluginError, RunError
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import Snapshot

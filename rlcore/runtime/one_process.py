@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.config import Plan
-from rlcore.config.transfer_choice import in_one_process
+from rlcore.config.resolve import in_one_process
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import PendingSave
 from rlcore.contracts.runtime_interface import Interrupt, Runtime, TaskReport, Update

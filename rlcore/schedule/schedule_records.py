@@ -49,6 +49,11 @@ class ScheduleSettings:
                 raise ValueError(f"schedule: filter_range must be two finite numbers with low < high, got {self.filter_range}")
 
     @property
+    def alternating(self) -> bool:
+        """True if the schedule alternates between generation and training: no group may be older than the policy that trains on it."""
+        return self.max_staleness == 0
+
+    @property
     def horizon(self) -> int:
         """The number of updates that the learning-rate schedule is laid out for: ``max_steps``, else what all episodes hold."""
         if self.max_steps is not None:

@@ -13,6 +13,7 @@ from rlcore.contracts.interfaces import AdvantageEstimator, Loss, RewardDetail
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
 from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
 from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
+from rlcore.testing.fake_plugin import FAKE_CORRECTION, FAKE_CREDIT, FAKE_LOSS
 
 if TYPE_CHECKING:
     import torch
@@ -81,12 +82,11 @@ class FakeBaseline(AdvantageEstimator):
         self._means = dict(zip(state["prompts"].tolist(), state["means"].tolist(), strict=True))
 
 
-class FakeCredit(AdvantageEstimator):
+class FakeCredit(AdvantageEstimator, spec=FAKE_CREDIT):
     """One advantage a token: what is left of the token rewards in its turn, plus a centred sum of the reward's parts, less how far the
     sampler's surprise is above its rollout's mean."""
 
     needs = frozenset({RewardDetail.PARTS, RewardDetail.TOKEN_REWARDS, RewardDetail.TURNS, RewardDetail.ROLLOUT_LOGPROBS})
-    per = "token"
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[N]."""
@@ -110,7 +110,7 @@ class FakeCredit(AdvantageEstimator):
         return np.where(np.repeat(batch.in_statistics, batch.lengths), left + np.repeat(whole, batch.lengths) - surprise, 0.0)
 
 
-class FakeLoss(Loss):
+class FakeLoss(Loss, spec=FAKE_LOSS):
     """``-advantage * ratio``: the policy gradient with importance ratio, not clipped (the ratio's logarithm is capped at 20)."""
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
@@ -151,10 +151,8 @@ class FakeKl(KlEstimator):
         return inside * (gap - 0.5 * inside)
 
 
-class FakeCorrection(Correction):
+class FakeCorrection(Correction, spec=FAKE_CORRECTION):
     """The geometric mean of the tokens' ratios over their rollout, held within the range."""
-
-    per, usual_range = "rollout", (0.5, 2.0)
 
     def __init__(self, bounds: tuple[float, float]) -> None:
         self.bounds = bounds

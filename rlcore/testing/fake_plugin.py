@@ -63,27 +63,41 @@ PIPELINE_TRAINING = TrainingCapabilities(
     layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}), reproducible="bitwise", implementation="fake"
 )
 
+FAKE_REWARD = RewardSpec(
+    name="fake",
+    target="rlcore.testing.judging:FakeReward",
+    config="rlcore.testing.judging:FakeRewardOptions",
+    summary="Right where the text equals gt_answer; a text that starts with ! is a script.",
+    requires=("gt_answer",),
+)
+FAKE_TOKEN_REWARD = RewardSpec(
+    name="fake_tokens",
+    target="rlcore.testing.judging:FakeTokenReward",
+    config="rlcore.testing.judging:FakeRewardOptions",
+    summary="As fake, and a reward for each token: 1 if its id is even.",
+    requires=("gt_answer",),
+    reads_tokens=True,
+)
+FAKE_CREDIT = AdvantageSpec(
+    name="fake_credit",
+    target="rlcore.testing.algorithms:FakeCredit",
+    summary="Token rewards within a turn, reward parts and the sampler's surprise.",
+    per="token",
+)
+FAKE_LOSS = LossSpec(name="fake", target="rlcore.testing.algorithms:FakeLoss", summary="-advantage * ratio, not clipped.", on_policy=False)
+FAKE_CORRECTION = CorrectionSpec(
+    name="fake",
+    target="rlcore.testing.algorithms:FakeCorrection",
+    summary="The geometric mean of the ratios over a rollout, held within the range.",
+    per="rollout",
+    usual_range=(0.5, 2.0),
+)
+
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
     """One reward, and one that judges tokens too."""
-    return [
-        RewardSpec(
-            name="fake",
-            target="rlcore.testing.judging:FakeReward",
-            config="rlcore.testing.judging:FakeRewardOptions",
-            summary="Right where the text equals gt_answer; a text that starts with ! is a script.",
-            requires=("gt_answer",),
-        ),
-        RewardSpec(
-            name="fake_tokens",
-            target="rlcore.testing.judging:FakeTokenReward",
-            config="rlcore.testing.judging:FakeRewardOptions",
-            summary="As fake, and a reward for each token: 1 if its id is even.",
-            requires=("gt_answer",),
-            reads_tokens=True,
-        ),
-    ]
+    return [FAKE_REWARD, FAKE_TOKEN_REWARD]
 
 
 @hookimpl
@@ -174,20 +188,14 @@ def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
             summary="Reward minus a running mean of its prompt.",
             group_baseline=False,
         ),
-        AdvantageSpec(
-            name="fake_credit",
-            target="rlcore.testing.algorithms:FakeCredit",
-            summary="Token rewards within a turn, reward parts and the sampler's surprise.",
-            per="token",
-        ),
+        FAKE_CREDIT,
     ]
 
 
 @hookimpl
 def rlcore_register_losses() -> list[LossSpec]:
     """One loss."""
-    target = "rlcore.testing.algorithms:FakeLoss"
-    return [LossSpec(name="fake", target=target, summary="-advantage * ratio, not clipped.", on_policy=False)]
+    return [FAKE_LOSS]
 
 
 @hookimpl
@@ -212,15 +220,7 @@ def rlcore_register_kl_estimators() -> list[KlSpec]:
 @hookimpl
 def rlcore_register_corrections() -> list[CorrectionSpec]:
     """One correction."""
-    return [
-        CorrectionSpec(
-            name="fake",
-            target="rlcore.testing.algorithms:FakeCorrection",
-            summary="The geometric mean of the ratios over a rollout, held within the range.",
-            per="rollout",
-            usual_range=(0.5, 2.0),
-        )
-    ]
+    return [FAKE_CORRECTION]
 
 
 @hookimpl

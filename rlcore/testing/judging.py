@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rlcore.contracts.errors import InfrastructureError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
+from rlcore.testing.fake_plugin import FAKE_REWARD, FAKE_TOKEN_REWARD
 
 __all__ = ["FakeReward", "FakeRewardOptions", "FakeTokenReward"]
 
@@ -25,14 +26,12 @@ class FakeRewardOptions(BaseModel):
     correct: float = Field(default=1.0, gt=0, description="Value of a right answer; a wrong one is worth 0.")
 
 
-class FakeReward(Reward):
+class FakeReward(Reward, spec=FAKE_REWARD):
     """Right is a text that equals ``gt_answer`` up to white space at its ends. A text that starts with ``!`` is a script instead.
 
     ``!raise`` an exception, ``!exit`` ends the worker process at once, ``!hang`` never returns, ``!sleep 0.5`` seconds and then right,
     ``!nan`` a value that is no number, ``!type`` something that is no Score, ``!infra`` says that the machine around it failed.
     """
-
-    requires = ("gt_answer",)
 
     def __init__(self, options: FakeRewardOptions | None = None) -> None:
         self.options = options if options is not None else FakeRewardOptions()
@@ -77,10 +76,8 @@ class FakeReward(Reward):
         return self._verdict(False)
 
 
-class FakeTokenReward(FakeReward):
+class FakeTokenReward(FakeReward, spec=FAKE_TOKEN_REWARD):
     """FakeReward with a reward for each token: 1 if its id is even."""
-
-    reads_tokens = True
 
     def score(self, item: RewardInput) -> Score:
         """FakeReward's verdict, and one number a token."""

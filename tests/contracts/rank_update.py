@@ -14,7 +14,8 @@ from rlcore_plugin_torch.policy import CausalPolicy
 
 from rlcore.api import FinishReason, Group, OptimizerSettings, Rollout, Score, Segment, TrainingContext
 from rlcore.contracts.snapshots import BUCKET_BYTES
-from rlcore.learning import BatchSettings, ClippedSurrogate, GroupNorm, PolicyObjective
+from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective
+from rlcore.learning.advantages import GroupNorm
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.testing.weights import handed_out

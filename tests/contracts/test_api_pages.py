@@ -11,9 +11,8 @@ import pytest
 
 PAGES = {
     "conversations": "Conversation ConversationSpec Dialogue Message ConversationSteps Transcript Turn",
-    "data": "BadRow DataError DataSourceSpec LONGEST_ROW Routes RowFormat RowFormatSpec RowSource "
-    "install_line opened parse_row read_jsonl read_rows",
-    "judging": "PendingScores Result RewardMixer RewardEntry RewardPool Task WorkerLimits reward_entries",
+    "data": "BadRow DataError LONGEST_ROW Routes RowFormat RowSource install_line opened parse_row read_rows",
+    "judging": "PendingScores Result RewardMixer RewardEntry Task reward_entries",
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan RELEASED Registry RunConfig Spec SteadyConsole TypedFlag
         add_run_options add_train_flags check_data check_recipe escape_control install_line load_target plain_console plan_json plan_of
@@ -26,23 +25,23 @@ PAGES = {
         model_settings setting validation_error without_bounds
     """,
     "runtime": """
-        Attestation Batch Consumer DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterMonitor GroupJob GroupSummary Interpreters
-        Interrupt JobMaker Judge JudgeCounts OneProcess Plan ProbeFailedError ProducedGroup Producer RewardBudgetError Role RunConfig
-        RunSection Runtime RuntimeLostError RuntimeSpec ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount
-        Timing TokenCounts Update WaitingFor Watchdog WorkerLostError WorkerTime batch_figures check_model_files check_reach
-        cuda_devices error_context fingerprints first_version fits_one_process inference_notes install_line limit_threads load_data
-        make_consumer make_conversation make_coordinator make_engine make_evaluator make_filter_monitor make_jobs make_judge
-        make_publisher make_receiver missing_package newer_weights open_judge outline_of peak_memory probe_sequence probe_tolerance
-        profiled read_texts reason rollout_rows schedule_settings thread_variables threads_of used_plugins with_prompts
+        Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterMonitor GroupJob GroupSummary Interpreters Interrupt
+        JobMaker Judge JudgeCounts OneProcess Plan ProbeFailedError ProducedGroup Producer RewardBudgetError Role RunConfig RunSection
+        Runtime RuntimeLostError ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount Timing TokenCounts Update
+        WaitingFor Watchdog WorkerLostError WorkerTime batch_figures check_model_files check_reach cuda_devices error_context
+        fingerprints first_version fits_one_process inference_notes install_line limit_threads load_data make_consumer make_conversation
+        make_coordinator make_engine make_evaluator make_filter_monitor make_jobs make_judge make_publisher make_receiver
+        missing_package newer_weights open_judge outline_of peak_memory probe_sequence probe_tolerance profiled read_texts reason
+        rollout_rows schedule_settings thread_variables threads_of used_plugins with_prompts
     """,
     "runs": """
-        BestCheckpoint BestFigure InputTooLargeError METRICS Metric PastRun RunFolder bounded_lines checkpoint_steps json_document
-        last_writer metric_of past_runs read_document read_manifest unpacked
+        BestCheckpoint BestFigure InputTooLargeError PastRun RunFolder bounded_lines checkpoint_steps json_document last_writer
+        metric_of past_runs read_document read_manifest unpacked
     """,
-    "sandbox": "Job Level Limit Limits ProgramResult SHARED_OPTIONS Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
+    "sandbox": "Job Level Limit Limits ProgramResult SHARED_OPTIONS Sandbox SandboxError SandboxOptions open_sandbox",
     "weights": """
-        BUCKET_BYTES Bucket GroupBrokenError HostLayout OnFailure Probe Publisher Receiver RemoteSnapshot Snapshot Tensor TensorInfo
-        WeightSource WeightTransfer WeightTransferSpec WeightsError WeightsKind WeightsManifest cut_into_buckets
+        GroupBrokenError HostLayout OnFailure Probe Publisher Receiver RemoteSnapshot Snapshot WeightSource WeightTransfer WeightsError
+        grouped
     """,
 }
 

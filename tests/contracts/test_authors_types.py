@@ -83,7 +83,15 @@ def rlcore_register_rewards() -> list[RewardSpec]:
 
 @hookimpl
 def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:
-    return [AdvantageSpec(name="median", target="m:Median", summary="s", per="token", accepts_kl=True)]
+    return [AdvantageSpec(name="median", target="m:Median", summary="s", per="token", accepts_kl=True), MEAN]
+
+
+MEAN = AdvantageSpec(name="mean", target="m:Mean", summary="s", per="token")
+
+
+class Mean(AdvantageEstimator, spec=MEAN):
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        return np.zeros(3)
 
 
 class TestShout(RewardSuite):
@@ -123,6 +131,8 @@ def test_strict_mypy_accepts_an_authors_file(folder: Path) -> None:
     assert strict(folder / "typed", folder / "cache") == ""
     (folder / "typed" / "author.py").write_text(TYPED.replace('per = "token"\n', 'per = "tokens"\n'))
     assert "author.py:48: error: Incompatible types in assignment" in strict(folder / "typed", folder / "cache")
+    (folder / "typed" / "author.py").write_text(TYPED.replace("spec=MEAN", "spec=MEAN.name"))
+    assert 'Argument "spec" to "__init_subclass__"' in strict(folder / "typed", folder / "cache")
 
 
 def test_strict_mypy_accepts_the_examples_with_options(folder: Path) -> None:

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
-from rlcore.learning import (
-    K1,
-    K2,
-    K3,
-    AbsoluteKl,
-    ClippedOptions,
-    ClippedSurrogate,
-    ConstantLength,
-    Decoupled,
-    GroupMean,
-    GroupNorm,
-    Masked,
-    SampleLevel,
-    SequenceMasked,
-    SequenceTruncated,
-    TokenLevel,
-    Truncated,
-)
+from rlcore.learning import ClippedOptions, ClippedSurrogate
+from rlcore.learning.advantages import GroupMean, GroupNorm
+from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
+from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, SequenceTruncated, Truncated
+from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
 from rlcore.testing import AdvantageSuite, AggregationSuite, CorrectionSuite, KlSuite, LossSuite
 
 

@@ -169,6 +169,13 @@ def test_every_kind_has_its_registering_hook_and_spec() -> None:
     assert sorted(REGISTERING_HOOKS.values()) == sorted(PluginKind) == sorted(SPEC_OF_KIND)
 
 
+@pytest.mark.parametrize("name", REGISTERING_HOOKS)
+def test_a_registering_hook_is_written_out_once_and_returns_specs_of_its_kind(name: str) -> None:
+    assert Path(hookspecs.__file__).read_text(encoding="utf-8").count(f"def {name}(") == 1, "grep must find the manual"
+    assert inspect.signature(HOOKS[name]).return_annotation == f"Sequence[{SPEC_OF_KIND[REGISTERING_HOOKS[name]].__name__}]"
+    assert "Called once, when rlcore discovers" in (inspect.getdoc(HOOKS[name]) or "")
+
+
 def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
     with PluginFolder(tmp_path / "site") as folder:
         folder.install("every", EVERY_HOOK)

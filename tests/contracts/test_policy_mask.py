@@ -20,12 +20,12 @@ from rlcore.api import (
     OptimizerSettings,
     PluginKind,
     Rollout,
-    RolloutKind,
     Score,
     Segment,
     TrainBatch,
     TrainingContext,
 )
+from rlcore.contracts.types import RolloutKind
 from rlcore.learning import (
     BatchSettings,
     PolicyObjective,

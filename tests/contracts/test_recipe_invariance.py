@@ -36,10 +36,11 @@ from tiny_update import (
     who,
 )
 
-from rlcore.api import FinishReason, Group, LossBatch, PluginKind, Rollout, RolloutKind, Score, Segment, TrainBatch
+from rlcore.api import FinishReason, Group, LossBatch, PluginKind, Rollout, Score, Segment, TrainBatch
 from rlcore.config import plan_run
 from rlcore.contracts.interfaces import Loss, Objective
 from rlcore.contracts.specs import AdvantageSpec, AlgorithmSpec, LossSpec
+from rlcore.contracts.types import RolloutKind
 from rlcore.learning import PolicyObjective
 from rlcore.registry.plugin_registry import Registry
 from rlcore.roles.consumer import Algorithm

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlcore.api import FinishReason, Group, Need, Outcome, Rollout, RolloutKind, Score, Segment, TrainBatch
+from rlcore.api import FinishReason, Group, Need, Outcome, Rollout, Score, Segment, TrainBatch
 from rlcore.contracts.interfaces import ModelRole, Objective
+from rlcore.contracts.types import RolloutKind
 from rlcore.learning import collate, plan_micro_batches
 from rlcore.learning.collation import MicroBatch
 from rlcore.roles.consumer import Algorithm, Consumer

@@ -20,7 +20,7 @@ DISCOVERY = "rlcore/registry/discovery.py"
 """Imports the entry module of every plugin. What those name in strings is imported only if somebody asks for the registered name."""
 COMMAND = "command "
 """In front of a command's name in ``Names``: tests type commands, the code of plugins uses their names as words ("rollouts", "score")."""
-CHOOSER = "rlcore/config/plugin_selection.py"
+CHOOSER = "rlcore/config/resolve.py"
 CHOSEN = frozenset({"csv", "parquet", "ray", "shared", "torch"})
 """Names of what the chooser may take where a run says "auto" or nothing, one of each plugin; it takes others for what a run names."""
 ALWAYS = (

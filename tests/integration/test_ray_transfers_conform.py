@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import ray
 
-from rlcore.api.weights import BUCKET_BYTES, Probe, Publisher, Receiver, Snapshot, Tensor, WeightSource
+from rlcore.api.weights import Probe, Publisher, Receiver, Snapshot, WeightSource
+from rlcore.contracts.snapshots import BUCKET_BYTES, Tensor
 from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import WeightTransferSuite
 from rlcore.testing.suites.transfer import WrongSource

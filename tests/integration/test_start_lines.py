@@ -63,7 +63,7 @@ def test_what_a_person_chose_and_should_read_is_still_told(tester: RunTester) ->
 def test_a_run_says_whether_generation_runs_ahead_and_what_weighs_stale_data(
     count: int, tester: RunTester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlcore.config.staleness.cores", lambda: count)
+    monkeypatch.setattr("rlcore.config.resolve.cores", lambda: count)
     made = tester.run("train", "run.toml", "--max-staleness", "auto", "--json").assert_ok()
     told = next(line for line in made.stderr.splitlines() if line.startswith("schedule.max_staleness"))
     if count > 1:
@@ -77,7 +77,7 @@ def test_a_run_says_whether_generation_runs_ahead_and_what_weighs_stale_data(
 
 
 def test_a_dry_run_tells_it_too(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.config.staleness.cores", lambda: 2)
+    monkeypatch.setattr("rlcore.config.resolve.cores", lambda: 2)
     why = "2 cores; stale data is weighed by the ratio of loss fake"
     lines = tester.run("train", "run.toml", "--max-staleness", "auto", "--dry-run").assert_ok().lines
     assert f"  schedule.max_staleness = 1 ({why})" in lines

@@ -137,7 +137,7 @@ def test_a_class_of_a_file_is_one_too(tmp_path: Path, site: Path) -> None:
     tester = a_tester(tmp_path, site)
     tester.write(
         "mine.py",
-        'from rlcore.learning import K2\n\n\nclass Doubled(K2):\n    """Twice k2."""\n\n'
+        'from rlcore.learning.kl import K2\n\n\nclass Doubled(K2):\n    """Twice k2."""\n\n'
         "    def estimate(self, logprobs, reference):\n        return 2 * super().estimate(logprobs, reference)\n",
     )
     _, steps = trained(tester, a_run(tester), "--kl-kind", "./mine.py:Doubled")

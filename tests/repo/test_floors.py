@@ -20,16 +20,19 @@ from tools.dependencies import imports
 ROOT = Path(__file__).parents[2]
 
 CONTRACTS = (
+    "lazy_names",
     "errors",
     "pickling",
     "types",
     "group_outlines",
     "batches",
-    "loss_wrappers",
     "snapshots",
     "weight_transfer",
     "sandboxing",
+    "capabilities",
     "specs",
+    "from_spec",
+    "loss_wrappers",
     "resume_point",
     "training_settings",
     "run_info",

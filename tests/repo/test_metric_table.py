@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.api.runs import METRICS, metric_of
+from rlcore.api.runs import metric_of
+from rlcore.contracts.metric_names import METRICS
 from rlcore.testing import RunTester
 from tools import metric_table
 

@@ -24,7 +24,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/__init__.py": {"train": "the function rlcore.train"},
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
     "rlcore/cli/train.py": {"report": "a command that the outcome names, if somebody offers it"},
-    "rlcore/config/correction_choice.py": {"truncated": "what auto means, as a default: the core offers it"},
+    "rlcore/config/resolve.py": {"truncated": "what auto means, as a default: the core offers it"},
     "rlcore/config/run_config.py": {
         "train": "a policy for verdicts",
         "runs": "a folder, as a default",
@@ -39,11 +39,14 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/contracts/metric_names.py": {"truncated": "a metric"},
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
     "rlcore/cli/plan_view.py": {"resume": "a key of the plan"},
-    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec", "resume": "what an engine does after an update"},
+    "rlcore/contracts/capabilities.py": {"resume": "what an engine does after an update"},
+    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
     "rlcore/host/threads.py": {"torch": "the library"},
-    "rlcore/learning/__init__.py": {"group_mean": "a function", "pass_at_k": "a function"},
     "rlcore/learning/advantages.py": {"group_mean": "a function"},
+    "rlcore/learning/correction.py": dict.fromkeys(
+        ("decoupled", "masked", "sequence_masked", "sequence_truncated", "truncated"), "the specs of its own classes"
+    ),
     "rlcore/rewards/worker_protocol.py": {"score": "a method of a reward"},
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
     "rlcore/runlog/past_runs.py": {"watch": "a key of a checkpoint's state"},

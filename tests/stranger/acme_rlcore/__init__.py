@@ -18,6 +18,15 @@ from rlcore.api import (
 
 rlcore_api = "2.0"
 
+GATE = CorrectionSpec(
+    name="acme_gate",
+    target="acme_rlcore.algorithm:Gate",
+    summary="1 within the range, 0 outside",
+    usual_range=(0.5, 1.5),
+    masks=True,
+)
+"""The class takes its facts from here."""
+
 
 @hookimpl
 def rlcore_register_aggregations() -> list[AggregationSpec]:
@@ -47,15 +56,7 @@ def rlcore_register_kl_estimators() -> list[KlSpec]:
 @hookimpl
 def rlcore_register_corrections() -> list[CorrectionSpec]:
     """A gate."""
-    return [
-        CorrectionSpec(
-            name="acme_gate",
-            target="acme_rlcore.algorithm:Gate",
-            summary="1 within the range, 0 outside",
-            usual_range=(0.5, 1.5),
-            masks=True,
-        )
-    ]
+    return [GATE]
 
 
 @hookimpl

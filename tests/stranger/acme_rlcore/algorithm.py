@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from acme_rlcore import GATE
 from rlcore.api import Aggregation, Correction, KlEstimator, LossBatch, Normalisers
 
 if TYPE_CHECKING:
@@ -41,10 +42,8 @@ class BoundedKl(KlEstimator):
         return self.slope**2 * ((1.0 + ((reference - logprobs) / self.slope) ** 2).sqrt() - 1.0)
 
 
-class Gate(Correction):
+class Gate(Correction, spec=GATE):
     """Drops what was sampled too differently, and leaves the rest as it is."""
-
-    usual_range, masks = (0.5, 1.5), True
 
     def __init__(self, bounds: tuple[float, float]) -> None:
         self.low, self.high = bounds

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.config import Plan, plan_run
-from rlcore.config import staleness as module
+from rlcore.config import resolve as module
 from rlcore.contracts.errors import UsageError
 from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import PluginFolder

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlcore.config import Missing, Origin, Plan, RunConfig, TypedFlag, plan_run, to_toml
-from rlcore.config.plugin_selection import preferred_runtime, training_name
+from rlcore.config.resolve import preferred_runtime, training_name
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import RewardSpec, RuntimeSpec, TrainingBackendSpec, TrainingCapabilities
 from rlcore.registry.install import install_line

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.config import Plan, plan_run
-from rlcore.config import staleness as module
+from rlcore.config import resolve as module
+from rlcore.config.resolve import staleness_choice
 from rlcore.config.run_config import RunConfig
-from rlcore.config.staleness import staleness_choice
 from rlcore.contracts.errors import UsageError
 from rlcore.host import devices
 from rlcore.registry.plugin_registry import Registry

@@ -8,9 +8,9 @@ import pytest
 
 from rlcore.config.layers import Draft, combine, python_layer
 from rlcore.config.plugin_selection import Part, PluginSelection
+from rlcore.config.resolve import Decided, fitting_transfers, in_one_process, transfer_name
 from rlcore.config.rules import RuleContext, _transport_fits_runtime
 from rlcore.config.run_config import RunConfig
-from rlcore.config.transfer_choice import fitting_transfers, in_one_process, transfer_name
 from rlcore.contracts.specs import (
     InferenceBackendSpec,
     InferenceCapabilities,
@@ -117,7 +117,7 @@ def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> PluginSelect
         for path, (kind, name) in named.items()
         if registry.has(kind, name)
     }
-    return PluginSelection(parts=parts, missing=(), autos={}, single="one", several="many", apart="one")
+    return PluginSelection(parts=parts, missing=(), decided=Decided(autos={}, single="one", several="many", apart="one"))
 
 
 def test_specs_say_what_they_may(registry: Registry) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from rlcore.api.data import BadRow, DataError, DataSourceSpec, RowSource
+from rlcore.api.data import BadRow, DataError, RowSource
 from rlcore.config.data_source import source_of
 from rlcore.config.run_config import DataSource
 from rlcore.contracts.errors import PluginError
+from rlcore.contracts.specs import DataSourceSpec
 from rlcore.data import load_eval
 from rlcore.data.jsonl import JsonFile, JsonLines
 from rlcore.data.prompts import read_rows

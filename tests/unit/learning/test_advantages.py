@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.api import RewardBatch
-from rlcore.learning import GroupMean, GroupNorm, group_mean, group_size, group_std, group_sum
+from rlcore.learning import group_mean, group_size, group_std, group_sum
+from rlcore.learning.advantages import GroupMean, GroupNorm
 from rlcore.testing import make_reward_batch
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.api import Aggregation, Normalisers, RunError
-from rlcore.learning import count, token_weights
+from rlcore.learning.aggregation import count, token_weights
 from rlcore.testing.algorithms import AGGREGATIONS
 
 LENGTHS = np.array([3, 0, 1, 2])

@@ -17,23 +17,15 @@ from rlcore.api import (
     RewardBatch,
     RewardDetail,
     Rollout,
-    RolloutKind,
     RunError,
     Score,
     Segment,
     TrainBatch,
 )
-from rlcore.learning import (
-    BatchSettings,
-    GroupMean,
-    SoftOverlong,
-    TokenLevel,
-    assemble_batch,
-    assemble_rewards,
-    prepare_loss,
-    run_estimator,
-    split,
-)
+from rlcore.contracts.types import RolloutKind
+from rlcore.learning import BatchSettings, SoftOverlong, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
+from rlcore.learning.advantages import GroupMean
+from rlcore.learning.aggregation import TokenLevel
 
 SETTINGS = BatchSettings(max_new_tokens=8)
 

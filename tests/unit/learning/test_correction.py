@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.api import Correction, LossBatch, Normalisers, RunError
-from rlcore.learning import K2, ClippedSurrogate, Decoupled, Masked, PolicyObjective, SequenceMasked, SequenceTruncated, Truncated
+from rlcore.learning import ClippedSurrogate, PolicyObjective
+from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, SequenceTruncated, Truncated
+from rlcore.learning.kl import K2
 
 CLASSES: dict[str, type[Decoupled | Truncated | Masked | SequenceTruncated | SequenceMasked]] = {
     "decoupled": Decoupled,

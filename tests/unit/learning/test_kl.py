@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.learning import bounded_exp
-from rlcore.learning.kl import K3_TANGENT
+from rlcore.learning.kl import K3_TANGENT, bounded_exp
 from rlcore.testing.algorithms import KL_ESTIMATORS
 
 

@@ -11,7 +11,7 @@ import rlcore.learning
 def test_the_numpy_half_loads_no_torch() -> None:
     code = (
         "import sys\n"
-        "from rlcore.learning import GroupNorm, BatchSettings, split, token_weights, SoftOverlong, plan_micro_batches, ClippedOptions\n"
+        "from rlcore.learning import group_mean, BatchSettings, split, assemble_batch, SoftOverlong, plan_micro_batches, ClippedOptions\n"
         "from rlcore.learning import learning_rate, run_estimator\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )

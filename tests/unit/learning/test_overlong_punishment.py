@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.learning import SoftOverlong, soft_overlong
+from rlcore.learning import SoftOverlong
+from rlcore.learning.overlong_punishment import soft_overlong
 
 RULE = SoftOverlong(max_new_tokens=100, cache_length=20, correct_score=10.0)
 

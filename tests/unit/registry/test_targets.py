@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import Loss
-from rlcore.contracts.specs import LossSpec, PluginKind
-from rlcore.registry.targets import disagreement, load_target, missing_target
+from rlcore.contracts.specs import SPEC_OF_KIND, LossSpec, PluginKind, RewardSpec
+from rlcore.registry.targets import BASES, disagreement, load_target, missing_target
 from rlcore.rewards.reward_entry import RewardRecipe
 
 LABEL = "reward 'mine': its target 'm:a'"
@@ -71,6 +73,56 @@ def test_what_a_class_of_a_loss_says_must_be_what_its_spec_says(name: str) -> No
     assert disagreement(PluginKind.LOSS, spec, type("Mine", (Loss,), {})) == ""
     said = disagreement(PluginKind.LOSS, spec, type("Mine", (Loss,), {name: True}))
     assert said == f"{name} is True on its class and False in its spec; they must agree"
+
+
+class Base(Loss):
+    def per_token(self, logprobs: Any, batch: Any) -> Any:
+        return logprobs
+
+
+STALE = LossSpec(name="stale", target="a.b:C", summary="", on_policy=False, sequence_ratio=True)
+FRESH = LossSpec(name="fresh", target="a.b:C", summary="", on_policy=True)
+
+
+def test_a_class_takes_the_facts_of_its_spec() -> None:
+    class Mine(Base, spec=STALE):
+        reads_tokens = False
+
+    class Derived(Mine, spec=FRESH):
+        pass
+
+    class Silent(Mine):
+        pass
+
+    assert (Mine.on_policy, Mine.sequence_ratio, Mine.one_advantage) == (False, True, False)
+    assert (Derived.on_policy, Derived.sequence_ratio) == (True, False), "what it inherits does not hold"
+    assert (Silent.on_policy, Silent.sequence_ratio) == (False, True)
+    assert (Base.on_policy, Base.sequence_ratio) == (None, False)
+    assert disagreement(PluginKind.LOSS, STALE, Mine) == disagreement(PluginKind.LOSS, FRESH, Derived) == ""
+    assert disagreement(PluginKind.LOSS, FRESH, Mine) == "on_policy is False on its class and True in its spec; they must agree"
+
+
+def test_a_class_that_takes_a_fact_does_not_state_it() -> None:
+    with pytest.raises(TypeError, match="Mine states on_policy, which it takes from its spec 'stale'; leave it out of the class"):
+
+        class Mine(Base, spec=STALE):
+            on_policy = False
+
+
+def test_a_class_takes_no_facts_from_a_spec_of_another_kind() -> None:
+    reward = RewardSpec(name="boxed", target="a.b:C", summary="")
+    with pytest.raises(TypeError, match="Mine takes facts from the RewardSpec 'boxed'; name a LossSpec"):
+
+        class Mine(Base, spec=reward):
+            pass
+
+
+@pytest.mark.parametrize("kind", [kind for kind, spec in SPEC_OF_KIND.items() if spec.on_class])
+def test_the_defaults_of_base_class_and_spec_agree(kind: PluginKind) -> None:
+    defaults = {field.name: field.default for field in fields(SPEC_OF_KIND[kind])}
+    assert set(SPEC_OF_KIND[kind].on_class) <= set(defaults)
+    for name in SPEC_OF_KIND[kind].on_class:
+        assert getattr(BASES[kind], name, defaults[name]) == defaults[name], name
 
 
 def test_a_worker_names_what_is_not_there() -> None:

@@ -11,7 +11,10 @@ import pytest
 
 from rlcore.config import plan_run
 from rlcore.contracts.errors import PluginError
-from rlcore.learning import K2, AbsoluteKl, Decoupled, Masked, PolicyObjective, SequenceMasked, TokenLevel, Truncated
+from rlcore.learning import PolicyObjective
+from rlcore.learning.aggregation import TokenLevel
+from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, Truncated
+from rlcore.learning.kl import K2, AbsoluteKl
 from rlcore.registry.plugin_registry import Registry
 from rlcore.roles.consumer import Algorithm
 from rlcore.runtime.backends import build_algorithm

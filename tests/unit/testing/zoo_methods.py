@@ -14,7 +14,9 @@ import torch
 from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
 from rlcore.contracts.interfaces import Need
 from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.learning import K1, K2, K3, TokenLevel, Truncated
+from rlcore.learning.aggregation import TokenLevel
+from rlcore.learning.correction import Truncated
+from rlcore.learning.kl import K1, K2, K3
 from rlcore.testing import FakeBaseline, FakeEstimator, FakeLoss, FakeReward
 
 # --- rewards -----------------------------------------------------------------------------------------------------------

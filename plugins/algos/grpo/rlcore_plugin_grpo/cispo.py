@@ -29,7 +29,17 @@ class CispoOptions(BaseModel):
     weight_eps_high: float = Field(default=4.0, gt=0.0, description="how far the weight may rise above 1")
 
 
-class CispoLoss(Loss):
+LOSS = LossSpec(
+    name="cispo",
+    target="rlcore_plugin_grpo.cispo:CispoLoss",
+    config="rlcore_plugin_grpo.cispo:CispoOptions",
+    summary="Log probability times advantage times a bounded, detached importance weight",
+    source=f"{_PAPER}, equations 4 and 5",
+    on_policy=False,
+)
+
+
+class CispoLoss(Loss, spec=LOSS):
     """-sg(clip(ratio, 1 - low, 1 + high)) * A * logprob per token: the policy gradient, its importance weight bounded.
 
     sg is the stop-gradient. Source: MiniMax-M1, equations 4 and 5.
@@ -45,15 +55,6 @@ class CispoLoss(Loss):
         weight = ratio.clamp(self.low, self.high)
         return -weight * batch.advantages * logprobs, {"clip_fraction": (weight != ratio).to(ratio.dtype)}
 
-
-LOSS = LossSpec(
-    name="cispo",
-    target="rlcore_plugin_grpo.cispo:CispoLoss",
-    config="rlcore_plugin_grpo.cispo:CispoOptions",
-    summary="Log probability times advantage times a bounded, detached importance weight",
-    source=f"{_PAPER}, equations 4 and 5",
-    on_policy=False,
-)
 
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo

@@ -39,7 +39,18 @@ class ClipCovOptions(BaseModel):
         return self
 
 
-class ClipCovLoss(Loss):
+LOSS = LossSpec(
+    name="clip_cov",
+    target="rlcore_plugin_grpo.clip_cov:ClipCovLoss",
+    config="rlcore_plugin_grpo.clip_cov:ClipCovOptions",
+    summary="Clipped surrogate without a few randomly drawn tokens of high covariance between advantage and log probability",
+    source=f"{_PAPER}, section 4.2",
+    on_policy=False,
+    aliases=("clip-cov",),
+)
+
+
+class ClipCovLoss(Loss, spec=LOSS):
     """The clipped surrogate, 0 at the tokens that ``prepare`` drew; they stay in every denominator. Source: section 4.2."""
 
     needs = frozenset({Need.OLD})
@@ -63,16 +74,6 @@ class ClipCovLoss(Loss):
         taken_out = batch.extras["taken_out"].to(values.dtype)
         return values.masked_fill(taken_out > 0, 0.0), {**named, "taken_out": taken_out}
 
-
-LOSS = LossSpec(
-    name="clip_cov",
-    target="rlcore_plugin_grpo.clip_cov:ClipCovLoss",
-    config="rlcore_plugin_grpo.clip_cov:ClipCovOptions",
-    summary="Clipped surrogate without a few randomly drawn tokens of high covariance between advantage and log probability",
-    source=f"{_PAPER}, section 4.2",
-    on_policy=False,
-    aliases=("clip-cov",),
-)
 
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo

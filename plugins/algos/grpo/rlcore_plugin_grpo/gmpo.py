@@ -28,7 +28,18 @@ class GmpoOptions(BaseModel):
     log_clip_high: float = Field(default=0.4, gt=0.0, description="nats that a token may rise above its old log probability")
 
 
-class GmpoLoss(Loss):
+LOSS = LossSpec(
+    name="gmpo",
+    target="rlcore_plugin_grpo.gmpo:GmpoLoss",
+    config="rlcore_plugin_grpo.gmpo:GmpoOptions",
+    summary="Geometric mean over a response of token ratios clamped in log space, pessimistic by the sign of the advantage",
+    source=f"{_PAPER}, section 3",
+    on_policy=False,
+    sequence_ratio=True,
+)
+
+
+class GmpoLoss(Loss, spec=LOSS):
     """-A * exp(mean over the response of c), c the log ratio clamped to [-low, high] on the side where the advantage would gain.
 
     The clamp is pessimistic by the sign of A: with A > 0 c = min(log w, high-clamped), with A < 0 the maximum, so a token that already
@@ -48,16 +59,6 @@ class GmpoLoss(Loss):
         stopped = (pessimistic != log_ratio) & (batch.advantages != 0)
         return -ratio * batch.advantages, {"clip_fraction": stopped.to(ratio.dtype)}
 
-
-LOSS = LossSpec(
-    name="gmpo",
-    target="rlcore_plugin_grpo.gmpo:GmpoLoss",
-    config="rlcore_plugin_grpo.gmpo:GmpoOptions",
-    summary="Geometric mean over a response of token ratios clamped in log space, pessimistic by the sign of the advantage",
-    source=f"{_PAPER}, section 3",
-    on_policy=False,
-    sequence_ratio=True,
-)
 
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo

@@ -32,7 +32,19 @@ class GspoOptions(BaseModel):
     sequence_eps_high: float = Field(default=4e-4, gt=0.0, description="how far the sequence ratio may rise above 1")
 
 
-class GspoLoss(Loss):
+LOSS = LossSpec(
+    name="gspo",
+    target="rlcore_plugin_grpo.gspo:GspoLoss",
+    config="rlcore_plugin_grpo.gspo:GspoOptions",
+    summary="Length-normalised sequence ratio times advantage, clipped to [1 - sequence_eps_low, 1 + sequence_eps_high]",
+    source=f"{_PAPER}, equations 5 and 7",
+    on_policy=False,
+    sequence_ratio=True,
+    one_advantage=True,
+)
+
+
+class GspoLoss(Loss, spec=LOSS):
     """-min(s * A, clip(s, 1 - low, 1 + high) * A) at every token, s = exp(mean over the response of logprob - old).
 
     The gradient goes through s, so every token of a response gets 1/|o| of it (equation 10). Source: equations 5 and 7.
@@ -63,17 +75,6 @@ class GspoLoss(Loss):
         held = ratio.clamp(self.low, self.high) * batch.advantages
         return -free.minimum(held), {"clip_fraction": (held < free).to(ratio.dtype)}
 
-
-LOSS = LossSpec(
-    name="gspo",
-    target="rlcore_plugin_grpo.gspo:GspoLoss",
-    config="rlcore_plugin_grpo.gspo:GspoOptions",
-    summary="Length-normalised sequence ratio times advantage, clipped to [1 - sequence_eps_low, 1 + sequence_eps_high]",
-    source=f"{_PAPER}, equations 5 and 7",
-    on_policy=False,
-    sequence_ratio=True,
-    one_advantage=True,
-)
 
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo

@@ -30,7 +30,18 @@ class KlCovOptions(BaseModel):
     kl_cov_coeff: float = Field(default=1.0, ge=0.0, description="coefficient of the penalty on these tokens")
 
 
-class KlCovLoss(Loss):
+LOSS = LossSpec(
+    name="kl_cov",
+    target="rlcore_plugin_grpo.kl_cov:KlCovLoss",
+    config="rlcore_plugin_grpo.kl_cov:KlCovOptions",
+    summary="Unclipped ratio times advantage, with a penalty to the old policy on the tokens of highest covariance",
+    source=f"{_PAPER}, section 4.2",
+    on_policy=False,
+    aliases=("kl-cov",),
+)
+
+
+class KlCovLoss(Loss, spec=LOSS):
     """-ratio * A per token, + coeff * |logprob - old| at the tokens that ``prepare`` chose; no clip. Source: section 4.2."""
 
     needs = frozenset({Need.OLD})
@@ -56,16 +67,6 @@ class KlCovLoss(Loss):
         penalty = self.options.kl_cov_coeff * held * (logprobs - batch.old_logprobs).abs()
         return penalty - policy_ratio(logprobs, batch.old_logprobs) * batch.advantages, {"held": held}
 
-
-LOSS = LossSpec(
-    name="kl_cov",
-    target="rlcore_plugin_grpo.kl_cov:KlCovLoss",
-    config="rlcore_plugin_grpo.kl_cov:KlCovOptions",
-    summary="Unclipped ratio times advantage, with a penalty to the old policy on the tokens of highest covariance",
-    source=f"{_PAPER}, section 4.2",
-    on_policy=False,
-    aliases=("kl-cov",),
-)
 
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo

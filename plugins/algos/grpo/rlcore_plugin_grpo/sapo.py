@@ -28,7 +28,17 @@ class SapoOptions(BaseModel):
     tau_neg: float = Field(default=1.05, gt=0.0, description="gate temperature of the other tokens")
 
 
-class SapoLoss(Loss):
+LOSS = LossSpec(
+    name="sapo",
+    target="rlcore_plugin_grpo.sapo:SapoLoss",
+    config="rlcore_plugin_grpo.sapo:SapoOptions",
+    summary="Sigmoid-gated ratio times advantage: off-policy tokens fade instead of being clipped",
+    source=f"{_PAPER}, section 3",
+    on_policy=False,
+)
+
+
+class SapoLoss(Loss, spec=LOSS):
     """-(4 / tau) * sigmoid(tau * (ratio - 1)) * A per token, tau by the sign of A.
 
     At ratio 1 its derivative in the log probability is -A, as the unclipped surrogate's. Source: SAPO, section 3.
@@ -46,15 +56,6 @@ class SapoLoss(Loss):
         share = (tau * (ratio - 1.0)).sigmoid()
         return -4.0 / tau * share * batch.advantages, {"gate": 4.0 * share * (1.0 - share)}
 
-
-LOSS = LossSpec(
-    name="sapo",
-    target="rlcore_plugin_grpo.sapo:SapoLoss",
-    config="rlcore_plugin_grpo.sapo:SapoOptions",
-    summary="Sigmoid-gated ratio times advantage: off-policy tokens fade instead of being clipped",
-    source=f"{_PAPER}, section 3",
-    on_policy=False,
-)
 
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo

@@ -91,7 +91,7 @@ class GroupPolicyGradient(AdvantageEstimator):
         return advantages
 
 
-class PolicyGradient(Loss):
+class PolicyGradient(Loss, spec=LOSS):
     """-A log p(y_t): REINFORCE, whose gradient is the policy gradient where the data are the present policy's own."""
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:

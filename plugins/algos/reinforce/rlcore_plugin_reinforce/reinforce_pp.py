@@ -70,11 +70,8 @@ RECIPE = AlgorithmSpec(
 )
 
 
-class ReinforcePlusPlus(AdvantageEstimator):
+class ReinforcePlusPlus(AdvantageEstimator, spec=ESTIMATOR):
     """The whitened reward-to-go; 0 outside the statistics and where all returns of the batch are equal."""
-
-    accepts_kl = True
-    per = "token"
 
     def __init__(self, options: ReinforcePlusPlusOptions | None = None) -> None:
         self.gamma = 1.0 if options is None else options.gamma

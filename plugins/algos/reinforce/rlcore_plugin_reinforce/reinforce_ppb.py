@@ -64,11 +64,8 @@ RECIPE = AlgorithmSpec(
 )
 
 
-class ReinforcePlusPlusBaseline(AdvantageEstimator):
+class ReinforcePlusPlusBaseline(AdvantageEstimator, spec=ESTIMATOR):
     """The whitened centred reward; 0 outside the statistics and for groups in which fewer than two rollouts count."""
-
-    accepts_kl = True
-    per = "token"
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[N]."""

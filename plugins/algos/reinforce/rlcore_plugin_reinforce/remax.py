@@ -62,12 +62,8 @@ RECIPE = AlgorithmSpec(
 )
 
 
-class ReMax(AdvantageEstimator):
+class ReMax(AdvantageEstimator, spec=ESTIMATOR):
     """Reward-to-go minus the greedy reward; 0 outside the statistics and where the group's greedy rollout was not judged."""
-
-    needs_greedy = True
-    accepts_kl = True
-    per = "token"
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[N]."""

@@ -40,19 +40,19 @@ _DEFAULTS = {
     "algorithm.options.clip_eps_high": (0.2, "PPO (arXiv 1707.06347), section 6.1; without effect at one optimizer step a batch"),
 }
 
+ESTIMATOR = AdvantageSpec(
+    name="rloo",
+    target="rlcore_plugin_rloo.leave_one_out:LeaveOneOut",
+    summary="Reward minus the mean reward of the other rollouts of the group",
+    source=f"{_PAPER}, RLOO; Kool et al. 2019, Buy 4 REINFORCE Samples",
+    accepts_kl=True,
+)
+
 
 @hookimpl
 def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:
     """Offer the estimator ``rloo``."""
-    return [
-        AdvantageSpec(
-            name="rloo",
-            target="rlcore_plugin_rloo.leave_one_out:LeaveOneOut",
-            summary="Reward minus the mean reward of the other rollouts of the group",
-            source=f"{_PAPER}, RLOO; Kool et al. 2019, Buy 4 REINFORCE Samples",
-            accepts_kl=True,
-        )
-    ]
+    return [ESTIMATOR]
 
 
 @hookimpl

@@ -11,17 +11,16 @@ import numpy as np
 
 from rlcore.api import AdvantageEstimator, RewardBatch
 from rlcore.learning import group_mean, group_size
+from rlcore_plugin_rloo import ESTIMATOR
 
 __all__ = ["LeaveOneOut"]
 
 
-class LeaveOneOut(AdvantageEstimator):
+class LeaveOneOut(AdvantageEstimator, spec=ESTIMATOR):
     """(R - mean) n / (n - 1) over the n rollouts of the group that count: R minus the mean of the other n - 1; 0 for a group of one.
 
     R is the reward, less ``kl_coeff`` times the KL summed over the rollout's tokens where the run asks for KL in the reward.
     """
-
-    accepts_kl = True
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[R]; 0 outside the statistics."""

@@ -20,19 +20,21 @@ _GYM_PROMPT = (
     "asks for: <answer> your final answer </answer>"
 )
 
+TRL_FUNCTION = RewardSpec(
+    name="trl_function",
+    target="rlcore_plugin_adapters.trl_reward:TrlReward",
+    config="rlcore_plugin_adapters.adapter_options:TrlOptions",
+    summary="A reward function of TRL, fn(prompts, completions, **columns) -> list[float | None]",
+    reads_tokens=True,
+    full_value_option="right",
+)
+
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
     """One reward for each form that a function may have, and the check of JSON."""
     return [
-        RewardSpec(
-            name="trl_function",
-            target="rlcore_plugin_adapters.trl_reward:TrlReward",
-            config="rlcore_plugin_adapters.adapter_options:TrlOptions",
-            summary="A reward function of TRL, fn(prompts, completions, **columns) -> list[float | None]",
-            reads_tokens=True,
-            full_value_option="right",
-        ),
+        TRL_FUNCTION,
         RewardSpec(
             name="verl_function",
             target="rlcore_plugin_adapters.verl_reward:VerlReward",

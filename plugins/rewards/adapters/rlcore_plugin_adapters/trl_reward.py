@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from rlcore.api import Message, PluginError, Reward, RewardInput, Score
+from rlcore_plugin_adapters import TRL_FUNCTION
 from rlcore_plugin_adapters.adapter_options import TrlOptions
 from rlcore_plugin_adapters.named_function import NamedFunction, number_or_none, plain_score
 
@@ -20,10 +21,8 @@ _OF_THE_TRAINER = frozenset({"trainer_state", "environments"})
 _NO_COLUMNS = frozenset({"prompt", "completion", "completion_ids"})
 
 
-class TrlReward(Reward):
+class TrlReward(Reward, spec=TRL_FUNCTION):
     """Calls the function for one response, or for all of a prompt. What it logs by ``log_metric`` becomes parts of the scores."""
-
-    reads_tokens = True
 
     def __init__(self, options: TrlOptions) -> None:
         self.options = options

@@ -15,23 +15,23 @@ _PROMPT = (
     "and nothing else, to standard output."
 )
 
+REWARD = RewardSpec(
+    name="code",
+    target="rlcore_plugin_code.reward:CodeReward",
+    config="rlcore_plugin_code.options:CodeOptions",
+    summary="The last fenced program passes every test of the row, run in a sandbox: by its output, by calls, or by test code",
+    requires=("test_cases",),
+    full_value_option="correct_score",
+    system_prompt=_PROMPT,
+    deadline=_DEADLINE,
+    audit="rlcore_plugin_code.audit:cases",
+)
+
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
     """One reward: every test case of the row must pass."""
-    return [
-        RewardSpec(
-            name="code",
-            target="rlcore_plugin_code.reward:CodeReward",
-            config="rlcore_plugin_code.options:CodeOptions",
-            summary="The last fenced program passes every test of the row, run in a sandbox: by its output, by calls, or by test code",
-            requires=("test_cases",),
-            full_value_option="correct_score",
-            system_prompt=_PROMPT,
-            deadline=_DEADLINE,
-            audit="rlcore_plugin_code.audit:cases",
-        )
-    ]
+    return [REWARD]
 
 
 _ROW_FORMATS = (

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcore.api import FinishReason, Outcome, Reward, RewardInput, Score
 from rlcore.api.sandbox import Sandbox, open_sandbox
-from rlcore_plugin_code import languages
+from rlcore_plugin_code import REWARD, languages
 from rlcore_plugin_code.bodies import completed, unfenced_body
 from rlcore_plugin_code.extract import found_program
 from rlcore_plugin_code.options import CodeOptions
@@ -24,10 +24,8 @@ __all__ = ["CodeReward"]
 _PARSED = 500
 
 
-class CodeReward(Reward):
+class CodeReward(Reward, spec=REWARD):
     """Every test case of the row must pass, each in a run of its own; with the option ``partial`` the share that passes is paid."""
-
-    requires = ("test_cases",)
 
     def __init__(self, options: CodeOptions | None = None) -> None:
         self.options = options or CodeOptions()

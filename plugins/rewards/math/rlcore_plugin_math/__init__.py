@@ -12,30 +12,30 @@ _TAGS_PROMPT = (
     "<answer> </answer>: <think> your reasoning </think> <answer> your final answer </answer>"
 )
 
+BOXED = RewardSpec(
+    name="boxed",
+    target="rlcore_plugin_math.rewards:BoxedReward",
+    config="rlcore_plugin_math.options:BoxedOptions",
+    summary="The answer in the last \\boxed{} equals gt_answer, as mathematics or as text",
+    requires=("gt_answer",),
+    full_value_option="correct_score",
+    system_prompt=_BOXED_PROMPT,
+    audit="rlcore_plugin_math.audit:boxed_cases",
+)
+THINK_ANSWER = RewardSpec(
+    name="think_answer_tags",
+    target="rlcore_plugin_math.rewards:ThinkAnswerReward",
+    config="rlcore_plugin_math.options:ThinkAnswerOptions",
+    summary="<think>…</think><answer>…</answer>, each tag once and in order; the answer equals gt_answer",
+    requires=("gt_answer",),
+    full_value_option="correct_score",
+    system_prompt=_TAGS_PROMPT,
+    stop=("</answer>",),
+    audit="rlcore_plugin_math.audit:think_answer_cases",
+)
+
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
-    """The two ways in which a model is asked to mark its answer; what counts as equal is the same for both."""
-    return [
-        RewardSpec(
-            name="boxed",
-            target="rlcore_plugin_math.rewards:BoxedReward",
-            config="rlcore_plugin_math.options:BoxedOptions",
-            summary="The answer in the last \\boxed{} equals gt_answer, as mathematics or as text",
-            requires=("gt_answer",),
-            full_value_option="correct_score",
-            system_prompt=_BOXED_PROMPT,
-            audit="rlcore_plugin_math.audit:boxed_cases",
-        ),
-        RewardSpec(
-            name="think_answer_tags",
-            target="rlcore_plugin_math.rewards:ThinkAnswerReward",
-            config="rlcore_plugin_math.options:ThinkAnswerOptions",
-            summary="<think>…</think><answer>…</answer>, each tag once and in order; the answer equals gt_answer",
-            requires=("gt_answer",),
-            full_value_option="correct_score",
-            system_prompt=_TAGS_PROMPT,
-            stop=("</answer>",),
-            audit="rlcore_plugin_math.audit:think_answer_cases",
-        ),
-    ]
+    """Return the two ways in which a model is asked to mark its answer; equality means the same in both."""
+    return [BOXED, THINK_ANSWER]

@@ -11,6 +11,7 @@ from typing import Any
 from rlcore_plugin_extraction import Found, last_answer
 
 from rlcore.api import FinishReason, Outcome, Reward, RewardInput, Score
+from rlcore_plugin_math import BOXED, THINK_ANSWER
 from rlcore_plugin_math.compare import Equality, LimitExceeded, compare, gold_problem
 from rlcore_plugin_math.extract import tags_in_order
 from rlcore_plugin_math.options import BoxedOptions, MathOptions, ThinkAnswerOptions
@@ -20,8 +21,6 @@ __all__ = ["BoxedReward", "ThinkAnswerReward"]
 
 
 class _MathReward(Reward):
-    requires = ("gt_answer",)
-
     def __init__(self, options: MathOptions) -> None:
         self.options = options
         self.tolerance = Tolerance(
@@ -72,7 +71,7 @@ class _MathReward(Reward):
         return Score(value=self.options.format_score, accuracy=0.0, format_ok=True, outcome=outcome, reason=reason)
 
 
-class BoxedReward(_MathReward):
+class BoxedReward(_MathReward, spec=BOXED):
     r"""The answer is what ``extract`` finds, by default the content of the last ``\boxed{…}`` after the reasoning."""
 
     def __init__(self, options: BoxedOptions | None = None) -> None:
@@ -83,7 +82,7 @@ class BoxedReward(_MathReward):
         return self._extract.find(text)
 
 
-class ThinkAnswerReward(_MathReward):
+class ThinkAnswerReward(_MathReward, spec=THINK_ANSWER):
     """The answer is in ``<answer>…</answer>``, found there by ``extract``; it counts only where the four tags are right."""
 
     rule = "<think>, </think>, <answer>, </answer> must each stand once, in this order, with nothing after"

@@ -13,7 +13,8 @@ import pytest
 from rlcore_plugin_processes.shared import SharedPublisher
 from rlcore_plugin_processes.shared_receiver import SharedReceiver
 
-from rlcore.api.weights import HostLayout, Receiver, Snapshot, Tensor, WeightsError
+from rlcore.api import Tensor
+from rlcore.api.weights import HostLayout, Receiver, Snapshot, WeightsError
 
 BUCKET = 10_000
 """Bytes of a bucket in these tests."""

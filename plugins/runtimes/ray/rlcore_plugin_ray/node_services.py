@@ -36,8 +36,8 @@ class RemoteSchedule:
 
     async def deliver_batches(self, delivery_batches: Sequence[DeliveryBatch]) -> list[DeliveryResult]:
         """``ScheduleService.deliver_batches``."""
-        outcomes: list[DeliveryResult] = await self._handle().deliver_batches.remote(delivery_batches)
-        return outcomes
+        results: list[DeliveryResult] = await self._handle().deliver_batches.remote(delivery_batches)
+        return results
 
     def started(self, what: str) -> None:
         """Where this process takes the place of one that died, say so."""

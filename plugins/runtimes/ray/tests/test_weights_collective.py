@@ -16,7 +16,7 @@ from rlcore_plugin_ray.weights_rendezvous import RendezvousAddress
 from rlcore_plugin_workers.background import HostVersion
 
 from rlcore.api import Snapshot
-from rlcore.api.weights import BUCKET_BYTES, HostLayout
+from rlcore.api.weights import HostLayout
 from rlcore.testing import FakePolicy, FakeTokenizer, publish
 from rlcore.testing.weights import HostSource
 
@@ -65,7 +65,7 @@ def snapshot(version: int) -> Snapshot:
 
 def sent_to_a_as_b_comes(board: Board) -> CollectivePublisher:
     """Version 5 is sent to a, and b is here since."""
-    publisher = CollectivePublisher(5.0, BUCKET_BYTES)
+    publisher = CollectivePublisher(5.0, 1 << 20)
     board.members["a"] = "a"
     publish(publisher, snapshot(5))
     board.until_sent(1)

@@ -11,7 +11,6 @@ from rlcore_plugin_ray import weights_store
 from rlcore_plugin_ray.weights_store import StoreTransfer
 
 from rlcore.api import Snapshot, WeightsError
-from rlcore.api.weights import BUCKET_BYTES
 from rlcore.testing import publish
 
 SECONDS = 20.0
@@ -25,9 +24,7 @@ def test_a_version_that_cannot_be_stored_is_told_at_once_and_by_the_next_publish
     monkeypatch.setattr(weights_store.ray, "put", full)
     monkeypatch.setattr(weights_store.ray, "kill", lambda board: None)
     failed: Future[str] = Future()
-    publisher = StoreTransfer().publisher(
-        deadline=SECONDS, bucket_bytes=BUCKET_BYTES, on_failure=lambda error: failed.set_result(str(error))
-    )
+    publisher = StoreTransfer().publisher(deadline=SECONDS, bucket_bytes=1 << 20, on_failure=lambda error: failed.set_result(str(error)))
     publish(publisher, Snapshot.of(3, {}))
     assert failed.result(SECONDS).startswith("version 3 could not be sent: ObjectStoreFullError: ")
     with pytest.raises(WeightsError, match="version 3 could not be sent"):

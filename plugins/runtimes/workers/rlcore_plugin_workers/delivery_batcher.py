@@ -38,28 +38,28 @@ class DeliveryBatcher:
         try:
             while self._waiting:
                 gathered, self._waiting = self._waiting, []
-                for (_, verdicts), outcome in zip(
+                for (_, verdicts), result in zip(
                     gathered, await self._sent([delivery_batch for delivery_batch, _ in gathered]), strict=True
                 ):
                     if verdicts.done():  # whoever asked is gone
                         continue
-                    if isinstance(outcome, Exception):
-                        verdicts.set_exception(outcome)
+                    if isinstance(result, Exception):
+                        verdicts.set_exception(result)
                     else:
-                        verdicts.set_result(outcome)
+                        verdicts.set_result(result)
         finally:
             abandoned, self._waiting, self._sender = [*gathered, *self._waiting], [], None
             for _, verdicts in abandoned:  # done, unless this task was cancelled: then nobody must wait for ever
                 verdicts.cancel()
 
     async def _sent(self, delivery_batches: Sequence[DeliveryBatch]) -> Sequence[list[DeliveryStatus] | Exception]:
-        """One outcome for each, whatever becomes of the call: everybody waits for one."""
+        """One result for each, whatever becomes of the call: everybody waits for one."""
         try:
-            outcomes = await self._send(delivery_batches)
+            results = await self._send(delivery_batches)
         except Exception as error:
             return [error] * len(delivery_batches)
-        if len(outcomes) != len(delivery_batches):
-            return [RunError(f"the schedule answered {len(delivery_batches)} deliveries with {len(outcomes)} outcomes")] * len(
+        if len(results) != len(delivery_batches):
+            return [RunError(f"the schedule answered {len(delivery_batches)} deliveries with {len(results)} results")] * len(
                 delivery_batches
             )
-        return outcomes
+        return results

@@ -85,7 +85,7 @@ class ProducerWorker:
             self._commands,
             int(plan.config.inference.inference_batch_size),
             self._account,
-            alternating=plan.config.schedule.max_staleness == 0,
+            alternating=plan.config.schedule.alternating,
             pulse=self._plan_bundle.pulse,
             weights_seconds=plan.config.weights.deadline,
         )

@@ -41,7 +41,7 @@ class DeliveryBatch:
 
 
 DeliveryResult = list[DeliveryStatus] | ValueError
-"""Of a delivery_batch: one verdict for each group, or what is wrong with it; then none of it is recorded."""
+"""What the coordinator made of a delivery_batch: one verdict for each group; or the error, after which none of its groups is recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class ScheduleService:
         self._coordinator = coordinator
         self._watch = watch
         self._state = self._state_now()
-        self._queue = LeaseQueue(on_policy=coordinator.settings.max_staleness == 0)
+        self._queue = LeaseQueue(on_policy=coordinator.settings.alternating)
         self._workers: dict[str, _ProducerState] = {}
         self._kept: dict[int, _KeptGroup] = {}
         self._leases: dict[int, Lease] = {}
@@ -132,18 +132,18 @@ class ScheduleService:
     async def deliver(self, store: str, worker: str, arrivals: Sequence[GroupSummary]) -> list[DeliveryStatus]:
         """One verdict for each group; the store keeps those that are ``kept`` and drops the rest. Raises ValueError, and records nothing,
         for a version that the group cannot have (``Coordinator.deliver``)."""
-        outcome = self._receive(DeliveryBatch(store=store, worker=worker, arrivals=tuple(arrivals)))
-        if isinstance(outcome, ValueError):
-            raise outcome
+        result = self._receive(DeliveryBatch(store=store, worker=worker, arrivals=tuple(arrivals)))
+        if isinstance(result, ValueError):
+            raise result
         self._pump()
-        return outcome
+        return result
 
     async def deliver_batches(self, delivery_batches: Sequence[DeliveryBatch]) -> list[DeliveryResult]:
         """As many calls of ``deliver`` in one: what is wrong with one delivery_batch is no business of the others. Batches are cut and
         leases are dealt when all of them have been taken."""
-        outcomes = [self._receive(delivery_batch) for delivery_batch in delivery_batches]
+        results = [self._receive(delivery_batch) for delivery_batch in delivery_batches]
         self._pump()
-        return outcomes
+        return results
 
     def _receive(self, delivery_batch: DeliveryBatch) -> DeliveryResult:
         try:

@@ -36,9 +36,9 @@ class Slow:
         self.calls.append(list(delivery_batches))
         self.ends.append(asyncio.get_running_loop().create_future())
         await self.ends[-1]
-        return [self._outcome(delivery_batch) for delivery_batch in delivery_batches]
+        return [self._result(delivery_batch) for delivery_batch in delivery_batches]
 
-    def _outcome(self, delivery_batch: DeliveryBatch) -> DeliveryResult:
+    def _result(self, delivery_batch: DeliveryBatch) -> DeliveryResult:
         if 13 in leases(delivery_batch):
             return ValueError("lease 13 was delivered with tokens of version 99")
         return [DeliveryStatus.FILTERED if lease_id % 2 else DeliveryStatus.KEPT for lease_id in leases(delivery_batch)]
@@ -169,7 +169,7 @@ def test_a_schedule_that_answers_too_few_is_told_to_everybody_who_waits() -> Non
         return []
 
     async def story() -> None:
-        with pytest.raises(RunError, match="1 deliveries with 0 outcomes"):
+        with pytest.raises(RunError, match="1 deliveries with 0 results"):
             await DeliveryBatcher(forgetful).deliver("s", "a", arrivals(0))
 
     run(story)

@@ -19,9 +19,10 @@ from rlcore_plugin_workers.producer_pool import ProducerPool
 from rlcore_plugin_workers.producer_worker import ProducerWorker
 from rlcore_plugin_workers.trainer_worker import TrainerWorker
 
-from rlcore.api import Probe, RunError, Snapshot
-from rlcore.api.runtime import Consumer, Interrupt
-from rlcore.testing import FakeInference, FakePolicy, RunTester, make_plan
+from rlcore.api import RunError, Snapshot
+from rlcore.api.runtime import Interrupt
+from rlcore.api.weights import Probe
+from rlcore.testing import FakeInference, FakePolicy, FakeTraining, RunTester, make_plan
 from rlcore.testing.weights import publish
 from tests.in_process_launcher import InProcessLauncher, InProcessWorker
 
@@ -134,16 +135,16 @@ def test_its_threads_end_with_it_even_where_it_is_closed_in_the_middle(tmp_path:
 
 
 def test_above_staleness_zero_it_generates_while_the_trainer_has_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    update = Consumer.update
+    update = FakeTraining.update
     with crew_of(tmp_path, staleness=1, inference={"inference_batch_size": 1}) as (crew, _):
 
-        def updated(self: Consumer, *batch: Any) -> Any:
+        def updated(self: FakeTraining, *batch: Any) -> Any:
             until(
                 lambda: crew._schedule.call("status").result().buffered >= 3
             )  # a whole batch, one prompt at a time: most of it is leased from now on
             return update(self, *batch)
 
-        monkeypatch.setattr(Consumer, "update", updated)
+        monkeypatch.setattr(FakeTraining, "update", updated)
         assert crew.next_batch()
         crew.train(log_rollouts=False)
 

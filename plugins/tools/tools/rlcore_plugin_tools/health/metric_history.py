@@ -77,6 +77,11 @@ class MetricHistory:
             raise MissingMetric(name)
         return sum(first) / BEGINNING
 
+    @property
+    def alternating(self) -> bool:
+        """True if the run alternated between generation and training; MissingMetric if its configuration does not say."""
+        return not self.setting("schedule", "max_staleness")
+
     def setting(self, section: str, name: str) -> Any:
         """A value of the run's configuration; MissingMetric where it has none."""
         try:

@@ -91,7 +91,7 @@ def _ratio_outside(past: MetricHistory, rule: Rule) -> str | None:
 
 def _starved_trainer(past: MetricHistory, rule: Rule) -> str | None:
     waited = past.share("time/trainer/waiting_for_data", "time/trainer/", rule.window)
-    if not past.setting("schedule", "max_staleness") or waited <= rule.bound:  # at 0 they work in turns
+    if past.alternating or waited <= rule.bound:  # each waits for the other
         return None
     try:
         judged = past.share("time/producers/blocked_by_rewards", "time/producers/", rule.window) > _OWN_FAULT
@@ -105,7 +105,7 @@ def _starved_trainer(past: MetricHistory, rule: Rule) -> str | None:
 
 def _starved_producers(past: MetricHistory, rule: Rule) -> str | None:
     waited = past.share("time/producers/back_pressure", "time/producers/", rule.window)
-    if not past.setting("schedule", "max_staleness") or waited <= rule.bound:
+    if past.alternating or waited <= rule.bound:
         return None
     return (
         f"producers waited for the trainer in {waited:.0%} of their time over the last {rule.window} updates: fewer producers (-i) or "

@@ -68,7 +68,7 @@ def estimated_period(scenario: Scenario) -> float:
     overheads, weights = scenario.workload.overheads, scenario.weight_update
     training = training_seconds(scenario) + overheads.handover_seconds + overheads.publish_seconds + weights.stall
     taking = weights.pause + overheads.swap_seconds
-    if scenario.max_staleness == 0:
+    if scenario.alternating:
         switching = 2 * overheads.switch_seconds if scenario.colocated else 0.0
         return training + synchronous_generation_seconds(scenario) + weights.sending + taking + switching
     slower = max(training, generation_seconds(scenario) + taking)

@@ -50,8 +50,13 @@ class Scenario:
                 raise ValueError(f"scenario: {name} must be at least {lowest}, got {value}")
         if not self.trainers > 0:
             raise ValueError(f"scenario: trainers must be above 0, got {self.trainers}")
-        if self.colocated and self.max_staleness:
+        if self.colocated and not self.alternating:
             raise ValueError(f"scenario: colocated roles take turns, so max_staleness must be 0, got {self.max_staleness}")
+
+    @property
+    def alternating(self) -> bool:
+        """True if generation and training alternate, as in a run with ``max_staleness`` 0."""
+        return self.max_staleness == 0
 
     @property
     def batch(self) -> int:

@@ -49,7 +49,7 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._planned = 0
         self._by_name = {producer.name: producer for producer in self._producers}
-        self._queue = LeaseQueue(on_policy=scenario.max_staleness == 0)
+        self._queue = LeaseQueue(on_policy=scenario.alternating)
         self._alive = scenario.producers
         self._ready: dict[int, Work] = {}
         self._training = False

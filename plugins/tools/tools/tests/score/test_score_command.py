@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_tools.score import scorer
+from rlcore_plugin_tools.score.items import TextVerdict
+from rlcore_plugin_tools.score.scorer import Scorer
 
-from rlcore.api.judging import RewardPool
 from rlcore.testing import RunTester
 
 ROW = {"messages": {"role": "user", "content": "say a"}, "gt_answer": "a"}
@@ -127,14 +130,15 @@ def test_what_cannot_work_is_refused(tester: RunTester, argv: list[str], said: s
 
 
 def test_ctrl_c_keeps_what_was_judged(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
-    poll, calls = RewardPool.poll, itertools.count()
+    ready, calls = Scorer._ready, itertools.count()
 
-    def impatient(pool: RewardPool, timeout: float) -> Any:
-        if next(calls) > 20:
+    def impatient(judging: Scorer) -> Iterator[TextVerdict]:
+        if next(calls) > 40:
             raise KeyboardInterrupt
-        return poll(pool, 0.05)
+        return ready(judging)
 
-    monkeypatch.setattr(RewardPool, "poll", impatient)
+    monkeypatch.setattr(scorer, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(Scorer, "_ready", impatient)
     texts = ["a", "a", "!hang", *["a"] * 40]  # behind the one that hangs others are judged, which wait for their turn
     tester.write_jsonl("long.jsonl", [{**ROW, "completion": text} for text in texts])
     done = tester.run("score", "long.jsonl", "--reward", "fake", "--deadline", "600", "--workers", "2", "--out", "o.jsonl")
