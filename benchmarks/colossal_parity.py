@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from benchmarks.parity_steps import VOCABULARY, Run, context_of, off, train, weights_of, worst_step
 from rlcore.api import RunError
 from rlcore.registry.environments import interpreter, link_own_packages
-from rlcore.testing.suites.layout_lives import LAYOUTS
+from rlcore.testing.training.layout_runs import LAYOUTS
 
 __all__ = ["BOUNDS", "broken", "measure", "memory_table", "parity_table"]
 

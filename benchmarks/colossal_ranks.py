@@ -20,9 +20,9 @@ from rlcore_plugin_colossalai.options import ColossalOptions
 
 from benchmarks.parity_steps import Run, context_of, train
 from rlcore.api import RlcoreError, TrainingContext
-from rlcore.testing.rank_processes import next_rendezvous, run_ranks
-from rlcore.testing.ranks import StarRanks
-from rlcore.testing.suites.layout_lives import LAYOUTS
+from rlcore.testing.training.layout_runs import LAYOUTS
+from rlcore.testing.training.rank_processes import next_rendezvous, run_ranks
+from rlcore.testing.training.star_ranks import StarRanks
 
 
 class MeasuredBackend(ColossalBackend):

@@ -33,10 +33,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.paced import PacedInferenceOptions, response_tokens
 from rlcore.entry import make_plan
 from rlcore.runtime import run
 from rlcore.testing import LengthKind, PluginFolder, write_fake_model
-from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 BATCH, SLOTS, PRODUCERS, STALENESS = 16, 16, 2, 4
 UPDATE_SECONDS, MEAN_LENGTH, SIGMA, CUT = 0.5, 64, 1.0, 8.0
@@ -73,6 +73,7 @@ def main() -> None:
         (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         plugins = PluginFolder(folder / "plugins")
         plugins.install("fakes", target="rlcore.testing.fake_plugin")
+        plugins.install("paced", target="benchmarks.paced_plugin")
         setting = Setting(folder, args.runtime, args.updates, args.curve_updates, args.warmup)
         with plugins:
             oversampled = _measure_oversampling(setting)

@@ -25,9 +25,9 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from benchmarks import colossal_parity
 from benchmarks.parity_steps import VOCABULARY, Run, context_of, off, train, worst_step
 from rlcore.api import RlcoreError, TrainingContext
-from rlcore.testing.rank_processes import next_rendezvous, run_ranks
-from rlcore.testing.ranks import StarRanks
-from rlcore.testing.suites.layout_lives import LAYOUTS, RankLayout
+from rlcore.testing.training.layout_runs import LAYOUTS, RankLayout
+from rlcore.testing.training.rank_processes import next_rendezvous, run_ranks
+from rlcore.testing.training.star_ranks import StarRanks
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "training.md"
 MADE_BY = "make bench-parity ARGS='--all --write'"

@@ -11,8 +11,8 @@ import numpy as np
 
 from rlcore.api import OptimizerSettings, TrainBatch, TrainingBackend, TrainingContext
 from rlcore.testing import make_rollout, make_train_batch
-from rlcore.testing.objectives import PlainObjective
-from rlcore.testing.suites.layout_lives import RankLayout
+from rlcore.testing.training.layout_runs import RankLayout
+from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import handed_out
 
 __all__ = ["VOCABULARY", "Run", "context_of", "off", "train", "weights_of", "worst_step"]

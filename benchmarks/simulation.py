@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 from rlcore_plugin_tools.plan.simulated import Draws, Scenario, Simulation, Workload
 
+from benchmarks.paced import PacedInferenceOptions, response_tokens
 from rlcore.entry import make_plan
 from rlcore.runtime import run
 from rlcore.testing import LengthKind, PluginFolder, write_fake_model
-from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 PROMPTS, MEAN_LENGTH, CUT = 160, 64, 4.0
 TOLERANCE = 0.10
@@ -100,6 +100,7 @@ def main() -> None:
         stage = _stage(Path(name), args)
         with PluginFolder(stage.folder / "plugins") as plugins:
             plugins.install("fakes", target="rlcore.testing.fake_plugin")
+            plugins.install("paced", target="benchmarks.paced_plugin")
             delays = _calibrated(stage)
             trials = _chosen(args.seed, args.trials, 1 if args.runtime == "local" else 3)
             results = [(trial, _measured(stage, trial), _predicted(stage, trial, delays)) for trial in trials]

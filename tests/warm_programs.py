@@ -41,11 +41,12 @@ LIGHT: tuple[str, ...] = (
     "rlcore.rewards.async_worker",
     "rlcore.registry.plugin_registry",
     "rlcore.testing",
-    "rlcore.testing.faulty",
+    "rlcore.testing.inference.faulty_inference",
+    "rlcore.testing.training.faulty_training",
 )
 WORKERS = ("rlcore_plugin_processes.worker_link", "rlcore_plugin_torch.backend", "rlcore_plugin_transformers.engine")
 MODELS = ("transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen3.modeling_qwen3", "peft")
-HEAVY = (*LIGHT, "rlcore.cli.train", *WORKERS, "rlcore.testing.suites.layout_lives", *MODELS)
+HEAVY = (*LIGHT, "rlcore.cli.train", *WORKERS, "rlcore.testing.training.layout_runs", *MODELS)
 COLOSSALAI = ("rlcore_plugin_colossalai.colossal_backend", "transformers.models.llama.modeling_llama")
 RANKS = COLOSSALAI if find_spec("colossalai") else HEAVY
 TESTER = ("rlcore.testing.run_tester", "PROGRAM")
@@ -53,7 +54,7 @@ OWNERS = {
     ("rlcore.rewards.worker_process", "_BOOT"): LIGHT,
     ("rlcore_plugin_processes.launcher", "_BOOT"): HEAVY,
     TESTER: HEAVY,
-    ("rlcore.testing.rank_processes", "PROGRAM"): RANKS,
+    ("rlcore.testing.training.rank_processes", "PROGRAM"): RANKS,
 }
 """The module that starts a program, and its name there -> what the program imports. Nothing of rlcore is imported here: each test would
 read it, and no group of tests could be left out after a change in it."""

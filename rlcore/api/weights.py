@@ -10,7 +10,7 @@ verifies and reads it. ``BackgroundPublisher`` and ``BackgroundReceiver`` of the
 for them already: a child says how one version in a buffer is sent, and how the next one is fetched.
 
 A transfer of engines' own (``WeightTransferSpec.way``) brings the bytes to the processes of the engine; the producer's process sees a
-``RemoteSnapshot`` alone. ``rlcore.testing.fake_collective`` is one; ``EngineTransferSuite`` checks it together with its engine.
+``RemoteSnapshot`` alone. ``rlcore.testing.transfers.fake_collective`` is one; ``EngineTransferSuite`` checks it together with its engine.
 """
 
 from __future__ import annotations

@@ -1,205 +1,91 @@
-"""What a plugin author tests with: fakes of every interface, conformance suites to subclass, a tester of command lines.
+"""The kit for authors of plugins: a conformance suite and fakes for each kind, and a tester of command lines.
 
-Names are imported on first use, so that a fake loads no torch and a program that is not a test loads no pytest.
+A suite is a class of pytest rules. A subclass says how to make the thing under test; each ``test_`` method checks one rule, and its
+docstring states the rule. No suite imports pytest, so its methods can also be called one by one.
+
+Recipes have no suite: they are data, and the program checks them. ``rlcore show algo NAME`` finds the recipe's estimator and loss and
+prints its settings. ``rlcore train FILE.toml --algo NAME --dry-run`` checks each default and option of it, as a run would, and loads
+nothing.
+
+Names are imported when they are first used, so a fake loads no torch and a program that is not a test loads no pytest.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rlcore.contracts.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rlcore.testing.algorithms import FakeAggregation, FakeBaseline, FakeCorrection, FakeCredit, FakeEstimator, FakeKl, FakeLoss
-    from rlcore.testing.command_check import check_command
-    from rlcore.testing.fake_conversation import FakeConversation, FakeConversationOptions, FaultyConversation
-    from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
-    from rlcore.testing.fake_rows import FakeFormat, FakeRows, FakeTransfer
-    from rlcore.testing.fake_sandbox import FakeSandbox, FakeSandboxOptions
-    from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
-    from rlcore.testing.faulty import FaultyInference, FaultyTraining
-    from rlcore.testing.judging import FakeReward, FakeTokenReward
-    from rlcore.testing.lengths import LengthKind, Lengths
-    from rlcore.testing.pipeline import FakePipeline
-    from rlcore.testing.plugin_folder import PluginFolder
-    from rlcore.testing.policy import FakePolicy
-    from rlcore.testing.real import ChatTokenizer, Judge, Registry, RewardEntry, load_eval, load_tokenizer, make_plan, update_engine
-    from rlcore.testing.recipes import assert_option, recipe_numbers
-    from rlcore.testing.records import make_request, make_reward_batch, make_rollout, make_train_batch
-    from rlcore.testing.run_tester import RunOutcome, RunTester
-    from rlcore.testing.suites.advantage import AdvantageSuite
-    from rlcore.testing.suites.correcting import CorrectionSuite
-    from rlcore.testing.suites.data import DataSourceSuite, RowFormatSuite
-    from rlcore.testing.suites.divergence import KlSuite
-    from rlcore.testing.suites.inference import InferenceBackendSuite
-    from rlcore.testing.suites.joining import EngineTransferSuite
-    from rlcore.testing.suites.layouts import TrainingLayoutSuite
-    from rlcore.testing.suites.loss import LossSuite
-    from rlcore.testing.suites.reward import RewardSuite
-    from rlcore.testing.suites.running import RuntimeSuite
-    from rlcore.testing.suites.sandbox import SandboxSuite
-    from rlcore.testing.suites.talking import ConversationSuite
-    from rlcore.testing.suites.tracker import TrackerSuite
-    from rlcore.testing.suites.training import TrainingBackendSuite
-    from rlcore.testing.suites.transfer import WeightTransferSuite
-    from rlcore.testing.suites.weighing import AggregationSuite
-    from rlcore.testing.tokens import FakeTokenizer, load_fake_tokenizer, write_fake_model
-    from rlcore.testing.tracking import FakeTracker, FakeTrackerOptions
-    from rlcore.testing.weights import HostSource, publish, snapshot_of, weights_of
-
-__all__ = [
-    "AdvantageSuite",
-    "AggregationSuite",
-    "ChatTokenizer",
-    "ConversationSuite",
-    "CorrectionSuite",
-    "DataSourceSuite",
-    "EngineTransferSuite",
-    "FakeAggregation",
-    "FakeBaseline",
-    "FakeConversation",
-    "FakeConversationOptions",
-    "FakeCorrection",
-    "FakeCredit",
-    "FakeEstimator",
-    "FakeFormat",
-    "FakeInference",
-    "FakeInferenceOptions",
-    "FakeKl",
-    "FakeLoss",
-    "FakePipeline",
-    "FakePolicy",
-    "FakeReward",
-    "FakeRows",
-    "FakeSandbox",
-    "FakeSandboxOptions",
-    "FakeTokenReward",
-    "FakeTokenizer",
-    "FakeTracker",
-    "FakeTrackerOptions",
-    "FakeTraining",
-    "FakeTrainingOptions",
-    "FakeTransfer",
-    "FaultyConversation",
-    "FaultyInference",
-    "FaultyTraining",
-    "HostSource",
-    "InferenceBackendSuite",
-    "Judge",
-    "KlSuite",
-    "LengthKind",
-    "Lengths",
-    "LossSuite",
-    "PluginFolder",
-    "Registry",
-    "RewardEntry",
-    "RewardSuite",
-    "RowFormatSuite",
-    "RunOutcome",
-    "RunTester",
-    "RuntimeSuite",
-    "SandboxSuite",
-    "TrackerSuite",
-    "TrainingBackendSuite",
-    "TrainingLayoutSuite",
-    "WeightTransferSuite",
-    "assert_option",
-    "check_command",
-    "load_eval",
-    "load_fake_tokenizer",
-    "load_tokenizer",
-    "make_plan",
-    "make_request",
-    "make_reward_batch",
-    "make_rollout",
-    "make_train_batch",
-    "publish",
-    "recipe_numbers",
-    "snapshot_of",
-    "update_engine",
-    "weights_of",
-    "write_fake_model",
-]
-
-_HOME = {
-    "AdvantageSuite": "suites.advantage",
-    "AggregationSuite": "suites.weighing",
-    "ChatTokenizer": "real",
-    "ConversationSuite": "suites.talking",
-    "CorrectionSuite": "suites.correcting",
-    "DataSourceSuite": "suites.data",
-    "EngineTransferSuite": "suites.joining",
-    "FakeAggregation": "algorithms",
-    "FakeBaseline": "algorithms",
-    "FakeConversation": "fake_conversation",
-    "FakeConversationOptions": "fake_conversation",
-    "FakeCorrection": "algorithms",
-    "FakeCredit": "algorithms",
-    "FakeEstimator": "algorithms",
-    "FakeInference": "fake_inference",
-    "FakeInferenceOptions": "fake_inference",
-    "FakeKl": "algorithms",
-    "FakeLoss": "algorithms",
-    "FakePipeline": "pipeline",
-    "FakePolicy": "policy",
-    "FakeReward": "judging",
-    "FakeFormat": "fake_rows",
-    "FakeRows": "fake_rows",
-    "FakeSandbox": "fake_sandbox",
-    "FakeSandboxOptions": "fake_sandbox",
-    "FakeTokenReward": "judging",
-    "FakeTokenizer": "tokens",
-    "FakeTracker": "tracking",
-    "FakeTrackerOptions": "tracking",
-    "FakeTraining": "fake_training",
-    "FakeTrainingOptions": "fake_training",
-    "FakeTransfer": "fake_rows",
-    "FaultyConversation": "fake_conversation",
-    "FaultyInference": "faulty",
-    "FaultyTraining": "faulty",
-    "HostSource": "weights",
-    "InferenceBackendSuite": "suites.inference",
-    "Judge": "real",
-    "KlSuite": "suites.divergence",
-    "LengthKind": "lengths",
-    "Lengths": "lengths",
-    "LossSuite": "suites.loss",
-    "PluginFolder": "plugin_folder",
-    "Registry": "real",
-    "RewardEntry": "real",
-    "RewardSuite": "suites.reward",
-    "RunOutcome": "run_tester",
-    "RunTester": "run_tester",
-    "RowFormatSuite": "suites.data",
-    "RuntimeSuite": "suites.running",
-    "SandboxSuite": "suites.sandbox",
-    "TrackerSuite": "suites.tracker",
-    "TrainingBackendSuite": "suites.training",
-    "TrainingLayoutSuite": "suites.layouts",
-    "WeightTransferSuite": "suites.transfer",
-    "assert_option": "recipes",
-    "check_command": "command_check",
-    "load_eval": "real",
-    "load_fake_tokenizer": "tokens",
-    "load_tokenizer": "real",
-    "make_plan": "real",
-    "make_request": "records",
-    "make_reward_batch": "records",
-    "make_rollout": "records",
-    "make_train_batch": "records",
-    "publish": "weights",
-    "recipe_numbers": "recipes",
-    "snapshot_of": "weights",
-    "update_engine": "real",
-    "weights_of": "weights",
-    "write_fake_model": "tokens",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    from rlcore.testing.algorithms.advantage_suite import AdvantageSuite as AdvantageSuite
+    from rlcore.testing.algorithms.aggregation_suite import AggregationSuite as AggregationSuite
+    from rlcore.testing.algorithms.correction_suite import CorrectionSuite as CorrectionSuite
+    from rlcore.testing.algorithms.fake_algorithms import FakeAggregation as FakeAggregation
+    from rlcore.testing.algorithms.fake_algorithms import FakeBaseline as FakeBaseline
+    from rlcore.testing.algorithms.fake_algorithms import FakeCorrection as FakeCorrection
+    from rlcore.testing.algorithms.fake_algorithms import FakeCredit as FakeCredit
+    from rlcore.testing.algorithms.fake_algorithms import FakeEstimator as FakeEstimator
+    from rlcore.testing.algorithms.fake_algorithms import FakeKl as FakeKl
+    from rlcore.testing.algorithms.fake_algorithms import FakeLoss as FakeLoss
+    from rlcore.testing.algorithms.kl_suite import KlSuite as KlSuite
+    from rlcore.testing.algorithms.loss_suite import LossSuite as LossSuite
+    from rlcore.testing.command_check import check_command as check_command
+    from rlcore.testing.conversations.conversation_suite import ConversationSuite as ConversationSuite
+    from rlcore.testing.conversations.fake_conversation import FakeConversation as FakeConversation
+    from rlcore.testing.conversations.fake_conversation import FakeConversationOptions as FakeConversationOptions
+    from rlcore.testing.core_parts import ChatTokenizer as ChatTokenizer
+    from rlcore.testing.core_parts import Judge as Judge
+    from rlcore.testing.core_parts import Registry as Registry
+    from rlcore.testing.core_parts import RewardEntry as RewardEntry
+    from rlcore.testing.core_parts import load_eval as load_eval
+    from rlcore.testing.core_parts import load_tokenizer as load_tokenizer
+    from rlcore.testing.core_parts import make_plan as make_plan
+    from rlcore.testing.core_parts import update_engine as update_engine
+    from rlcore.testing.data.data_suites import DataSourceSuite as DataSourceSuite
+    from rlcore.testing.data.data_suites import RowFormatSuite as RowFormatSuite
+    from rlcore.testing.data.fake_data import FakeFormat as FakeFormat
+    from rlcore.testing.data.fake_data import FakeRows as FakeRows
+    from rlcore.testing.inference.fake_inference import FakeInference as FakeInference
+    from rlcore.testing.inference.fake_inference import FakeInferenceOptions as FakeInferenceOptions
+    from rlcore.testing.inference.faulty_inference import FaultyInference as FaultyInference
+    from rlcore.testing.inference.inference_suite import InferenceBackendSuite as InferenceBackendSuite
+    from rlcore.testing.lengths import LengthKind as LengthKind
+    from rlcore.testing.lengths import Lengths as Lengths
+    from rlcore.testing.plugin_folder import PluginFolder as PluginFolder
+    from rlcore.testing.policy import FakePolicy as FakePolicy
+    from rlcore.testing.recipes import assert_option as assert_option
+    from rlcore.testing.recipes import recipe_numbers as recipe_numbers
+    from rlcore.testing.records import make_request as make_request
+    from rlcore.testing.records import make_reward_batch as make_reward_batch
+    from rlcore.testing.records import make_rollout as make_rollout
+    from rlcore.testing.records import make_train_batch as make_train_batch
+    from rlcore.testing.rewards.fake_reward import FakeReward as FakeReward
+    from rlcore.testing.rewards.fake_reward import FakeTokenReward as FakeTokenReward
+    from rlcore.testing.rewards.reward_suite import RewardSuite as RewardSuite
+    from rlcore.testing.run_tester import RunOutcome as RunOutcome
+    from rlcore.testing.run_tester import RunTester as RunTester
+    from rlcore.testing.runtimes.runtime_suite import RuntimeSuite as RuntimeSuite
+    from rlcore.testing.sandboxes.fake_sandbox import FakeSandbox as FakeSandbox
+    from rlcore.testing.sandboxes.fake_sandbox import FakeSandboxOptions as FakeSandboxOptions
+    from rlcore.testing.sandboxes.sandbox_suite import SandboxSuite as SandboxSuite
+    from rlcore.testing.tokens import FakeTokenizer as FakeTokenizer
+    from rlcore.testing.tokens import load_fake_tokenizer as load_fake_tokenizer
+    from rlcore.testing.tokens import write_fake_model as write_fake_model
+    from rlcore.testing.trackers.fake_tracker import FakeTracker as FakeTracker
+    from rlcore.testing.trackers.fake_tracker import FakeTrackerOptions as FakeTrackerOptions
+    from rlcore.testing.trackers.tracker_suite import TrackerSuite as TrackerSuite
+    from rlcore.testing.training.fake_pipeline import FakePipeline as FakePipeline
+    from rlcore.testing.training.fake_training import FakeTraining as FakeTraining
+    from rlcore.testing.training.fake_training import FakeTrainingOptions as FakeTrainingOptions
+    from rlcore.testing.training.faulty_training import FaultyTraining as FaultyTraining
+    from rlcore.testing.training.layout_suite import TrainingLayoutSuite as TrainingLayoutSuite
+    from rlcore.testing.training.training_suite import TrainingBackendSuite as TrainingBackendSuite
+    from rlcore.testing.transfers.engine_transfer_suite import EngineTransferSuite as EngineTransferSuite
+    from rlcore.testing.transfers.fake_transfer import FakeTransfer as FakeTransfer
+    from rlcore.testing.transfers.transfer_suite import WeightTransferSuite as WeightTransferSuite
+    from rlcore.testing.weights import HostSource as HostSource
+    from rlcore.testing.weights import publish as publish
+    from rlcore.testing.weights import snapshot_of as snapshot_of
+    from rlcore.testing.weights import weights_of as weights_of
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

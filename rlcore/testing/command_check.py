@@ -1,4 +1,4 @@
-"""What every command of the command line must do, as one call in a plugin's own tests."""
+"""A check of a command of the command line, as one call in a plugin's own tests."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _WRONG = "--no-such-flag-of-anybody"
 
 
 def check_command(spec: CommandSpec, tester: RunTester, *words: str) -> None:
-    """Check an installed command, or one of ``tester.plugins``. Raises AssertionError with the rule that is broken.
+    """Check an installed command, or one of ``tester.plugins``. Raise AssertionError with the rule that is broken.
 
-    Help works, names the command and loads nothing heavy; a wrong flag is refused in one sentence with exit code 2, and nothing is
-    written; the command succeeds and returns an exit code; if it has ``--json``, its last line is one JSON object, also for an error.
+    Help works, names the command and loads nothing heavy. A wrong flag is refused in one sentence with exit code 2, and nothing is written.
+    The command succeeds and returns an exit code. If it has ``--json``, its last line is one JSON object, also for an error.
 
-    :param words: what follows the command's name in a call that succeeds in ``tester.folder``; the call is made at most twice.
+    :param words: the words after the command's name in a call that succeeds in ``tester.folder``; the call is made at most twice.
     """
     with tester.plugins:
         flags = _flags(spec)
@@ -48,7 +48,7 @@ def check_command(spec: CommandSpec, tester: RunTester, *words: str) -> None:
 
 
 def _flags(spec: CommandSpec) -> set[str]:
-    """Every option of the command, from a parser that its class has filled."""
+    """Return the options of the command, from a parser that its class has filled."""
     module, _, path = spec.target.partition(":")
     target: Any = getattr(import_module(module), path, None)
     derived = isinstance(target, type) and issubclass(target, Command)
@@ -59,7 +59,7 @@ def _flags(spec: CommandSpec) -> set[str]:
 
 
 def _check_help(spec: CommandSpec, tester: RunTester) -> None:
-    """In a process of its own, so that what other tests loaded does not count."""
+    """Check the help in a new process, since other tests have loaded modules in this one."""
     listed = tester.run("--help").assert_ok()
     line = f"{spec.name} {spec.summary}"
     assert line in {" ".join(row.split()) for row in listed.lines}, f"rlcore --help must list {spec.name} with its summary\n{listed}"

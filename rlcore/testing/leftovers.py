@@ -1,4 +1,4 @@
-"""What a part leaves on the machine: processes, listening ports, shared memory. Reads /proc and /dev/shm, so it knows Linux alone."""
+"""Processes, listening ports and shared memory that a part has left on the machine, read from /proc and /dev/shm: Linux alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SERVES_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserve
 
 @dataclass
 class Leftovers:
-    """What has come since ``Leftovers()`` was made; ``look`` while the part works, so that its processes and their memory are known."""
+    """The changes since ``Leftovers()`` was made. Call ``look`` while the part works, so that its processes and their memory are known."""
 
     ports: frozenset[str] = field(default_factory=lambda: _ports(_family()))
     shared: frozenset[str] = field(default_factory=lambda: _shared_memory())
@@ -27,7 +27,7 @@ class Leftovers:
 
     @staticmethod
     def known() -> bool:
-        """Whether this machine can be asked."""
+        """Return whether this machine has /proc."""
         return (_PROC / "self" / "stat").exists()
 
     def look(self) -> None:
@@ -37,7 +37,7 @@ class Leftovers:
         self.used |= {name for pid in family for name in _memory_of(pid)} - self.shared
 
     def found(self) -> list[str]:
-        """What is still there, in words."""
+        """Return one description for each thing that is still there."""
         self.look()
         alive = {pid: started for pid, started in self.seen if _started(pid) == started and not _serves_python(pid)}
         open_ports = _ports({**_family(), **alive}) - self.ports
@@ -48,14 +48,15 @@ class Leftovers:
         ]
 
     def _left_memory(self, alive: dict[int, int]) -> Iterator[str]:
-        """New entries that our processes use or used, and nobody else: other programs run beside this one, and may leave some of theirs."""
+        """Yield the new entries that our processes use or used, and no other process uses. Other programs of the machine may leave entries
+        too."""
         others = {int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()} - {*_family(), *alive}
         if left := self.used & _shared_memory():
             yield from left.difference(*map(_memory_of, others))
 
 
 def _family() -> dict[int, int]:
-    """This process and its descendants: pid -> when it started, in ticks."""
+    """Return this process and its descendants: pid -> start time in ticks."""
     parents: dict[int, tuple[int, int]] = {}
     for folder in _PROC.iterdir():
         if folder.name.isdigit() and (fields := _fields(int(folder.name))):
@@ -68,7 +69,7 @@ def _family() -> dict[int, int]:
 
 
 def _fields(pid: int) -> list[str]:
-    """Of /proc/PID/stat from the state on; none of a process that has ended, or waits to be reaped."""
+    """Return the fields of /proc/PID/stat from the state on; none for a process that has ended."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -94,7 +95,7 @@ def _serves_python(pid: int) -> bool:
 
 
 def _ports(family: dict[int, int]) -> frozenset[str]:
-    """Addresses on which one of these processes listens, as the kernel writes them."""
+    """Return the addresses on which one of these processes listens, as the kernel writes them."""
     sockets = {link for pid in family for link in _links(pid) if link.startswith("socket:")}
     found = set()
     for table in ("tcp", "tcp6"):
@@ -106,7 +107,7 @@ def _ports(family: dict[int, int]) -> frozenset[str]:
 
 
 def _links(pid: int) -> Iterator[str]:
-    """What the open files of a process are."""
+    """Yield the targets of the open files of a process."""
     try:
         for entry in (_PROC / str(pid) / "fd").iterdir():
             try:
@@ -122,7 +123,7 @@ def _shared_memory() -> frozenset[str]:
 
 
 def _memory_of(pid: int) -> set[str]:
-    """Names of the entries of /dev/shm that a process maps or holds open."""
+    """Return the names of the entries of /dev/shm that a process maps or holds open."""
     try:
         maps = (_PROC / str(pid) / "maps").read_text("utf-8", "replace").splitlines()
     except OSError:

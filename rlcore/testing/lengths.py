@@ -1,4 +1,4 @@
-"""How long responses are: the distribution that the paced fakes sleep by and the simulator draws from. Numbers only, no clock."""
+"""The distribution of response lengths that the simulator of runs draws from."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class Lengths:
             object.__setattr__(self, "_mu", _solve_mu(self.sigma, self.cut))
 
     def draw(self, generator: np.random.Generator, count: int = 1) -> np.ndarray:
-        """float64[count]: one number of the generator a length, none where they are constant."""
+        """Return float64[count]: one number of the generator for each length, none if lengths are constant."""
         if self.kind is LengthKind.CONSTANT:
             return np.full(count, float(self.mean))
         return np.minimum(np.exp(self._mu + self.sigma * generator.standard_normal(count)), self.cut) * self.mean
 
     def tokens(self, generator: np.random.Generator) -> int:
-        """One length as a whole number of tokens, at least 1."""
+        """Return one length as a whole number of tokens, at least 1."""
         return max(1, round(float(self.draw(generator)[0])))
 
     def mean_longest_of(self, count: int) -> float:
-        """The expected length of the longest of ``count`` draws: what a batch that starts together waits for."""
+        """Return the expected length of the longest of ``count`` draws, for which a batch that starts together waits."""
         if self.kind is LengthKind.CONSTANT:
             return float(self.mean)
         # E[max] is the integral of P(max > x); P(X <= x) is the normal's up to the cut, and 1 from there on.
@@ -68,7 +68,7 @@ class Lengths:
 
 @lru_cache(maxsize=64)
 def _solve_mu(sigma: float, cut: float) -> float:
-    """The ``mu`` with which a lognormal that ends at ``cut`` has mean 1, by bisection: the mean grows with mu, from 0 to ``cut``."""
+    """Return the ``mu`` with which a lognormal that ends at ``cut`` has mean 1, by bisection: the mean grows with mu, from 0 to ``cut``."""
     low, high = -sigma * sigma / 2, math.log(cut) + 10 * sigma
     for _ in range(200):
         middle = (low + high) / 2
@@ -77,7 +77,7 @@ def _solve_mu(sigma: float, cut: float) -> float:
 
 
 def _mean_after_cut(mu: float, sigma: float, cut: float) -> float:
-    """E[min(X, cut)] of a lognormal X: its partial expectation below the cut, and the cut times what lies above."""
+    """Return E[min(X, cut)] of a lognormal X: its partial expectation below the cut, plus the cut times the probability above it."""
     place = (math.log(cut) - mu) / sigma
     return math.exp(mu + sigma * sigma / 2) * _normal_cdf(place - sigma) + cut * _normal_cdf(-place)
 

@@ -1,4 +1,4 @@
-"""What fakes on one device did, in order, as lines of a file: roles may be in other threads, or in other processes."""
+"""A log of phases that fakes on one device write, in order, as lines of a file."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def note_phase(path: str, phase: str) -> None:
 
 
 def phases_in(path: str | Path) -> list[str]:
-    """The lines, each once as often as it follows itself."""
+    """Return the lines, without repetitions of the line before."""
     return [phase for phase, _ in groupby(Path(path).read_text("utf-8").splitlines())]

@@ -1,4 +1,4 @@
-"""Fake installed plugins for tests: a folder that Python and ``importlib.metadata`` take for a site-packages with distributions in it.
+"""A folder that Python and ``importlib.metadata`` take for a site-packages with plugins in it.
 
 >>> with PluginFolder(tmp_path) as folder:
 ...     folder.install("acme", 'rlcore_api = "2.0"')
@@ -41,11 +41,11 @@ class PluginFolder:
         group: str = "rlcore",
         requires: Sequence[str] = (),
     ) -> str:
-        """Write the distribution of a plugin and return its name, ``rlcore-plugin-<name>`` unless ``distribution`` says otherwise.
+        """Write the distribution of a plugin and return its name, ``rlcore-plugin-<name>`` unless ``distribution`` gives another.
 
-        ``source`` is its entry module, a package ``rlcore_plugin_<name>``; ``files`` maps further paths inside that package to their
-        text; ``target`` replaces what the entry point names. ``group``: that of its entry point, "" for none; ``requires``: the
-        distributions that it says it requires.
+        ``source`` is its entry module, a package ``rlcore_plugin_<name>``; ``files`` maps further paths inside that package to their text;
+        ``target`` replaces the module that the entry point names. ``group``: the group of its entry point, "" for none. ``requires``: the
+        distributions that it declares to require.
         """
         distribution = distribution or f"rlcore-plugin-{name}"
         package = f"rlcore_plugin_{name.replace('-', '_')}"
@@ -66,7 +66,7 @@ class PluginFolder:
         return distribution
 
     def discover(self) -> Registry:
-        """The registry of the built-ins and this folder's plugins alone, whatever else is installed on the machine."""
+        """Return the registry of the built-ins and this folder's plugins alone, whatever else is installed on the machine."""
         return Registry.discover(distributions(path=[str(self.root)]))
 
     @property

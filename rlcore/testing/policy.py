@@ -1,4 +1,4 @@
-"""A language model small enough to be a table, and real enough to learn: it predicts a token from the two before it.
+"""A language model that is a table: it predicts a token from the two before it, and learns.
 
 Pure numpy: float32 weights, float64 arithmetic, exact log probabilities and gradients. Knows nothing of sampling or optimizers.
 Axes: ``T`` tokens of a sequence, ``V`` vocabulary.
@@ -26,7 +26,7 @@ FILE = "fake_policy.npz"
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """float64[..., V] -> float64[..., V]."""
+    """Return the log softmax over the last axis, float64[..., V]."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
@@ -46,14 +46,14 @@ class FakePolicy:
 
     @classmethod
     def random(cls, vocabulary: int, seed: int = 0, scale: float = 0.1) -> FakePolicy:
-        """Weights drawn from N(0, scale^2)."""
+        """Return weights drawn from N(0, scale^2)."""
         draw = np.random.default_rng(seed)
         rows = (vocabulary + 1) * vocabulary
         return cls(draw.normal(0, scale, (vocabulary, vocabulary)), draw.normal(0, scale, (rows, vocabulary)))
 
     @property
     def vocabulary(self) -> int:
-        """V."""
+        """The size of the vocabulary, V."""
         return int(self.last.shape[0])
 
     def _contexts(self, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -62,12 +62,12 @@ class FakePolicy:
         return ids, before * self.vocabulary + ids
 
     def logits(self, token_ids: np.ndarray) -> np.ndarray:
-        """int32[T] -> float64[T, V]: row ``t`` predicts the token after ``token_ids[: t + 1]``."""
+        """Return logits: int32[T] -> float64[T, V]; row ``t`` predicts the token after ``token_ids[: t + 1]``."""
         last, pair = self._contexts(token_ids)
         return np.asarray(self.last[last].astype(np.float64) + self.pair[pair])
 
     def logprobs(self, token_ids: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-        """int32[T] -> float64[T - 1]: of each token after the first."""
+        """Return log probabilities: int32[T] -> float64[T - 1], of each token after the first."""
         rows = log_softmax(self.logits(token_ids[:-1]) / temperature)
         return np.asarray(rows[np.arange(len(rows)), np.asarray(token_ids[1:], np.int64)])
 
@@ -84,17 +84,17 @@ class FakePolicy:
         np.add.at(into[PAIR], pair, rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Name -> weight, read-only."""
+        """Return name -> weight, read-only."""
         return {LAST: self.last, PAIR: self.pair}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Name and tensor of each weight."""
+        """Yield name and tensor of each weight."""
         for name, array in self.arrays().items():
             yield name, Tensor(dtype="float32", shape=array.shape, data=array)
 
     def check(self, tensors: Sequence[TensorInfo], manifest: WeightsManifest | None = None) -> None:
-        """Raise WeightsError, naming the tensor, if one is missing, or of another shape, or no array of float32. ``manifest``: what else it
-        says of them; None for whole weights."""
+        """Raise WeightsError, naming the tensor, if one is missing, has another shape, or is not an array of float32. ``manifest``: the
+        manifest that came with them; None for whole weights."""
         sent = {info.name: info for info in tensors}
         shapes = {name: own.shape for name, own in self.arrays().items()}
         if manifest is not None and manifest.kind is WeightsKind.ADAPTER:
@@ -110,7 +110,7 @@ class FakePolicy:
                 raise WeightsError(f"tensor {name!r} is {sent[name].dtype}, the model takes float32")
 
     def replaced(self, tensors: Mapping[str, Tensor]) -> FakePolicy:
-        """A policy with other weights of the same shapes; WeightsError, naming the tensor, if one is missing or does not fit."""
+        """Return a policy with other weights of the same shapes; WeightsError, naming the tensor, if one is missing or does not fit."""
         self.check([TensorInfo(name=name, dtype=tensor.dtype, shape=tensor.shape) for name, tensor in tensors.items()])
         return FakePolicy(*(tensors[name].data.reshape(own.shape) for name, own in self.arrays().items()))
 
@@ -122,7 +122,7 @@ class FakePolicy:
 
     @classmethod
     def load(cls, folder: str | Path) -> FakePolicy:
-        """Read what ``save`` wrote."""
+        """Read the file that ``save`` wrote."""
         path = Path(folder) / FILE
         if not path.is_file():
             raise ConfigError(f"model {str(folder)!r} has no {FILE}: write one with rlcore.testing.write_fake_model(folder)")
@@ -157,7 +157,7 @@ class ComingPolicy:
             self._tensors[name] = replace(tensor, data=np.array(tensor.data))
 
     def whole(self) -> FakePolicy:
-        """The policy; WeightsError, naming the tensor, if one has not come."""
+        """Return the policy; WeightsError, naming the tensor, if one has not come."""
         if self.kind is WeightsKind.FULL or self._due:
             return self._served.replaced(self._tensors)
         came = {name: tensor.data.reshape(tensor.shape) for name, tensor in self._tensors.items()}

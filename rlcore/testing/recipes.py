@@ -1,4 +1,4 @@
-"""Numbers of recipes and options, for a test that holds them against the paper's."""
+"""Checks that compare the numbers of recipes and options with a paper's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ __all__ = ["assert_option", "recipe_numbers"]
 
 
 def recipe_numbers(spec: AlgorithmSpec) -> dict[str, Any]:
-    """The recipe's defaults that are no words, by path, without ``algorithm.``: ``{"kl_coeff": 0.01, "options.clip_eps_low": 0.2}``."""
+    """Return the recipe's numeric defaults by path, without ``algorithm.``: ``{"kl_coeff": 0.01, "options.clip_eps_low": 0.2}``."""
     return {path.removeprefix("algorithm."): value for path, (value, _) in spec.defaults.items() if not isinstance(value, str)}
 
 
 def assert_option(model: type[BaseModel], field: str, default: Any, taken: Sequence[Any], refused: Sequence[Any]) -> None:
-    """An options model gives ``field`` its default, takes the values at its bounds, and refuses, naming it, those beyond."""
+    """Assert that an options model has this default for ``field``, takes the values ``taken``, and refuses ``refused``, naming the
+    field."""
     assert getattr(model(), field) == default, f"{model.__name__}.{field} is {getattr(model(), field)} by default, not {default}"
     for value in taken:
         assert getattr(model(**{field: value}), field) == value
@@ -27,7 +28,7 @@ def assert_option(model: type[BaseModel], field: str, default: Any, taken: Seque
 
 
 def _refusal(model: type[BaseModel], field: str, value: Any) -> str:
-    """What the model says against the value; "" where it takes it."""
+    """Return the model's refusal of the value; "" if it accepts the value."""
     try:
         model(**{field: value})
     except ValidationError as error:

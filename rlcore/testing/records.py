@@ -1,4 +1,4 @@
-"""Makers of valid records for tests: rollouts, reward batches, train batches, deterministic and small.
+"""Makers of valid records for tests: requests, rollouts, reward batches, train batches.
 
 Axes: ``R`` rollouts, ``N`` policy tokens, ``C`` context tokens, ``T`` tokens of a response.
 """
@@ -31,7 +31,7 @@ def make_request(
     top_k: int = 0,
     min_p: float = 0.0,
 ) -> Request:
-    """A request whose stream is ``(0, 0, 0, noise)``."""
+    """Return a request whose stream is ``(0, 0, 0, noise)``."""
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens, stop=stop, min_p=min_p)
     return Request(request_id=request_id, token_ids=np.asarray(token_ids), sampling=sampling, noise=(0, 0, 0, noise))
 
@@ -48,7 +48,7 @@ def make_rollout(
     finish: FinishReason = FinishReason.STOP,
     temperature: float = 1.0,
 ) -> Rollout:
-    """One segment, all versions 0; log probabilities -1 and every token sampled unless told otherwise."""
+    """Make a rollout of one segment: all versions 0, log probabilities -1 and every token sampled unless given."""
     segment = Segment(
         context_ids=context,  # type: ignore[arg-type]
         token_ids=tokens,  # type: ignore[arg-type]
@@ -71,8 +71,9 @@ def make_reward_batch(
     greedy: Sequence[float] | None = None,
     needs: Collection[RewardDetail] = (),
 ) -> RewardBatch:
-    """Every rollout in statistics and three tokens long unless told otherwise; what is in them is in the loss; ``kl`` per token. ``needs``:
-    what an estimator declares: one part, which is the reward, token rewards of 0, two turns a rollout, a prompt a group."""
+    """Make a batch: every rollout is in statistics and three tokens long unless given. Rollouts in statistics are in the loss; ``kl`` is
+    per token. ``needs``: the details that an estimator declares: one part, which is the reward, token rewards of 0, two turns a rollout, a
+    prompt a group."""
     counts = np.array(lengths if lengths is not None else [3] * len(rewards), np.int64)
     counted = np.array(in_statistics if in_statistics is not None else [True] * len(rewards), np.bool_)
     tokens, first = int(counts.sum()), counts // 2
@@ -109,7 +110,8 @@ def make_train_batch(
     old_logprobs: np.ndarray | None = None,
     reference_logprobs: np.ndarray | None = None,
 ) -> TrainBatch:
-    """One advantage a rollout, token-level weights (1 / tokens in the loss); ``old_logprobs`` and ``reference_logprobs`` float32[N]."""
+    """Return a batch with one advantage a rollout and token-level weights (1 / tokens in the loss); ``old_logprobs`` and
+    ``reference_logprobs`` float32[N]."""
     trains = np.array(in_loss if in_loss is not None else [True] * len(rollouts), np.bool_)
     lengths = np.array([rollout.length for rollout in rollouts], np.int64)
     tokens = int(lengths[trains].sum())
@@ -129,7 +131,7 @@ def make_train_batch(
 
 
 def with_outlines(batch: TrainBatch) -> TrainBatch:
-    """The batch as a trainer rank has it that computes on none of it: outlines in place of its rollouts."""
+    """Return the batch as another trainer rank has it: outlines in place of its rollouts."""
     scores = tuple(Score(value=0.0) for _ in batch.rollouts)
     return replace(
         batch, rollouts=outline_of(Group(prompt_id="", episode=0, prompt_index=0, rollouts=batch.rollouts, scores=scores)).rollouts

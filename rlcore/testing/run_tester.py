@@ -1,4 +1,4 @@
-"""Runs ``rlcore`` command lines in a folder of their own and says what came of them: exit code, output, files.
+"""A tester that runs ``rlcore`` command lines in a folder and returns exit code, output and files.
 
 >>> tester = RunTester(tmp_path)
 >>> tester.with_fakes()
@@ -36,7 +36,7 @@ QUIET = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "20
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What one command line did; ``written`` are the files that it made or changed, relative to the folder, sorted."""
+    """The outcome of one command line; ``written`` are the files that it made or changed, relative to the folder, sorted."""
 
     argv: tuple[str, ...]
     exit_code: int
@@ -58,12 +58,12 @@ class RunOutcome:
         return value
 
     def assert_ok(self) -> RunOutcome:
-        """Exit code 0; returns itself."""
+        """Assert exit code 0; return itself."""
         assert self.exit_code == 0, f"exit code {self.exit_code}\n{self}"
         return self
 
     def assert_refused(self, *words: str) -> RunOutcome:
-        """Exit code 2, one line on standard error that holds every word, no traceback, nothing written; returns itself."""
+        """Assert exit code 2, one line on standard error that holds every word, and no file written; return itself."""
         assert self.exit_code == 2, f"exit code {self.exit_code}, 2 expected\n{self}"
         said = [line for line in self.stderr.splitlines() if line.strip()]
         assert len(said) == 1, f"{len(said)} lines on standard error, one sentence expected\n{self}"
@@ -79,9 +79,8 @@ class RunOutcome:
 class RunTester:
     """A project in a folder: write files into it, offer plugins, run command lines.
 
-    ``in_process`` runs them by ``rlcore.cli.main`` in this process, which has loaded torch already: a second or two quicker each, and what
-    a debugger wants. The default is a process each: for signals, exits, what a library prints by itself, and module state that no other
-    command has touched.
+    ``in_process`` runs them by ``rlcore.cli.main`` in this process, which has loaded torch already. This saves a second or two for each,
+    and suits a debugger. By default each has a process of its own, as tests of signals, exits, output of libraries and module state need.
     """
 
     def __init__(self, folder: Path, *, in_process: bool = False) -> None:
@@ -92,37 +91,36 @@ class RunTester:
         self._only: list[Distribution] | None = None
 
     def with_fakes(self) -> RunTester:
-        """Offer ``fake`` of every kind (``rlcore.testing.fake_plugin``) to every command; returns itself."""
+        """Offer ``fake`` of every kind (``rlcore.testing.fake_plugin``) to every command; return itself."""
         self.plugins.install("fakes", target="rlcore.testing.fake_plugin")
         return self
 
     def with_only(self, *installed: str) -> RunTester:
-        """Let commands that run in this process see the plugins of these installed distributions and of its own folder, as if no other were
-        installed; returns itself."""
+        """Let commands in this process see only the plugins of these installed distributions and of its own folder; return itself."""
         self._only = [distribution(name) for name in installed]
         return self
 
     def write(self, name: str, text: str) -> Path:
-        """A text file in the folder; returns its path."""
+        """Write a text file into the folder; return its path."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
 
     def write_jsonl(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
-        """A data file, one row a line; returns its path."""
+        """Write a data file, one row a line; return its path."""
         return self.write(name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
     def write_toml(self, name: str, config: Mapping[str, Any]) -> Path:
-        """A configuration file; returns its path."""
+        """Write a configuration file; return its path."""
         return self.write(name, tomli_w.dumps(config))
 
     def fake_data(self, name: str = "train.jsonl", letters: str = "abcdef") -> Path:
-        """One row a letter: the task is to say it. What a FakePolicy, which sees the prompt's last letter, can learn."""
+        """Write one row for each letter: the task is to repeat it. A FakePolicy, which sees the prompt's last letter, can learn it."""
         return self.write_jsonl(name, [{"messages": {"role": "user", "content": letter}, "gt_answer": letter} for letter in letters])
 
     def fake_run(self, **sections: Mapping[str, Any]) -> str:
-        """A configuration of fakes from end to end with model and data beside it; ``sections`` override key by key; returns its path.
+        """Write a configuration of fakes with model and data beside it; ``sections`` override key by key; return its path.
 
         ``schedule.max_staleness`` is 0 unless they say otherwise: one process, the same numbers each time."""
         model = write_fake_model(self.folder / "model", "abcdef")
@@ -141,7 +139,7 @@ class RunTester:
         return str(self.write_toml("run.toml", {**config, "rewards": [{"name": "fake"}]}))
 
     def run(self, *argv: str, stdin: str = "", timeout: float = 240.0, env: Mapping[str, str] | None = None) -> RunOutcome:
-        """Run ``rlcore argv`` in the folder. ``env`` is added to the environment; ``timeout`` ends a process of its own only."""
+        """Run ``rlcore argv`` in the folder. ``env`` is added to the environment; ``timeout`` ends a separate process only."""
         before = self._files()
         run = self._inside(argv, stdin, env or {}) if self.in_process else self._outside(argv, stdin, timeout, env or {})
         code, stdout, stderr = run
@@ -150,7 +148,7 @@ class RunTester:
         return RunOutcome(argv=argv, exit_code=code, stdout=stdout, stderr=stderr, written=tuple(written))
 
     def interrupt(self, *argv: str, on: Callable[[str], bool], signals: int = 1) -> RunOutcome:
-        """Run ``rlcore argv`` in a process of its own and press Ctrl-C, ``signals`` times, each at the next line for which ``on`` is true.
+        """Run ``rlcore argv`` in a new process and press Ctrl-C, ``signals`` times, each at the next line for which ``on`` is true.
 
         ``stdout`` holds both streams, in the order of their lines.
         """
@@ -200,7 +198,7 @@ class RunTester:
         return code or 0, out.getvalue(), err.getvalue()
 
     def _files(self) -> dict[Path, tuple[int, int]]:
-        """Relative path -> (size, time of change) of every file that a command could have meant to write."""
+        """Return relative path -> (size, time of change) of every file that a command may have written."""
         found = {}
         for path in self.folder.rglob("*"):
             relative = path.relative_to(self.folder)

@@ -1,4 +1,4 @@
-"""A tokenizer of single characters (or of given texts) with a chat template of role tokens, and the folder of a fake model around it."""
+"""A tokenizer of single characters, or of given texts, with a chat template; and the folder of a fake model."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class FakeTokenizer:
         return len(SPECIAL) + len(self.characters)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the characters; ``unknown`` for one outside the alphabet."""
+        """Return the ids of the characters; ``unknown`` for one outside the alphabet."""
         return [self._ids.get(character, 1) for character in text]
 
     def render(self, messages: Sequence[Message]) -> np.ndarray:
-        """int32[C]: each message is its role's token and its characters; the assistant's token asks for the answer."""
+        """Return int32[C]: each message is its role's token and its characters; the assistant's token asks for the answer."""
         ids: list[int] = []
         for message in messages:
             role = SPECIAL.index(message.role) if message.role in SPECIAL else 1
@@ -47,11 +47,11 @@ class FakeTokenizer:
         return np.array([*ids, SPECIAL.index("assistant")], np.int32)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text without special tokens."""
+        """Return the text without special tokens."""
         return "".join(self.characters[token - len(SPECIAL)] for token in token_ids if token >= len(SPECIAL))
 
     def fingerprint(self) -> str:
-        """SHA-256 of the alphabet."""
+        """Return the SHA-256 of the alphabet."""
         return hashlib.sha256("".join(self.characters).encode()).hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class FakeTokenizer:
 
 
 def load_fake_tokenizer(path: str) -> FakeTokenizer:
-    """Read what ``FakeTokenizer.save`` wrote into the folder."""
+    """Read the tokenizer that ``FakeTokenizer.save`` wrote into the folder."""
     file = Path(path) / FILE
     if not file.is_file():
         raise ConfigError(f"model {path!r} has no {FILE}: write one with rlcore.testing.write_fake_model(folder)")
@@ -68,7 +68,7 @@ def load_fake_tokenizer(path: str) -> FakeTokenizer:
 
 
 def write_fake_model(folder: Path, characters: str = CHARACTERS, seed: int = 0, scale: float = 0.1) -> Path:
-    """A folder that serves as ``model`` for the ``fake`` backends: policy and tokenizer; returns the folder."""
+    """Write a folder that serves as ``model`` for the ``fake`` backends, with policy and tokenizer; return it."""
     tokenizer = FakeTokenizer(characters)
     FakePolicy.random(len(tokenizer), seed, scale).save(folder)
     tokenizer.save(folder)

@@ -1,4 +1,4 @@
-"""Weights in tests: a source of arrays that are in host memory, and what any trainer hands out, collected."""
+"""Weights in tests: a source of arrays in host memory, and the weights that a trainer hands out, collected."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ class HostSource(WeightSource):
         self._kind, self._extra = kind, dict(extra or {})
 
     def manifest(self) -> WeightsManifest:
-        """What ``buckets`` yields."""
+        """Return the manifest of the tensors that ``buckets`` yields."""
         infos = tuple(tensor.info(name) for name, tensor in self.tensors.items())
         return WeightsManifest(tensors=infos, kind=self._kind, extra=self._extra)
 
     def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
-        """The tensors in order."""
+        """Yield the tensors in order."""
         names = list(self.tensors)
         for places in cut_into_buckets([tensor.data.nbytes for tensor in self.tensors.values()], max_bytes):
             yield {names[place]: self.tensors[names[place]] for place in places}
 
 
 def delta_source(before: Mapping[str, Tensor], after: Mapping[str, Tensor], version: int) -> HostSource:
-    """What leads from the tensors of ``version`` to those after it, float32 each, as a trainer of deltas hands it out."""
+    """Return the differences from the tensors of ``version`` to those after it, float32 each, as a trainer of deltas hands them out."""
     tensors = {name: replace(tensor, data=tensor.data - before[name].data) for name, tensor in after.items()}
     return HostSource(tensors, WeightsKind.DELTA, {"base": str(version)})
 
 
 def adapter_source(shapes: Mapping[str, tuple[int, int]], rank: int, seed: int = 0) -> HostSource:
-    """A LoRA adapter of random matrices for weights of these shapes [rows, columns]: ``NAME.lora_B`` [rows, rank] times ``NAME.lora_A``
-    [rank, columns] is added to the weight."""
+    """Return a LoRA adapter of random matrices for weights of these shapes [rows, columns]: ``NAME.lora_B`` [rows, rank] times
+    ``NAME.lora_A`` [rank, columns] is added to the weight."""
     draw, tensors = np.random.default_rng(seed), {}
     for name, (rows, columns) in shapes.items():
         for part, shape in (("lora_A", (rank, columns)), ("lora_B", (rows, rank))):
@@ -62,12 +62,12 @@ def adapter_source(shapes: Mapping[str, tuple[int, int]], rank: int, seed: int =
 
 
 def weights_of(backend: TrainingBackend, bucket_bytes: int = BUCKET_BYTES) -> dict[str, Tensor]:
-    """Every tensor that a trainer hands out, copied into host memory, checked against its manifest."""
+    """Return every tensor that a trainer hands out, copied into host memory and compared with its manifest."""
     return dict(snapshot_of(0, backend, bucket_bytes=bucket_bytes).tensors)
 
 
 def snapshot_of(version: int, backend: TrainingBackend, probe: Probe | None = None, *, bucket_bytes: int = BUCKET_BYTES) -> Snapshot:
-    """The weights of a trainer as a producer holds them once they have arrived."""
+    """Return the weights of a trainer as a producer holds them after they have arrived."""
     source = backend.weight_source()
     layout = HostLayout(version=version, manifest=source.manifest(), probe=probe)
     memory = np.zeros(layout.size, np.uint8)
@@ -76,13 +76,13 @@ def snapshot_of(version: int, backend: TrainingBackend, probe: Probe | None = No
 
 
 def resealed(snapshot: Snapshot, tensors: Mapping[str, Tensor]) -> Snapshot:
-    """The same version with other tensors, sealed as they are."""
+    """Return the same version with other tensors, sealed as they are."""
     return replace(snapshot, tensors=dict(tensors), checksums={name: tensor.checksum for name, tensor in tensors.items()})
 
 
 @contextmanager
 def mis_sealing(name: str) -> Iterator[None]:
-    """Every sender of this process gives this tensor a wrong checksum."""
+    """Let every sender of this process give this tensor a wrong checksum."""
     seal = HostLayout.seal
 
     def wrong(layout: HostLayout, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
@@ -94,7 +94,7 @@ def mis_sealing(name: str) -> Iterator[None]:
 
 
 def handed_out(backend: TrainingBackend) -> dict[str, Tensor]:
-    """What this rank hands out, copied: all of it on rank 0, on the others as much as they have."""
+    """Return copies of the weights that this rank hands out: all of them on rank 0, on the others as many as they have."""
     source, copied = backend.weight_source(), {}
     infos = {info.name: info for info in source.manifest().tensors}
     for bucket in source.buckets(BUCKET_BYTES):
@@ -107,5 +107,5 @@ def handed_out(backend: TrainingBackend) -> dict[str, Tensor]:
 
 
 def publish(publisher: Publisher, snapshot: Snapshot) -> None:
-    """Publish what a snapshot holds, as if a trainer had it."""
+    """Publish the tensors of a snapshot, as a trainer does."""
     publisher.publish(snapshot.version, HostSource(snapshot.tensors, snapshot.kind, snapshot.extra), snapshot.probe)

@@ -18,7 +18,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():
-    target = "rlcore.testing.fake_inference:FakeInference"
+    target = "rlcore.testing.inference.fake_inference:FakeInference"
     return [InferenceBackendSpec(name="plain", target=target, summary="Reads Hugging Face checkpoints.")]
 """
 

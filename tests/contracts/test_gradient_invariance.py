@@ -15,7 +15,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from rlcore.api import FinishReason, Group, Loss, PluginKind, Rollout, Score, Segment, TrainBatch
 from rlcore.learning import BatchSettings, PolicyObjective, assemble_batch, prepare_loss, split
 from rlcore.registry.plugin_registry import Registry
-from rlcore.testing.algorithms import AGGREGATIONS
+from rlcore.testing.algorithms.fake_algorithms import AGGREGATIONS
 
 VOCABULARY = 100
 REGISTRY = Registry.discover()

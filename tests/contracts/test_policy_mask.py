@@ -38,7 +38,7 @@ from rlcore.learning import (
 from rlcore.learning.losses import ClippedOptions, ClippedSurrogate
 from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime.batch_report import Batch, batch_figures
-from rlcore.testing.algorithms import AGGREGATIONS
+from rlcore.testing.algorithms.fake_algorithms import AGGREGATIONS
 
 VOCABULARY, LIMIT = 40, 16
 REGISTRY = Registry.discover()

@@ -14,7 +14,7 @@ import torch
 from rank_update import GROUPS, VOCABULARY, Trained
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlcore.testing.rank_processes import run_ranks
+from rlcore.testing.training.rank_processes import run_ranks
 
 pytestmark = pytest.mark.full
 

@@ -64,8 +64,8 @@ KINDS = {
     "format": ("row_formats", "RowFormatSpec", "", "rlcore.api.data.RowFormat"),
 }
 CAPABILITIES = {
-    "inference": "from rlcore.testing.fake_inference import FakeInference; capabilities = FakeInference.capabilities",
-    "training": "from rlcore.testing.fake_training import FakeTraining; capabilities = FakeTraining.capabilities",
+    "inference": "from rlcore.testing.inference.fake_inference import FakeInference; capabilities = FakeInference.capabilities",
+    "training": "from rlcore.testing.training.fake_training import FakeTraining; capabilities = FakeTraining.capabilities",
 }
 LABELS = {
     "inference": "inference backend",

@@ -26,7 +26,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():
-    target, offered = "rlcore.testing.fake_inference:FakeInference", replace(FAKE_INFERENCE, sleeps=False)
+    target, offered = "rlcore.testing.inference.fake_inference:FakeInference", replace(FAKE_INFERENCE, sleeps=False)
     return [InferenceBackendSpec(name="sleepless", target=target, summary="Keeps its device.", capabilities=offered)]
 """
 OFFLINE = """

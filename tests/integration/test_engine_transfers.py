@@ -36,7 +36,7 @@ from pathlib import Path
 
 from rlcore.api import hookimpl
 from rlcore.testing import fake_plugin
-from rlcore.testing.tensor_parallel import FakeJoining
+from rlcore.testing.inference.fake_tensor_parallel import FakeJoining
 
 rlcore_api = "2.0"
 

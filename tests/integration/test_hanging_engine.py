@@ -27,7 +27,7 @@ sys.exit(main(sys.argv[1:]))
 """
 """A fresh interpreter: a fork of ``tests/warm_programs.py`` does not find its main thread to interrupt it."""
 TELLS = """
-from rlcore.testing.faulty import FaultyInference
+from rlcore.testing.inference.faulty_inference import FaultyInference
 
 rlcore_api = "2.0"
 poll = FaultyInference.poll
@@ -44,7 +44,7 @@ FaultyInference.poll = told
 """A plugin, which the engine's process loads, too: a line at the third poll with work."""
 SWALLOWS = """
 import threading
-from rlcore.testing.faulty import FaultyInference
+from rlcore.testing.inference.faulty_inference import FaultyInference
 def poll(self, timeout):
     while True:
         try:
@@ -55,7 +55,7 @@ FaultyInference.poll = poll
 """
 NEVER_CLOSES = """
 import threading
-from rlcore.testing.faulty import FaultyInference
+from rlcore.testing.inference.faulty_inference import FaultyInference
 FaultyInference.close = lambda self: threading.Event().wait()
 """
 

@@ -15,7 +15,7 @@ from rlcore.contracts.batches import LossBatch
 from rlcore.roles.consumer import Consumer
 from rlcore.runlog.past_runs import past_runs
 from rlcore.testing import RunOutcome, RunTester
-from rlcore.testing.algorithms import FakeLoss
+from rlcore.testing.algorithms.fake_algorithms import FakeLoss
 from tests.letters_model import write_model
 
 

@@ -215,7 +215,7 @@ def test_a_training_backend_that_cannot_save_is_named(tmp_path: Path, monkeypatc
     def save(self: object, folder: Path) -> None:
         raise FileNotFoundError(2, "No such file or directory", "/nowhere/state")
 
-    monkeypatch.setattr("rlcore.testing.fake_training.FakeTraining.save", save)
+    monkeypatch.setattr("rlcore.testing.training.fake_training.FakeTraining.save", save)
     tester = RunTester(tmp_path, in_process=True).with_fakes()
     told = sentence(tester.run("train", tester.fake_run(), "--json"), 1)
     assert told.startswith("the training backend FakeTraining failed while saving into ")

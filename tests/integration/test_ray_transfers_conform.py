@@ -17,7 +17,7 @@ from rlcore.api.weights import Probe, Publisher, Receiver, Snapshot, WeightSourc
 from rlcore.contracts.snapshots import BUCKET_BYTES, Tensor
 from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import WeightTransferSuite
-from rlcore.testing.suites.transfer import WrongSource
+from rlcore.testing.transfers.transfer_suite import WrongSource
 from rlcore.testing.weights import HostSource, mis_sealing
 from tests.integration.ray.small_cluster import short_folder
 

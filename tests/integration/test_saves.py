@@ -15,7 +15,8 @@ import pytest
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
 from rlcore.runtime.training_run import TrainingRun
-from rlcore.testing import FakePolicy, FakeTraining, RunOutcome, RunTester, fake_training
+from rlcore.testing import FakePolicy, FakeTraining, RunOutcome, RunTester
+from rlcore.testing.training import fake_training
 
 OBSERVER = """
 from rlcore.api import hookimpl

@@ -19,7 +19,7 @@ import pytest
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor
 from rlcore.testing import FakePolicy, FakeTokenizer, write_fake_model
-from rlcore.testing.suites.transfer import WrongSource
+from rlcore.testing.transfers.transfer_suite import WrongSource
 from rlcore.testing.weights import publish
 from rlcore.weights.host_layout import HostLayout
 from tests.integration.ray.small_cluster import short_folder

@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 import pytest
 
 from rlcore.api import InferenceBackendSpec, InferenceCapabilities
-from rlcore.testing.capability_table import WORDS, capability_table
 from rlcore.testing.fake_plugin import FAKE_INFERENCE
 from tools import backend_table
+from tools.backend_table import WORDS, capability_table
 
 
 def test_the_table_in_the_docs_is_fresh() -> None:

@@ -42,7 +42,7 @@ from rlcore.testing import (
     FakeTokenizer,
     write_fake_model,
 )
-from rlcore.testing.fake_inference import fake_experts
+from rlcore.testing.inference.fake_inference import fake_experts
 from rlcore.testing.policy import log_softmax
 
 KEPT = [[4, 5], [], [1, 2, 3]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.testing import RunTester
-from rlcore.testing.rank_processes import free_rendezvous
+from rlcore.testing.training.rank_processes import free_rendezvous
 from tests.integration.ray.faults import processes_of, until
 
 pytestmark = pytest.mark.nightly

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rlcore_plugin_tools.plan.simulated import Scenario
 
+from benchmarks.paced import PacedInferenceOptions, response_tokens
 from benchmarks.planning_plot import bars
 from benchmarks.simulation import PROMPTS, Delays, Seen, Stage, Trial, _chosen, _compared, _predicted, _SameLengths, _workload, main
 from rlcore.testing import LengthKind
-from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 NO_DELAY = Delays(lease=0.0, deliver=0.0, handover=0.0, publish=0.0, swap=0.0, transfer=0.0, computing=0.0)
 TRIAL = Trial(producers=2, slots=8, generations=1, batch=16, in_flight=8, staleness=0, pace=0.01, update=0.5)

@@ -28,7 +28,7 @@ target = "rlcore.learning.losses:ClippedSurrogate"
 
 @hookimpl
 def rlcore_register_rewards():
-    return [RewardSpec(name="right", target="rlcore.testing.judging:FakeReward", summary="")]
+    return [RewardSpec(name="right", target="rlcore.testing.rewards.fake_reward:FakeReward", summary="")]
 
 @hookimpl
 def rlcore_register_inference_backends():

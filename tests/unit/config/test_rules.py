@@ -23,7 +23,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_rewards():
-    target = "rlcore.testing.judging:FakeReward"
+    target = "rlcore.testing.rewards.fake_reward:FakeReward"
     return [
         RewardSpec(name="right", target=target, summary=""),
         RewardSpec(name="nice", target=target, summary="", gives_accuracy=False),

@@ -31,7 +31,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_rewards():
-    return [RewardSpec(name="right", target="rlcore.testing.judging:FakeReward", summary="")]
+    return [RewardSpec(name="right", target="rlcore.testing.rewards.fake_reward:FakeReward", summary="")]
 
 @hookimpl
 def rlcore_register_conversations():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlcore.api import Aggregation, Normalisers, RunError
 from rlcore.learning.aggregation import count, token_weights
-from rlcore.testing.algorithms import AGGREGATIONS
+from rlcore.testing.algorithms.fake_algorithms import AGGREGATIONS
 
 LENGTHS = np.array([3, 0, 1, 2])
 IN_LOSS = np.array([True, True, False, True])

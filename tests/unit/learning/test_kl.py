@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.learning.kl import K3_TANGENT, bounded_exp
-from rlcore.testing.algorithms import KL_ESTIMATORS
+from rlcore.testing.algorithms.fake_algorithms import KL_ESTIMATORS
 
 
 def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, kind: str) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from rlcore.api import Loss, LossBatch, Need, Normalisers, RunError
 from rlcore.learning import ClippedSurrogate, PolicyObjective
 from rlcore.learning.objective import WEIGHT, WEIGHT_SQUARED
-from rlcore.testing.algorithms import KL_ESTIMATORS
+from rlcore.testing.algorithms.fake_algorithms import KL_ESTIMATORS
 
 LENGTHS = [3, 1, 2]
 ROW = [0, 0, 0, 1, 2, 2]

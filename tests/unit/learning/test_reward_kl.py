@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlcore.api import KlEstimator, RunError
 from rlcore.learning.kl import reward_kl
-from rlcore.testing.algorithms import KL_ESTIMATORS
+from rlcore.testing.algorithms.fake_algorithms import KL_ESTIMATORS
 
 PAIRS = st.lists(st.tuples(st.floats(-15, 0), st.floats(-15, 0)), min_size=1, max_size=6)
 

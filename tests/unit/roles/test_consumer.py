@@ -22,7 +22,7 @@ from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import Role, TimeAccount
 from rlcore.testing import FakeBaseline, FakeLoss, FakeTraining, make_reward_batch, write_fake_model
-from rlcore.testing.algorithms import KL_ESTIMATORS
+from rlcore.testing.algorithms.fake_algorithms import KL_ESTIMATORS
 from rlcore.testing.weights import HostSource
 from rlcore.weights.memory import MemoryPublisher
 

@@ -21,7 +21,7 @@ from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeLoss, FakeTraining, FakeTrainingOptions, make_rollout, write_fake_model
-from rlcore.testing.rank_processes import free_rendezvous
+from rlcore.testing.training.rank_processes import free_rendezvous
 from rlcore.testing.weights import HostSource
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 

@@ -113,10 +113,11 @@ def test_a_single_turn_is_asked_and_kept_as_it_always_was(tmp_path: Path) -> Non
 )
 def test_a_fault_ends_the_run_in_one_sentence_that_names_plugin_and_distribution(tmp_path: Path, fault: str, said: str) -> None:
     tester = RunTester(tmp_path, in_process=True).with_fakes()
+    tester.plugins.install("faulty", target="tests.faulty_conversation")
     options = {"max_new_tokens": 12, "conversation": "faulty", "options": {"fault": fault}}
     done = tester.run("train", tester.fake_run(sampling=options))
     assert done.exit_code == 1, done
-    lines = [line for line in done.stderr.splitlines() if "conversation 'faulty' of rlcore-plugin-fakes " in line]
+    lines = [line for line in done.stderr.splitlines() if "conversation 'faulty' of rlcore-plugin-faulty " in line]
     assert len(lines) == 1, done
     assert said in lines[0]
     assert ("Traceback" in done.stderr) == (fault in ("raises", "object"))  # what a plugin raised comes with its place

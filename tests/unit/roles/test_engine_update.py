@@ -19,7 +19,7 @@ from rlcore.roles.producer import GroupJob, Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, FaultyInference, update_engine, write_fake_model
-from rlcore.testing.faulty import FaultyInferenceOptions
+from rlcore.testing.inference.faulty_inference import FaultyInferenceOptions
 
 TENSORS = 2
 

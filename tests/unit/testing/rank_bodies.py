@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.errors import ConfigError
-from rlcore.testing.ranks import StarRanks
+from rlcore.testing.training.star_ranks import StarRanks
 
 
 def exchange(rank: int, size: int, rendezvous: str) -> list[list[Any]]:

@@ -35,9 +35,9 @@ from rlcore.testing import (
     fake_plugin,
     write_fake_model,
 )
-from rlcore.testing.fake_collective import FakeCollective
 from rlcore.testing.fake_plugin import rlcore_register_rewards
-from rlcore.testing.judging import FakeRewardOptions
+from rlcore.testing.rewards.fake_reward import FakeRewardOptions
+from rlcore.testing.transfers.fake_collective import FakeCollective
 
 CHARACTERS = "abcdefgh"
 

@@ -19,9 +19,9 @@ from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
 from rlcore.testing import FakeTokenizer, update_engine, write_fake_model
-from rlcore.testing.fake_collective import FakeCollectivePublisher, FakeCollectiveReceiver, _Joined
-from rlcore.testing.fake_group_rank import FakeGroupRank
-from rlcore.testing.tensor_parallel import FakeJoining, FakeTensorParallelOptions
+from rlcore.testing.inference.fake_tensor_parallel import FakeJoining, FakeTensorParallelOptions
+from rlcore.testing.transfers.fake_collective import FakeCollectivePublisher, FakeCollectiveReceiver, _Joined
+from rlcore.testing.transfers.fake_group_rank import FakeGroupRank
 from rlcore.testing.weights import mis_sealing, publish
 
 SEQUENCE = np.array([3, 5, 6, 7, 4], np.int32)

@@ -32,12 +32,13 @@ from rlcore.testing import (
     update_engine,
     write_fake_model,
 )
-from rlcore.testing.faulty import FaultyInferenceOptions, FaultyTrainingOptions
-from rlcore.testing.objectives import PlainObjective
+from rlcore.testing.inference.fake_sampling import draw, noise_stream
+from rlcore.testing.inference.faulty_inference import FaultyInferenceOptions
 from rlcore.testing.plugin_folder import PluginFolder
 from rlcore.testing.policy import LAST, PAIR
 from rlcore.testing.records import make_request, make_rollout, make_train_batch
-from rlcore.testing.sampling import draw, noise_stream
+from rlcore.testing.training.faulty_training import FaultyTrainingOptions
+from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import weights_of
 
 

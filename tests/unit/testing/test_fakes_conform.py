@@ -37,9 +37,9 @@ from rlcore.testing import (
     update_engine,
     write_fake_model,
 )
-from rlcore.testing.judging import FakeRewardOptions
-from rlcore.testing.objectives import PlainObjective
-from rlcore.testing.tensor_parallel import FakeTensorParallel
+from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel
+from rlcore.testing.rewards.fake_reward import FakeRewardOptions
+from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import snapshot_of
 
 

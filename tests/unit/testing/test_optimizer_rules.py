@@ -8,7 +8,7 @@ import torch
 
 from rlcore.contracts.training_settings import OptimizerSettings
 from rlcore.learning import learning_rate
-from rlcore.testing.suites.optimizing import FLOOR, SHARES, TOTAL, WARMUP, adamw_moves
+from rlcore.testing.training.optimizer_rules import FLOOR, SHARES, TOTAL, WARMUP, adamw_moves
 
 
 @pytest.mark.parametrize("betas", [(0.6, 0.8), (0.9, 0.95), (0.0, 0.999)])

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.errors import ConfigError, RunError
-from rlcore.testing import rank_processes
-from rlcore.testing.rank_processes import free_rendezvous, run_ranks
-from rlcore.testing.ranks import StarRanks
+from rlcore.testing.training import rank_processes
+from rlcore.testing.training.rank_processes import free_rendezvous, run_ranks
+from rlcore.testing.training.star_ranks import StarRanks
 
 pytestmark = pytest.mark.full
 

@@ -12,7 +12,7 @@ from suites_of_fakes import FakeRewardSuite
 
 from rlcore.contracts.types import RewardInput, Score
 from rlcore.testing import FakeReward
-from rlcore.testing.overdue import OverdueError, within
+from rlcore.testing.time_limit import OverdueError, within
 
 SPEC = FakeRewardSuite.spec
 assert SPEC is not None
@@ -102,7 +102,7 @@ class Other(FakeReward):
     requires = ("gt_answer", "other")
 
 
-FAKE = "rlcore.testing.judging:FakeReward"
+FAKE = "rlcore.testing.rewards.fake_reward:FakeReward"
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ FAKE = "rlcore.testing.judging:FakeReward"
     [
         ({"spec": replace(SPEC, requires=("gold",))}, r"requires is \('gt_answer',\) on its class and \('gold',\) in its spec"),
         ({"make": lambda self: Other()}, r"requires is \('gt_answer', 'other'\) on its class"),
-        ({"spec": replace(SPEC, target="rlcore.testing.judging:FakeRewards")}, "does not exist, did you mean 'FakeReward'"),
-        ({"spec": replace(SPEC, target="rlcore.testing.judging:FakeRewardOptions")}, "it must be a class derived from"),
+        ({"spec": replace(SPEC, target="rlcore.testing.rewards.fake_reward:FakeRewards")}, "does not exist, did you mean 'FakeReward'"),
+        ({"spec": replace(SPEC, target="rlcore.testing.rewards.fake_reward:FakeRewardOptions")}, "it must be a class derived from"),
         ({"spec": replace(SPEC, gives_accuracy=False)}, "gives_accuracy is True in the suite and False in the spec 'fake'"),
         ({"spec": replace(SPEC, config="")}, "options of the suite is FakeRewardOptions, config of the spec 'fake' names nothing"),
         ({"options": None}, "options of the suite is nothing, config of the spec 'fake' names FakeRewardOptions"),
         (
-            {"spec": replace(SPEC, config="rlcore.testing.judging:Options")},
+            {"spec": replace(SPEC, config="rlcore.testing.rewards.fake_reward:Options")},
             "its options model '.*:Options' does not exist",
         ),
         (

@@ -9,7 +9,7 @@ from multiprocessing.connection import Client
 
 import pytest
 
-from rlcore.testing.fake_collective import FakeCollectivePublisher
+from rlcore.testing.transfers.fake_collective import FakeCollectivePublisher
 
 
 @pytest.fixture

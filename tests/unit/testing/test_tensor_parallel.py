@@ -15,8 +15,8 @@ from rlcore.contracts.interfaces import InferenceBackend, InferenceContext
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.types import Completion
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, make_request, update_engine, write_fake_model
-from rlcore.testing.tensor_parallel import FakeTensorParallel, FakeTensorParallelOptions
-from rlcore.testing.tensor_worker import share
+from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel, FakeTensorParallelOptions
+from rlcore.testing.inference.fake_tensor_worker import share
 
 CHARACTERS = "abcdefgh"
 SEQUENCE = np.array([3, 5, 6, 7, 4], np.int32)

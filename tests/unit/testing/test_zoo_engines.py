@@ -208,6 +208,8 @@ def test_an_update_finds_requests_in_flight_whenever_the_engine_generates(
 ) -> None:
     engine = type("Own", (GoesByTheClock,), {"begins": begins, "pace": pace})
     suite = type("OwnSuite", (FakeEngineSuite,), {"engine": engine, "in_flight": mode})
-    monkeypatch.setattr("rlcore.testing.suites.weight_rules.time.sleep", lambda seconds: setattr(engine, "clock", engine.clock + seconds))
+    monkeypatch.setattr(
+        "rlcore.testing.inference.weight_update_rules.time.sleep", lambda seconds: setattr(engine, "clock", engine.clock + seconds)
+    )
     suite().test_update_with_requests_in_flight()
     suite.teardown_class()

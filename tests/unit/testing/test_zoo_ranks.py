@@ -16,9 +16,9 @@ from zoo_ranks import RANK_ZOO
 from zoo_steps import STEP_ZOO
 
 from rlcore.testing import FakeTraining, TrainingLayoutSuite
-from rlcore.testing.rank_processes import free_rendezvous
-from rlcore.testing.suites import layout_lives, layout_sessions
-from rlcore.testing.suites.optimizing import OptimizerRules
+from rlcore.testing.training import layout_runs, layout_sessions
+from rlcore.testing.training.optimizer_rules import OptimizerRules
+from rlcore.testing.training.rank_processes import free_rendezvous
 
 RULES = [name for name in vars(TrainingLayoutSuite) if name.startswith("test_")]
 SINGLE = [name for name in dir(FakeTrainerSuite) if name.startswith("test_") and name not in RULES]
@@ -62,13 +62,13 @@ def test_a_bug_of_steps_fails_the_rule_that_is_meant_for_it(bug: type[FakeTraini
 
 @pytest.fixture
 def ranks_in_threads() -> Iterator[None]:
-    """The fake's ranks share nothing but sockets, and threads start in no time. ``test_fakes_conform`` lives in processes."""
+    """The fake's ranks share nothing but sockets, and threads start in no time. ``test_fakes_conform`` runs in processes."""
 
     def run(function: str, size: int, *arguments: Any, timeout: float) -> list[Any]:
-        assert function == f"{layout_lives.__name__}:live"
+        assert function == f"{layout_runs.__name__}:run_layouts"
         rendezvous = free_rendezvous()
         with ThreadPoolExecutor(size) as threads:
-            return list(threads.map(lambda rank: layout_lives.live(rank, size, rendezvous, *arguments), range(size), timeout=timeout))
+            return list(threads.map(lambda rank: layout_runs.run_layouts(rank, size, rendezvous, *arguments), range(size), timeout=timeout))
 
     lock, parse = Lock(), ast.literal_eval
 

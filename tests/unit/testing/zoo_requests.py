@@ -13,7 +13,7 @@ from zoo_engines import TOKENIZER, Retells, arrays
 
 from rlcore.contracts.types import Completion, FinishReason, Request, Sampling
 from rlcore.testing import FakeInference, FakePolicy
-from rlcore.testing.sampling import draw, kept_tokens
+from rlcore.testing.inference.fake_sampling import draw, kept_tokens
 
 
 class TakesBusyIds(FakeInference):
@@ -103,7 +103,7 @@ class CutsTopPByTheWhole(FakeInference):
     """``top_p`` is of the whole vocabulary, also where ``top_k`` has cut it."""
 
     def _step(self) -> None:
-        with patch("rlcore.testing.fake_inference.draw", drawn_by_the_whole):
+        with patch("rlcore.testing.inference.fake_inference.draw", drawn_by_the_whole):
             super()._step()
 
 
@@ -130,7 +130,7 @@ class GreedyForAll(FakeInference):
 
     def _step(self) -> None:
         greedy = any(running.request.sampling.temperature == 0 for running in self._running.values())
-        with patch("rlcore.testing.fake_inference.draw", drawn_greedily if greedy else draw):
+        with patch("rlcore.testing.inference.fake_inference.draw", drawn_greedily if greedy else draw):
             super()._step()
 
 

@@ -14,7 +14,7 @@ from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective, TrainingContext
 from rlcore.learning import learning_rate
 from rlcore.testing import FakePolicy, FakeTraining
-from rlcore.testing.optimizer import NumpyOptimizer
+from rlcore.testing.training.numpy_optimizer import NumpyOptimizer
 
 __all__ = ["STEP_ZOO"]
 

@@ -10,8 +10,8 @@ from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.snapshots import Bucket, Snapshot, Tensor, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.testing import FakeInference, FakePolicy
-from rlcore.testing.fake_group_rank import FakeGroupRank
 from rlcore.testing.fake_plugin import FAKE_JOINING_INFERENCE
+from rlcore.testing.transfers.fake_group_rank import FakeGroupRank
 
 
 class WritesInPlace(FakeInference):

@@ -17,7 +17,7 @@ from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot, WeightsKind, Weig
 from rlcore.contracts.weight_transfer import Publisher, Receiver, WeightTransfer
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, HostSource, write_fake_model
-from rlcore.testing.tensor_parallel import FakeTensorParallel
+from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel
 from rlcore.testing.weights import adapter_source, delta_source
 from rlcore.weights.memory import MemoryTransfer
 

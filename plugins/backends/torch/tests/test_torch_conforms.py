@@ -18,10 +18,10 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import LoraSettings, TrainingBackend, TrainingContext
 from rlcore.testing import TrainingBackendSuite, TrainingLayoutSuite
-from rlcore.testing.suites.persistence import PersistenceRules
-from rlcore.testing.suites.skipping import SkipRules
-from rlcore.testing.suites.trainer import TrainerSuite
-from rlcore.testing.suites.updating import UpdateRules
+from rlcore.testing.training.checkpoint_rules import CheckpointRules
+from rlcore.testing.training.skipped_step_rules import SkippedStepRules
+from rlcore.testing.training.trainer_suite import TrainerSuite
+from rlcore.testing.training.update_rules import UpdateRules
 from tests.tiny_qwen2 import VOCABULARY, tiny_qwen2
 
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
@@ -64,7 +64,7 @@ class TestTorch(TinyQwen2, TrainingBackendSuite):
 
 
 @pytest.mark.full
-class TestTorchInBfloat16(TinyQwen2, UpdateRules, SkipRules, PersistenceRules):
+class TestTorchInBfloat16(TinyQwen2, UpdateRules, SkippedStepRules, CheckpointRules):
     """The rules whose numbers depend on the dtype; settings and adapters are checked in float32 whatever it is."""
 
     dtype = "bfloat16"

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen2Config, Qwen3MoeConfig
 
 from rlcore.api import LoraSettings, OptimizerSettings, TrainingContext
-from rlcore.testing.objectives import PlainObjective
+from rlcore.testing.training.plain_objective import PlainObjective
 
 SIZES: dict[str, Any] = {
     "vocab_size": 100,

@@ -18,7 +18,7 @@ from transformers import PhiConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import ConfigError, OptimizerSettings, RlcoreError, TrainingContext
-from rlcore.testing.rank_processes import run_ranks
+from rlcore.testing.training.rank_processes import run_ranks
 
 LAYOUTS = {
     "ddp2": Layout(size=2),

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from rlcore.api import ConfigError, LoraSettings, ModelRole, Need, OptimizerSettings, RunError, TrainBatch, TrainingContext, WeightsKind
 from rlcore.testing import make_rollout, make_train_batch
-from rlcore.testing.objectives import PlainObjective
+from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import snapshot_of, weights_of
 
 VOCABULARY = 37

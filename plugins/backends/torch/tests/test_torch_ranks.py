@@ -14,7 +14,7 @@ from rlcore_plugin_torch.ranks import TorchRanks
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.api import ConfigError, OptimizerSettings, RunError, TrainingContext
-from rlcore.testing.rank_processes import run_ranks
+from rlcore.testing.training.rank_processes import run_ranks
 
 pytestmark = pytest.mark.full
 

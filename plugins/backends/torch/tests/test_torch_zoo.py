@@ -21,8 +21,8 @@ from test_torch_conforms import DTYPE, TinyQwen2
 from rlcore.api import TrainingBackend, TrainingContext
 from rlcore.learning import MicroBatch
 from rlcore.testing import TrainingBackendSuite
-from rlcore.testing.suites.adapting import AdapterRules
-from rlcore.testing.suites.optimizing import OptimizerRules
+from rlcore.testing.training.adapter_rules import AdapterRules
+from rlcore.testing.training.optimizer_rules import OptimizerRules
 
 pytestmark = pytest.mark.skipif(DTYPE != "float32", reason="tolerances of float32")
 

@@ -32,9 +32,9 @@ from rlcore.api import (
     TrainBatch,
     TrainingContext,
 )
-from rlcore.testing.objectives import PlainObjective
-from rlcore.testing.rank_processes import next_rendezvous
-from rlcore.testing.ranks import StarRanks
+from rlcore.testing.training.plain_objective import PlainObjective
+from rlcore.testing.training.rank_processes import next_rendezvous
+from rlcore.testing.training.star_ranks import StarRanks
 from rlcore.testing.weights import handed_out
 
 VOCABULARY = 97

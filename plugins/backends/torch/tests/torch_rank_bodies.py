@@ -22,9 +22,9 @@ from rlcore_plugin_torch.sample import sample_batch
 from starting import error_of, started
 
 from rlcore.api import LossBatch, TrainBatch, TrainingContext
-from rlcore.testing.objectives import PlainObjective
-from rlcore.testing.rank_processes import next_rendezvous
-from rlcore.testing.ranks import StarRanks
+from rlcore.testing.training.plain_objective import PlainObjective
+from rlcore.testing.training.rank_processes import next_rendezvous
+from rlcore.testing.training.star_ranks import StarRanks
 
 SHORT = 5.0
 """Seconds that a rank waits for the one that does not come."""

@@ -19,7 +19,7 @@ from rlcore.api import ConfigError, InferenceContext, RunError, Snapshot, Weight
 from rlcore.testing import EngineTransferSuite, FakeTokenizer, RunTester, write_fake_model
 from rlcore.testing.phases import phases_in
 from rlcore.testing.policy import FakePolicy
-from rlcore.testing.suites.joining import JoiningProducer
+from rlcore.testing.transfers.engine_transfer_suite import JoiningProducer
 
 TOKENIZER = FakeTokenizer("abc")
 IDS = np.array([3, 5, 6, 7, 4], np.int32)
@@ -130,7 +130,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():
-    options, tokenizer = "rlcore.testing.fake_inference:FakeInferenceOptions", "rlcore.testing:load_fake_tokenizer"
+    options, tokenizer = "rlcore.testing.inference.fake_inference:FakeInferenceOptions", "rlcore.testing:load_fake_tokenizer"
     offered = r.RecordedJoining.capabilities
     return [InferenceBackendSpec(name="recorded-joining", target="recorded_transfer:RecordedJoining", config=options, tokenizer=tokenizer,
                                  summary="x", capabilities=offered)]

@@ -15,11 +15,11 @@ from transformers import AutoModelForCausalLM
 
 from rlcore.api import TrainingBackend, TrainingContext
 from rlcore.testing import TrainingBackendSuite, TrainingLayoutSuite
-from rlcore.testing.suites.layout_lives import LAYOUTS
-from rlcore.testing.suites.persistence import PersistenceRules
-from rlcore.testing.suites.skipping import SkipRules
-from rlcore.testing.suites.trainer import TrainerSuite
-from rlcore.testing.suites.updating import UpdateRules
+from rlcore.testing.training.checkpoint_rules import CheckpointRules
+from rlcore.testing.training.layout_runs import LAYOUTS
+from rlcore.testing.training.skipped_step_rules import SkippedStepRules
+from rlcore.testing.training.trainer_suite import TrainerSuite
+from rlcore.testing.training.update_rules import UpdateRules
 from tests.tiny_qwen2 import VOCABULARY, tiny_llama, tiny_qwen2
 
 
@@ -128,5 +128,5 @@ class TestColossalSequenceBesideZero(InBfloat16, TrainingLayoutSuite):
         return {"split_gather": SPLIT_GATHER}
 
 
-class TestColossalOneProcessInBfloat16(InBfloat16, UpdateRules, SkipRules, PersistenceRules):
+class TestColossalOneProcessInBfloat16(InBfloat16, UpdateRules, SkippedStepRules, CheckpointRules):
     pass

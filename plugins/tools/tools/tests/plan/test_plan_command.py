@@ -27,7 +27,7 @@ rlcore_api = "2.0"
 @hookimpl
 def rlcore_register_training_backends():
     offered = TrainingCapabilities(layouts=frozenset({"single", "data", "tensor"}))
-    target = "rlcore.testing.fake_training:FakeTraining"
+    target = "rlcore.testing.training.fake_training:FakeTraining"
     return [TrainingBackendSpec(name="wide", target=target, summary="Ranks of several devices", capabilities=offered)]
 """
 """A training backend that has the layout which the flags ask for; nothing loads it."""

@@ -1,0 +1,1 @@
+"""The suite for conversations, and a fake."""

@@ -1,0 +1,1 @@
+"""The suite for inference backends, and fake engines."""

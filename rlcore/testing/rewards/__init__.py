@@ -1,0 +1,1 @@
+"""The suite for rewards, and fakes."""

@@ -1,0 +1,1 @@
+"""The suite for runtimes. It runs the fakes of the other kinds."""

@@ -1,0 +1,1 @@
+"""The suite for sandboxes, and a fake."""

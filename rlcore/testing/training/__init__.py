@@ -1,0 +1,1 @@
+"""The suite for training backends, and fake trainers."""

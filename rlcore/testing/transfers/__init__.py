@@ -1,0 +1,1 @@
+"""The suites for weight transfers, and fakes."""
