@@ -1,4 +1,4 @@
-"""`make bench-engines`: the quickstart's task with each inference backend: local in turns, local overlapping, on Ray with two producers.
+"""`make bench-engines`: the quickstart's task with each inference backend: local alternating, local overlapping, on Ray with two producers.
 
 Of each run: accuracy on held-out problems before and after, seconds an update, tokens trained a second, and how far the engine's log
 probabilities are from the trainer's **with unchanged weights**: every token that was drawn by a version of which the run kept the weights
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 ENGINES: Mapping[str, str] = {"transformers": "", "vllm": "vllm-cpu", "sglang": "sglang-cpu", "endpoint": "vllm-cpu"}
 """Backend -> the environment that it, or the servers that it asks, run in; "": the trainer's. The servers are vLLM's."""
 WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "local-0": ("local, in turns", {"run.runtime": "local", "max_staleness": 0}),
+    "local-0": ("local, alternating", {"run.runtime": "local", "max_staleness": 0}),
     "local-2": ("local, staleness 2", {"run.runtime": "local", "max_staleness": 2}),
     "ray-2": ("Ray, two producers, staleness 2", {"run.runtime": "ray", "num_inferencer": 2, "max_staleness": 2}),
 }

@@ -93,7 +93,7 @@ def _write(rows: Rows, bubbles: Rows) -> None:
 def planning_table(rows: Rows) -> str:
     """Markdown: three rows a cluster."""
     headings = ["devices", "prompts an update", "", "producers : trainers", "staleness, buffer", "tokens/s per device", "s an update"]
-    headings += ["trainers busy", "stand still for weights", "producers busy", "slots used"]
+    headings += ["trainers busy", "stalled by weights", "producers busy", "slots used"]
     lines = [headings, ["---:", "---:", "---", *["---:"] * 8]]
     for size, row in rows.items():
         lines += [_cells(int(size), row, name) for name in WAYS]
@@ -103,7 +103,7 @@ def planning_table(rows: Rows) -> str:
 def _cells(devices: int, row: Rows, name: str) -> list[str]:
     way = row[name]
     first = name == next(iter(WAYS))
-    split = f"{way['producers']} : {way['trainers']:g}" if not way["colocated"] else "in turns"
+    split = f"{way['producers']} : {way['trainers']:g}" if not way["colocated"] else "alternating"
     ahead = f"{way['max_staleness']} (mean {way['staleness_mean']:.1f}), {way['buffer_limit']}" if way["max_staleness"] else "0"
     return [
         f"{devices:,}" if first else "",

@@ -1,12 +1,12 @@
-"""`make bench-processes`: the quickstart's task with producer and trainer in one process, in turns, and as processes that overlap.
+"""`make bench-processes`: the quickstart's task with producer and trainer in one process, alternating, and as processes that overlap.
 
 Two shapes: the quickstart's own model, and one of 12.6 million weights. The two ways of a shape alternate inside one run of this program,
 so a machine that slows down does so for both. ``idle``: the share of the trainer's time in which it waits for data.
 
-In turns nothing else runs beside generation (g seconds a step, verdicts included) or training (t): so each is measured alone, with the
-one core that it has when they overlap. Overlapping can gain (g + t) / max(g, t) at the most; ``overlap`` is the share of that which is
-gained. ``beside``: what two bare processes, which share nothing, keep of the speed that each has alone on this machine: with no more cores
-than processes, ``overlap`` cannot be much above it. The last line is one JSON object.
+While alternating, nothing else runs beside generation (g seconds a step, verdicts included) or training (t): so each is measured alone,
+with the one core that it has when they overlap. Overlapping can gain (g + t) / max(g, t) at the most; ``overlap`` is the share of that
+which is gained. ``beside``: what two bare processes, which share nothing, keep of the speed that each has alone on this machine: with no
+more cores than processes, ``overlap`` cannot be much above it. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlcore.config import plan_run
 from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime import run
 
-WAYS = {"in turns, one process": 0, "overlapping, processes": 1}
+WAYS = {"alternating, one process": 0, "overlapping, processes": 1}
 """max_staleness by what it makes of the runtime local."""
 LARGE = {
     "hidden_size": 512,
@@ -84,7 +84,7 @@ def enlarge(base: Path, large: Path) -> None:
 
 def rounds_of(toml: Path, model: Path, folder: Path, arguments: argparse.Namespace, console: Console) -> dict[str, dict[str, float]]:
     """Medians over the rounds, by way: seconds a step, of which the trainer waits for data, and that as a share (``idle``). ``ratio``: of
-    overlapping to in turns, and ``overlap``."""
+    overlapping to alternating, and ``overlap``."""
     seen: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
     for number in range(arguments.rounds):
         for way, staleness in WAYS.items():

@@ -97,9 +97,9 @@ def table(fleet: Fleet) -> str:
     head = (
         "transfer",
         "GB sent by the trainer's node",
-        "trainers stand still",
+        "trainers stalled",
         "sent beside the work",
-        "engines stand still",
+        "engines stalled",
         "last step to last engine",
         "GB on the trainer's host",
         "GB on a host of engines",

@@ -49,14 +49,16 @@ def train(
 ) -> Summary:
     """Train, and return the summary.
 
-    ``config``: a RunConfig, nested mappings, or the path(s) of TOML files. ``loss``, ``estimator``, ``reward``, ``runtime``, ``trackers``:
-    a registered name, a class, an instance, or a function if that kind of plugin can be one; of rewards and trackers also a list.
-    ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``; those that name a backend
-    (``**{"inference.name": MyEngine}``) may be objects too. ``resume``: the folder of a run (or of a project: its newest) goes on from its
-    newest whole checkpoint, with its own settings below those given here; "auto" goes on with the newest run of these settings in
-    ``run_dir``, begins a new one if there is none, and returns the summary of one that is finished.
+    ``config``: a RunConfig, nested mappings, or the path(s) of TOML files. ``loss``, ``estimator``, ``reward``, ``runtime`` and
+    ``trackers``: a registered name, a class, an instance, or a function if that kind of plugin can be one; rewards and trackers may also be
+    lists. ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``. Settings that name a
+    backend (``**{"inference.name": MyEngine}``) may be objects too.
 
-    Raises UsageError (and its children) before anything is written, RunError once the run has started.
+    ``resume``: the folder of a run, or of a project, whose newest run is then used. The run resumes from its newest complete checkpoint,
+    with its own settings below those given here. "auto" resumes the newest run of these settings in ``run_dir``, or begins a new run if
+    there is none. If that run is finished, its summary is returned.
+
+    Raises UsageError (and its subclasses) before anything is written, and RunError once the run has started.
     """
     from rlcore.runlog.run_lock import locked
     from rlcore.runtime import resumption
@@ -93,13 +95,13 @@ def make_plan(
     trackers: Any = None,
     **overrides: Any,
 ) -> Plan:
-    """The plan that ``train`` runs, with the same arguments."""
+    """Return the plan that ``train`` runs, with the same arguments."""
     objects = {"loss": loss, "estimator": estimator, "reward": reward, "runtime": runtime, "trackers": trackers}
     return _made(None, config, objects, overrides)
 
 
 def _made(past: PastRun | None, config: Config, objects: Mapping[str, Any], overrides: dict[str, Any]) -> Plan:
-    """``past``: the run whose settings everything else overrides."""
+    """Return the plan. ``past`` is the run whose settings all other settings override."""
     registry = Registry.discover()
     files, values = _sorted(config)
     named = {"algorithm.loss": objects["loss"], "algorithm.estimator": objects["estimator"], "run.runtime": objects["runtime"]}
@@ -124,7 +126,7 @@ def _names(registry: Registry, kind: PluginKind, given: Any) -> list[str]:
 
 
 def _sorted(config: Config) -> tuple[list[Path], Mapping[str, Any]]:
-    """Files and values; of a RunConfig, what was set in it."""
+    """Return files and values. For a RunConfig, the values are the settings that were set in it."""
     if isinstance(config, RunConfig):
         return [], config.model_dump(mode="json", exclude_unset=True)
     if isinstance(config, Mapping):

@@ -83,11 +83,11 @@ def check_misfits_are_refused(engine: InferenceBackend, adapter: Any, folder: st
     broad = replace(low, shape=(RANK + 1, low.shape[1]), data=np.zeros((RANK + 1, low.shape[1]), np.float32))
     head = "base_model.model.model.norm.lora_A.weight"
     for spoilt, said in (
-        (adapter(1, base="another")[0], f"over model 'another', and the engine was loaded from '{folder}'"),
-        (adapter(1, config='{"r": 10}')[0], "of rank 10, and the engine was made for rank 9"),
-        (adapter(1, config="rank 9")[0], "is no adapter_config.json of PEFT: 'rank 9'"),
+        (adapter(1, base="another")[0], f"over model 'another', but the engine was loaded from '{folder}'"),
+        (adapter(1, config='{"r": 10}')[0], "of rank 10, but the engine was created for rank 9"),
+        (adapter(1, config="rank 9")[0], "is not PEFT's adapter_config.json: 'rank 9'"),
         (replace(good, tensors=bare), f"lacks '{name}'"),
-        (replace(good, tensors={**bare, name: broad}), rf"'{name}' is float32 \[10, 64\]; a float of \[9, 64\] is due"),
+        (replace(good, tensors={**bare, name: broad}), rf"'{name}' is float32 \[10, 64\]; it must be a float of \[9, 64\]"),
         (replace(good, tensors={**good.tensors, head: low}), f"'{head}', which belongs to no matrix of the model"),
     ):
         with pytest.raises(WeightsError, match=said):

@@ -152,7 +152,7 @@ class Importer(Echo):
         importlib.import_module(name)
 
     def open_shipment(self, plan_bundle: Any) -> list[str]:
-        """The path of the process after the plan_bundle was opened."""
+        """The path of the process after the bundle was opened."""
         plan_bundle.open("producer-0")
         return list(sys.path)
 

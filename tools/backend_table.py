@@ -22,7 +22,7 @@ WORDS = {
     "sleeps_on": "of the devices those that it gives back, if not all",
     "scores": "answers the probe",
     "counter_noise": "a draw depends on its noise alone, whatever else is in the batch",
-    "continues": "goes on from the tokens of an aborted request",
+    "continues": "resumes from the tokens of an aborted request",
     "layouts": "what it can be spread over",
     "dtypes": "what it computes in",
     "devices": "where it computes",

@@ -1,13 +1,13 @@
-"""`make bench-peers`: rlcore and TRL's ``GRPOTrainer`` on the same work, in turns.
+"""`make bench-peers`: rlcore and TRL's ``GRPOTrainer`` on the same work, alternating.
 
 Both sides start from the same folder: model, rows, hyperparameters; ``kl_coeff`` (``beta``) is 0, generation is transformers' own on TRL's
 side and the backend ``transformers`` on rlcore's, and a step's rollouts go through as many forwards on both. Every run is a process of its
 own; the sides alternate over ``--rounds``, so what else the machine does hits all of them. A run's figure is the median of its steps after
 the warm-up, and the table shows the medians of the runs: seconds and CPU seconds of a step, and the largest memory of the process.
 
-``arithmetic``: of rlcore's step in turns, the share that its products would take at the speed of large ones on the same thread.
+``arithmetic``: of rlcore's step alternating, the share that its products would take at the speed of large ones on the same thread.
 
-Ways of rlcore: in turns in one process (the one that CPU seconds and memory are compared of), and overlapping, producer and trainer as
+Ways of rlcore: alternating in one process (the one that CPU seconds and memory are compared of), and overlapping, producer and trainer as
 processes, with one thread each. ``best``: TRL's fastest way against rlcore's fastest, with one and with two threads.
 
 verl and OpenRLHF are not in it: both train on CUDA devices alone (their workers ask torch for one when they start). The last line is one
@@ -51,13 +51,13 @@ LONG_WAYS = ("TRL", "rlcore")
 
 
 def main() -> None:
-    """Run every way of every shape in turns, then print the figures."""
+    """Run every way of every shape alternating, then print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", type=Path, required=True, help="the Python of the environment that TRL is in")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each way (3)")
     parser.add_argument("--steps", type=int, help="steps of a run that count (the shape's)")
     parser.add_argument("--shape", choices=SHAPES, action="append", help="one shape alone; again for more")
-    parser.add_argument("--flames", type=Path, help="only draw a flame graph of rlcore's way in turns, speed-SHAPE.svg, into this folder")
+    parser.add_argument("--flames", type=Path, help="only draw a flame graph of rlcore alternating, speed-SHAPE.svg, into this folder")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}, between its markers")
     parser.add_argument("--all-ways", action="store_true", help="threads and overlapping at the large shapes too")
     arguments = parser.parse_args()
@@ -98,7 +98,7 @@ def draw(folder: Path, where: Path, peer: Path) -> None:
     spy = [str(peer.parent / "py-spy"), "record", "--function", "--rate", "100", "--format", "flamegraph", "--output", str(image), "--"]
     run = [sys.executable, "-m", "benchmarks.peers.rlcore_side", str(folder), *WAYS["rlcore"][1:]]
     subprocess.run([*spy, *run], env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}, check=True, stdout=subprocess.DEVNULL)
-    named = re.sub(r'(<text id="title"[^>]*>)[^<]*', rf"\1rlcore, {folder.name}, in turns", image.read_text(encoding="utf-8"))
+    named = re.sub(r'(<text id="title"[^>]*>)[^<]*', rf"\1rlcore, {folder.name}, alternating", image.read_text(encoding="utf-8"))
     image.write_text(named, encoding="utf-8")  # py-spy's own title is the command, with the folders of this machine
 
 
@@ -128,7 +128,7 @@ def compared(seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
 
 def page(found: Mapping[str, Any], rounds: int) -> str:
     """The tables as markdown."""
-    ratios = ["| shape | seconds, in turns | CPU seconds | seconds, fastest ways | peak memory |", "|---|---|---|---|---|"]
+    ratios = ["| shape | seconds, alternating | CPU seconds | seconds, fastest ways | peak memory |", "|---|---|---|---|---|"]
     ways = ["| shape | way | s/step | CPU s/step | peak memory |", "|---|---|---|---|---|"]
     for shape, of in found.items():
         ratios.append(f"| {shape} | {of['speedup']}x | {of['cpu_speedup']}x | {of['best_speedup']}x | {of['memory_ratio']} |")
@@ -138,7 +138,7 @@ def page(found: Mapping[str, Any], rounds: int) -> str:
             ways.append(f"| {shape} | {way} | {one['seconds']:.3f} | {' | '.join(whole)} |")
     shares = ", ".join(f"{shape} {of['ways']['rlcore']['arithmetic']['share']:.0%}" for shape, of in found.items())
     said = f"Made by `make bench-peers ARGS=--write`: medians of {rounds} rounds, {os.cpu_count()} cores."
-    products = f"Of rlcore's step in turns, what its products take at the speed of large ones: {shares}."
+    products = f"Share of rlcore's alternating step that its products take at the speed of large ones: {shares}."
     return "\n".join([said, "", "TRL's figure over rlcore's (of memory rlcore's over TRL's):", "", *ratios, "", *ways, "", products])
 
 

@@ -1,6 +1,6 @@
-"""The public surface for plugins: what stands in ``__all__`` is the contract, and nothing else is. Imports no torch.
+"""The public API for plugins: the names in ``__all__`` are the contract, and nothing else is. Imports no torch.
 
-to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that is offered: RewardSpec, LossSpec, AdvantageSpec,
+to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that a plugin offers: RewardSpec, LossSpec, AdvantageSpec,
               AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec,
               DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
@@ -9,17 +9,17 @@ algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Ne
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               FinishReason, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole
-weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor
+weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor, Probe
 trackers      Tracker, RunInfo
 records       Prompt, Message, Lease, Segment, Rollout, Group
-errors        RlcoreError; UsageError, with its children ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
-              (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the text that is judged)
+errors        RlcoreError; UsageError, with its subclasses ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
+              (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the judged text)
 
-``help(rlcore.api.Reward)`` explains one of them. Pages of their own, for the other kinds of plugin: ``rlcore.api.commands``,
+``help(rlcore.api.Reward)`` explains one of them. The other kinds of plugin have separate pages: ``rlcore.api.commands``,
 ``conversations``, ``data``, ``display``, ``judging``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
 
-A name is imported when it is first used: a plugin's entry module asks for specs and ``hookimpl`` only, so that listing what is installed
-(``rlcore --help``) loads no numpy.
+A name is imported on first use. A plugin's entry module imports only specs and ``hookimpl``, so that ``rlcore --help`` can list the
+installed plugins without numpy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from rlcore.contracts.errors import WeightsError as WeightsError
     from rlcore.contracts.hookspecs import hookimpl as hookimpl
     from rlcore.contracts.interfaces import AdvantageEstimator as AdvantageEstimator
-    from rlcore.contracts.interfaces import AsyncReward as AsyncReward
     from rlcore.contracts.interfaces import InferenceBackend as InferenceBackend
     from rlcore.contracts.interfaces import InferenceContext as InferenceContext
     from rlcore.contracts.interfaces import Loss as Loss
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from rlcore.contracts.interfaces import Need as Need
     from rlcore.contracts.interfaces import Objective as Objective
     from rlcore.contracts.interfaces import PendingSave as PendingSave
-    from rlcore.contracts.interfaces import Reward as Reward
     from rlcore.contracts.interfaces import RewardDetail as RewardDetail
     from rlcore.contracts.interfaces import RunInfo as RunInfo
     from rlcore.contracts.interfaces import Tokenizer as Tokenizer
@@ -62,6 +60,8 @@ if TYPE_CHECKING:
     from rlcore.contracts.loss_wrappers import Aggregation as Aggregation
     from rlcore.contracts.loss_wrappers import Correction as Correction
     from rlcore.contracts.loss_wrappers import KlEstimator as KlEstimator
+    from rlcore.contracts.reward_interface import AsyncReward as AsyncReward
+    from rlcore.contracts.reward_interface import Reward as Reward
     from rlcore.contracts.snapshots import Bucket as Bucket
     from rlcore.contracts.snapshots import Snapshot as Snapshot
     from rlcore.contracts.snapshots import Tensor as Tensor
@@ -111,4 +111,4 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, "API_VERSION", listed=False)
 
 API_VERSION = "2.0"
-"""major.minor; a plugin names the one it was written for as ``rlcore_api``."""
+"""major.minor. A plugin declares the version for which it was written as ``rlcore_api``."""

@@ -1,4 +1,4 @@
-"""For authors of commands: what a command is, its parser, the flags of ``rlcore train``, and what plans and runs a training run.
+"""For authors of commands: the base class, the parser, the flags of ``rlcore train``, and functions that plan and run a training run.
 
 >>> class ReportCommand(Command):
 ...     def add_arguments(self, parser):
@@ -8,15 +8,15 @@
 ...         return 0
 
 A plugin registers it with ``CommandSpec(name="report", summary="…", target="my_package.module:ReportCommand")``. If it raises an error of
-``rlcore.api`` (``UsageError``, ``RunError``, …), ``rlcore`` prints the sentence and ends with the error's exit code; with ``--json`` it
-prints the sentence as a JSON object too. ``rlcore.testing.check_command`` checks a command.
+``rlcore.api`` (``UsageError``, ``RunError``, …), ``rlcore`` prints the message and ends with the error's exit code. With ``--json`` it also
+prints the message as a JSON object. ``rlcore.testing.check_command`` checks a command.
 
-``args.registry`` is the ``Registry`` of what is installed. ``preview_settings`` finds the ``Part`` behind each name that files and flags
-choose, before
-there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised. ``Spec`` has
-the fields that all kinds share; ``check_recipe`` refuses a recipe that names what does not exist; ``plan_json`` is a plan as plain data.
-``escape_control`` writes out what a terminal would obey in a text that a model or a stranger wrote; ``runs_among`` finds the
-run folders of a glob; ``write_json_lines`` writes rows whole or not at all.
+- ``args.registry`` is the ``Registry`` of the installed plugins. ``Spec`` has the fields that all kinds share.
+- ``preview_settings`` finds the ``Part`` behind each name that files and flags select, before there is a plan.
+- ``load_target`` imports the target of a spec. ``reason`` describes an exception of a plugin in half a sentence.
+- ``check_recipe`` refuses a recipe that names something that does not exist. ``plan_json`` returns a plan as plain data.
+- ``escape_control`` escapes terminal control sequences in texts of models and third parties.
+- ``runs_among`` finds the run folders of a glob. ``write_json_lines`` writes rows completely or not at all.
 """
 
 from __future__ import annotations

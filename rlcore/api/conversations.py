@@ -1,6 +1,6 @@
-"""Conversations: what the author of one needs.
+"""For authors of conversations.
 
-A plugin registers a ``ConversationSpec`` by ``rlcore_register_conversations``; its target is a ``Conversation``, made with its options if
+A plugin registers a ``ConversationSpec`` with ``rlcore_register_conversations``. Its target is a ``Conversation``, made with its options if
 its spec names a model. ``rlcore.testing.ConversationSuite`` checks the rules. ``Transcript`` has an example.
 """
 

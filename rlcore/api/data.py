@@ -1,15 +1,16 @@
-"""Data sets: what the author of a data source needs, and a command that reads rows without a run.
+"""For authors of data sources and row formats, and for commands that read rows without a run.
 
-A plugin registers a ``DataSourceSpec`` by ``rlcore_register_data_sources``; its target is a ``RowSource``, made with its options if its
-spec names a model. rlcore checks every row that it yields as it checks the rows of a file: a source only finds them.
+A plugin registers a ``DataSourceSpec`` with ``rlcore_register_data_sources``. Its target is a ``RowSource``, made with its options if its
+spec names a model. A source only finds rows: rlcore checks every row that it yields, as it checks the rows of a file.
 ``rlcore.testing.DataSourceSuite`` checks the rules of a source.
 
-A row format turns rows that somebody published into such rows: a ``RowFormatSpec`` by ``rlcore_register_row_formats``, whose target is a
-``RowFormat``; ``rlcore.testing.RowFormatSuite`` checks its rules. ``read_rows`` reads a data set as a run does: source, columns, format.
+A row format converts the rows of a published data set to such rows. A plugin registers a ``RowFormatSpec`` with
+``rlcore_register_row_formats``; its target is a ``RowFormat``. ``rlcore.testing.RowFormatSuite`` checks its rules.
 
-``opened`` opens a file, packed with gzip or not, and ``LONGEST_ROW`` is the most bytes that a row may have; ``install_line`` is what to
-type for a package that is not here. ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in
-``Routes`` need.
+- ``read_rows`` reads a data set as a run does: source, columns, format.
+- ``opened`` opens a file, compressed with gzip or not. ``LONGEST_ROW`` is the largest size of a row in bytes.
+- ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in ``Routes`` need.
+- ``install_line`` is the command that installs a missing package.
 
 >>> class Countdown(RowSource):
 ...     def rows(self, path):
@@ -20,8 +21,7 @@ type for a package that is not here. ``parse_row`` checks one row by the rules o
 from __future__ import annotations
 
 from rlcore.contracts.errors import DataError
-from rlcore.contracts.interfaces import RowSource
-from rlcore.contracts.row_format import RowFormat
+from rlcore.contracts.row_interfaces import RowFormat, RowSource
 from rlcore.data.jsonl import opened
 from rlcore.data.prompts import read_rows
 from rlcore.data.rows import BadRow, Routes, parse_row

@@ -1,11 +1,13 @@
-"""For authors of displays: what a run tells while it goes on, and how the core words its figures.
+"""For authors of displays: the events of a run, and the core's wording of its figures.
 
-A plugin offers a display by the hook ``rlcore_open_display(console)``, which returns a context manager. Inside, its value, a ``Progress``,
-receives what the run tells; the run's processes have ended when the context is left, and an error of the run passes through it. The
-hook returns None for a console on which the display can show nothing: the next plugin is asked, and if none shows anything, the run
-prints lines. A display that raises is reported once, and lines take its place; it cannot end a run.
+A plugin offers a display with the hook ``rlcore_open_display(console)``, which returns a context manager. The value of the context, a
+``Progress``, receives the events of the run. When the context is left, the processes of the run have ended. An error of the run passes
+through the context.
 
-``UpdatePace`` computes tokens a second and the time left; ``format_duration`` and ``format_metric`` write a duration and a metric.
+The hook returns None if the display cannot show anything on this console; the next plugin is then asked. If no plugin returns a display,
+the run prints lines. If a display raises, the error is reported once and lines replace the display; it cannot end a run.
+
+``UpdatePace`` computes tokens per second and the time left. ``format_duration`` and ``format_metric`` format a duration and a metric.
 ``evaluation_line`` is the sentence for the reports of an evaluation, ``mean_accuracy`` their mean.
 """
 

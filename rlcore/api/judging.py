@@ -1,8 +1,8 @@
-"""Judging without a run: for commands that ask rewards about texts as a run would.
+"""Judging without a run, for commands that ask rewards about texts as a run would.
 
-``reward_entries(plan)`` has the rewards of a plan, ready to be asked. A child of ``RewardMixer`` owns their worker processes: it makes
-tasks of texts (``check_task``, ``score_tasks``), submits them to its ``pool``, books each ``Result`` in the ``PendingScores`` that it
-belongs to, and mixes the scores as a run does (``mixed``). It is a context; its owner may also call ``close``.
+``reward_entries(plan)`` returns the rewards of a plan. A subclass of ``RewardMixer`` owns their worker processes. It makes tasks of texts
+(``check_task``, ``score_tasks``) and submits them to its ``pool``. It stores each ``Result`` in its ``PendingScores``, and mixes the
+scores as a run does (``mixed``). It is a context manager; its owner may also call ``close``.
 
 >>> class Scorer(RewardMixer[PendingScores]):
 ...     def score(self, texts):

@@ -1,12 +1,15 @@
-"""For plugins that look at runs: which run folders there are, how to read what is in them, and what its figures mean.
+"""For plugins that inspect runs: find run folders, read their files, and look up the meaning of figures.
 
 >>> for run in past_runs(Path("runs/rlcore")):
 ...     print(run.root.name, checkpoint_steps(run.checkpoints), last_writer(run.root))
 
-``metric_of`` finds the description of a figure by its name. ``BestCheckpoint`` ranks steps by the figure that
-the user named. ``RunFolder.at`` knows where the files of a run are. ``read_document``, ``json_document``, ``bounded_lines`` and
-``unpacked`` read them, and raise ``InputTooLargeError`` for a file without an end. Nothing of this takes a lock. Scripts that read a run
-use ``RunRecord`` of the distribution ``rlcore-plugin-tools``.
+- ``metric_of`` finds the description of a figure by its name.
+- ``BestCheckpoint`` ranks steps by the figure that the user named.
+- ``RunFolder.at`` knows the places of the files of a run.
+- ``read_document``, ``json_document``, ``bounded_lines`` and ``unpacked`` read them, and raise ``InputTooLargeError`` for files
+  that are too large.
+
+None of these takes a lock. Scripts that read a run use ``RunRecord`` of the distribution ``rlcore-plugin-tools``.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""For authors of runtimes: what decides where the roles of a run live.
+"""For authors of runtimes, which decide where the roles of a run execute.
 
-A plugin registers a ``RuntimeSpec`` by ``rlcore_register_runtimes``; its target is called as ``target(plan, closing, say)`` and returns a
-``Runtime``. The loop of the run asks the crew for the work and knows nothing of its threads, processes or hosts. What must be ended is
-pushed
-on ``closing`` as soon as it exists; ``say`` prints one line for the user. The options of ``[run.options]`` are ``plan.runtime_options``.
+A plugin registers a ``RuntimeSpec`` with ``rlcore_register_runtimes``. Its target is called as ``target(plan, closing, say)`` and returns a
+``Runtime``. The loop of the run asks it for the work, and knows nothing of its threads, processes or hosts. The target pushes everything
+that must be ended on ``closing`` as soon as it exists. ``say`` prints one line for the user. The options of ``[run.options]`` are
+``plan.runtime_options``.
 
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``, ``check_model_files``; ``open_judge``, ``make_judge``, ``make_engine``,
   ``make_consumer``, ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_filter_monitor``, ``make_publisher``,
-  ``make_receiver``: parts
-  made as the configuration says. ``Producer`` generates and has judged, the consumer trains; ``error_context`` names whose part raised.
-- *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches; a run that goes
-  on begins with ``first_version``. ``JobMaker`` makes jobs of leases, and an ``GroupSummary`` of each group that is delivered.
-- *One process*: ``OneProcess`` is the crew of a run that needs no workers (``fits_one_process``). For several processes, the library
-  ``rlcore-plugin-workers`` has a crew over workers, wherever a launcher of yours starts them.
-- *Processes*: ``Interpreters`` of environments, ``missing_package`` that one lacks; ``cuda_devices`` and ``threads_of`` this machine;
-  ``Watchdog`` tells whether a thread hangs.
-- *What the run reports*: ``batch_figures``, ``rollout_rows`` and ``with_prompts``, ``TimeAccount`` and ``Timing`` (where
-  the seconds went), ``FilterMonitor``.
+  ``make_receiver`` make the parts as configured. ``Producer`` generates rollouts and has them judged; the consumer trains.
+  ``error_context`` names the part that raised.
+- *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches. A resumed run
+  begins with ``first_version``. ``JobMaker`` makes jobs of leases, and a ``GroupSummary`` of each delivered group.
+- *One process*: ``OneProcess`` is the runtime of a run that needs no workers (``fits_one_process``). For several processes, the library
+  ``rlcore-plugin-workers`` has a runtime over workers that your own launcher starts.
+- *Processes*: ``Interpreters`` of environments; ``missing_package`` names a package that an environment lacks; ``cuda_devices`` and
+  ``threads_of`` describe this machine; ``Watchdog`` tells whether a thread hangs.
+- *Reports of the run*: ``batch_figures``, ``rollout_rows`` and ``with_prompts``, ``TimeAccount`` and ``Timing`` (the use of the time),
+  ``FilterMonitor``.
 
 ``rlcore.testing.RuntimeSuite`` checks a runtime.
 """

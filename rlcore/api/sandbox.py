@@ -1,12 +1,14 @@
-"""Run a program that nobody trusts: a service that any reward may use, and what the author of a sandbox implements.
+"""Running untrusted programs: a service for any reward, and the base class for authors of sandboxes.
 
 >>> with open_sandbox() as sandbox:
 ...     sandbox.run(Job(source="print(int(input()) + 1)", stdin=b"1\\n")).stdout
 b'2\\n'
 
-A reward opens it in ``open``, closes it in ``close``, puts ``SandboxOptions`` into its own options, and leaves ``SandboxError`` alone: the
-engine books it as ``infra``. A plugin that offers a sandbox subclasses ``Sandbox`` and registers a ``SandboxSpec``; the fields of
-``SandboxOptions`` in ``SHARED_OPTIONS`` may be in its options model, too.
+A reward opens the sandbox in ``open`` and closes it in ``close``. It includes ``SandboxOptions`` in its own options, and does not catch
+``SandboxError``: the engine records it as ``infra``.
+
+A plugin that offers a sandbox subclasses ``Sandbox`` and registers a ``SandboxSpec``. Its options model may have the fields of
+``SandboxOptions`` in ``SHARED_OPTIONS``, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""For plugins that drive rlcore's schedule themselves, as the simulator does: a run's coordinator, and the queue that deals its leases.
+"""For plugins that drive rlcore's schedule themselves, such as the simulator.
 
-Both are pure state machines without a clock, threads or files. Whoever drives them says what happened, and is told what comes next.
+``Coordinator`` is the coordinator of a run, and ``LeaseQueue`` deals its leases. Both are pure state machines without a clock, threads or
+files. The caller reports each event, and the state machine answers with the next action.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""For plugins with a settings file of their own: typed sections, a TOML file and flags merged into them, and rlcore's sentences of
-validation_error.
+"""For plugins with their own settings file: typed sections, a TOML file and flags merged into them, and rlcore's error messages.
 
 A section is a pydantic model derived from ``Section``; ``model_settings`` lists its leaves with their flags. ``file_layer`` and
-``flag_layer`` read what a file and the command line say; ``combine`` merges them into a ``Draft``, which knows where each value is from;
-``validation_error`` turns a validation error of its values into one sentence. ``core_settings`` are the settings of ``rlcore train``;
-``without_bounds`` is a type without its bounds.
+``flag_layer`` read the values of a file and of the command line. ``combine`` merges them into a ``Draft``, which knows the origin of each
+value. ``validation_error`` turns a validation error of its values into one sentence. ``core_settings`` are the settings of ``rlcore
+train``. ``without_bounds`` is a type without its bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ``rlcore`` command. Light: the help imports at most the entry modules of plugins, a typed command its own module."""
+"""The ``rlcore`` command. It is light: the help imports at most the entry modules of plugins, and a command imports its own module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit codes: 0 fine, 1 the run failed, 2 usage (one sentence, nothing written), 130 interrupted."""
+    """Run one command. Exit codes: 0 success, 1 the run failed, 2 usage (one sentence, nothing written), 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     from rlcore.contracts.errors import RlcoreError
 
@@ -33,14 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(words)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader of our output went away: nothing more can be said to it
+    except BrokenPipeError:  # the reader of the output is gone, so nothing more can be printed
         _drop_output()
         return 1
     except RecursionError:
-        _report("what was handed in is nested too deeply to be read; flatten it", "--json" in words)
+        _report("the input is nested too deeply to be read; flatten it", "--json" in words)
         return 2
     except MemoryError:
-        _report("this machine has no memory left for it; end other programs, or lower -tmbs, -imbs or -tbs", "--json" in words)
+        _report("this machine ran out of memory; end other programs, or lower -tmbs, -imbs or -tbs", "--json" in words)
         return 1
     except OSError as error:
         return _not_written(error, "--json" in words)
@@ -55,8 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """A character that the terminal's encoding lacks must not end a run; neither must SIGTERM and SIGHUP skip the clean-up that Ctrl-C
-    gets."""
+    """Make output replace characters that the terminal's encoding lacks, and make SIGTERM and SIGHUP clean up like Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -66,8 +65,9 @@ def _prepare_streams() -> None:
 
 
 def _show_cause(error: RlcoreError) -> str:
-    """If a plugin's own code failed in a run: print its traceback, above the sentence that names the plugin. If it failed before: return
-    what ends the sentence and says how to see the traceback."""
+    """Return the end of the error sentence, and print the traceback of a plugin's own code if it failed in a run.
+
+    If the plugin failed before the run, the returned text says how to see the traceback."""
     from rlcore.contracts.errors import PluginError, RlcoreError
     from rlcore.registry.error_context import SHOW_TRACEBACK
 
@@ -82,7 +82,7 @@ def _show_cause(error: RlcoreError) -> str:
 
 
 def _not_written(error: OSError, as_json: bool) -> int:
-    """Say what cannot be read or written, and return the exit code: 1 for a full disk, 2 for a path."""
+    """Report the path that cannot be read or written. Return the exit code: 1 for a full disk, 2 for a path."""
     from rlcore.contracts.errors import disk_full
 
     full = bool(disk_full(error)) or error.errno == errno.EFBIG
@@ -94,7 +94,7 @@ def _not_written(error: OSError, as_json: bool) -> int:
 
 
 def _drop_output() -> None:
-    """What standard output still holds goes nowhere, so that the interpreter does not try once more at its end."""
+    """Discard the rest of standard output, so that the interpreter does not try to write it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

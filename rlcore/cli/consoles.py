@@ -1,4 +1,4 @@
-"""Consoles that outlive their reader: a run must not end because nobody listens, or because the disk of its log is full."""
+"""Consoles for a run, which must not end because its output has no reader or the disk of its log is full."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE_WIDTH = 200
 
 
 class SteadyConsole(Console):
-    """A console whose reader may go away (``| head``): it falls silent, and the run goes on."""
+    """A console that becomes silent if its reader goes away (``| head``), while the run continues."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -23,7 +23,7 @@ class SteadyConsole(Console):
 
 
 class RunConsole(SteadyConsole):
-    """A console that also falls silent if its disk is full: a run must not end because of its log."""
+    """A console that also becomes silent if its disk is full: a run must not end because of its log."""
 
     def print(self, *objects: Any, **style: Any) -> None:
         try:
@@ -31,11 +31,11 @@ class RunConsole(SteadyConsole):
         except OSError as error:
             self.on_broken_pipe()
             with suppress(OSError):
-                print(f"warning: what a run prints cannot be written ({error.strerror}); the run goes on without", file=sys.stderr)
+                print(f"warning: the output of the run cannot be written ({error.strerror}); the run continues without it", file=sys.stderr)
 
 
 def plain_console() -> SteadyConsole:
-    """Standard output; one row a line if it is no terminal, because it is wide enough then."""
+    """Return a console for standard output. If it is not a terminal, it is wide enough for one row per line."""
     console = SteadyConsole(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _FILE_WIDTH

@@ -1,6 +1,6 @@
-"""The flags of ``train``, made from the typed settings of the core and of the chosen plugins; the words that were typed, by setting.
+"""The flags of ``train``, made from the typed settings of the core and of the chosen plugins.
 
-argparse only collects words. Their meaning, their bounds and their errors belong to ``rlcore.config``.
+argparse only collects words, by setting. ``rlcore.config`` handles their meaning, their bounds and their errors.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["add_train_flags", "train_flags"]
 
 _COMMON = {
-    "what is run": "model.model data.dataset rewards algorithm.name run.num_episodes run.max_steps run.seed run.project",
+    "the run": "model.model data.dataset rewards algorithm.name run.num_episodes run.max_steps run.seed run.project",
     "batches and sampling": "training.train_batch_size sampling.num_generations data.max_prompt_tokens sampling.max_new_tokens "
     "sampling.temperature training.train_microbatch_size inference.inference_microbatch_size",
     "learning": "training.learning_rate algorithm.kl_coeff algorithm.loss schedule.max_staleness training.lora_rank",
-    "where it runs": "inference.name training.name inference.num_inferencer training.num_trainers "
+    "backends and devices": "inference.name training.name inference.num_inferencer training.num_trainers "
     "training.tensor_parallel_size training.zero_stage inference.device training.device",
     "evaluation and output": "eval.eval_dataset eval.eval_interval log.save_interval log.trackers run.run_dir",
 }
-"""The settings that ``--help`` shows, by the title of their group; ``--help-all`` shows the others below them."""
+"""The settings that ``--help`` shows, by the title of their group. ``--help-all`` shows the others below them."""
 _WORDS = {"a whole number": "INT", "a finite number": "NUMBER", "a text": "TEXT", "a table": "JSON", "a pair": "NUMBER"}
 
 
 def train_flags(args: argparse.Namespace) -> dict[str, TypedFlag]:
-    """What was typed, by dotted path; the last of a repeated flag."""
+    """Return the typed words by dotted path. The last one of a repeated flag counts."""
     return dict(getattr(args, "typed", None) or {})
 
 
@@ -50,16 +50,18 @@ def add_train_flags(
     told: Mapping[str, str] | None = None,
     more: Callable[[Sequence[str]], Sequence[str]] = lambda words: (),
 ) -> None:
-    """Give a command the flags of ``train``; read what was typed with ``train_flags(args)``.
+    """Give a command the flags of ``train``. Read the typed words with ``train_flags(args)``.
 
-    Options of plugins are added when the words are known: those of the plugins that the words (and the TOML files among them)
-    choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none. ``reads``: whether a
-    setting (``run.seed``) has flags here, as for ``plan_run``; ``told``: what ``--help`` says of a setting that means something else here;
-    it is shown first. ``more``: words that choose plugins too, found by those that were typed.
+    Options of plugins are added once the words are known: those of the plugins that the words, and the TOML files among them, choose.
+
+    :param names: plugins to choose if the words choose none (``{"algorithm.name": "grpo", "rewards": "boxed"}``).
+    :param reads: whether a setting (``run.seed``) has flags here, as for ``plan_run``.
+    :param told: the help of settings that have another meaning here; they are shown first.
+    :param more: returns further words that choose plugins, given the typed ones.
     """
     assert isinstance(parser, Parser), f"a command's parser is an rlcore.api.commands.Parser, not {type(parser).__name__}"
     parser.set_defaults(typed={})
-    parser.add_argument("--help-all", action="help", help="show every flag, not the common ones only")
+    parser.add_argument("--help-all", action="help", help="show all flags, not only the common ones")
     taken = set(map(_plain, parser._option_string_actions))
     settings = {path: setting for path, setting in core_settings().items() if reads(path)}
     for path, text in (told or {}).items():
@@ -92,14 +94,17 @@ def _metavar(setting: Setting) -> Any:
 
 
 def _plain(flag: str) -> str:
-    """One spelling for the two that a flag of several words has."""
+    """Return the common spelling of a flag of several words, which can be typed with "-" or "_"."""
     return flag.replace("_", "-")
 
 
 def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str, Sequence[Setting]], *, rare: bool = False) -> None:
-    """``taken``: spellings of others, as ``_plain`` has them. ``uses``: the options of plugins that have a spelling."""
+    """Add the flags of a setting to ``group``.
+
+    :param taken: spellings of other settings, as ``_plain`` returns them.
+    :param uses: the plugin options that have each spelling."""
     spellings = [flag for flag in setting.spellings if _plain(flag) not in taken and len(uses.get(flag, ())) < 2]
-    if not spellings:  # of a plugin that is chosen twice, which the rules refuse
+    if not spellings:  # a plugin that is chosen twice, which the rules refuse
         return
     kind = arity(setting.type)
     common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
@@ -131,7 +136,7 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
         files = [file for file in files if file.is_file()]
     chosen = preview_settings(files, flags, registry, names, reads)
     table = plugin_settings(chosen)
-    if "algorithm.loss" not in chosen.parts:  # its recipe is not installed, which is told once the flags are read
+    if "algorithm.loss" not in chosen.parts:  # its recipe is not installed, which is reported once the flags are read
         for spec in registry.specs(PluginKind.LOSS):
             owner, model = registry.owner(PluginKind.LOSS, spec.name), registry.options_model(PluginKind.LOSS, spec.name)
             table.update(model_settings(model, "algorithm.options", owner) if model and owner == "rlcore" else {})
@@ -150,7 +155,7 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
 
 
 def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, TypedFlag]]:
-    """The files and the core's settings among words that may hold options of plugins, which nobody knows yet."""
+    """Return the files, and the core's settings, among words that may also hold options of plugins that are not known yet."""
     files: list[Path] = []
     found: dict[str, TypedFlag] = {}
     rest = list(words)
@@ -162,7 +167,7 @@ def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str,
             files += [Path(word)] if word.endswith(".toml") and not word.startswith("-") else []
             continue
         values = [value] if equals else parser.values_of(flag, action, rest)
-        unclear = not equals and any(parser.looks_like_option(word) for word in values)  # perhaps an option of a plugin
+        unclear = not equals and any(parser.looks_like_option(word) for word in values)  # may be an option of a plugin
         if isinstance(action, CollectWords) and not unclear:
             found[action.setting.path] = action.typed(flag, values)
     return files, found

@@ -1,7 +1,7 @@
 """The list of commands that ``rlcore`` and ``rlcore --help`` print.
 
-To collect it takes six times as long as Python's start: plugins are found, and their entry modules imported. So it is kept in the user's
-cache folder, with what it was made of: this Python, the switches, the folders of ``sys.path``, and the modules that were imported.
+Collecting it takes six times as long as starting Python, because it finds plugins and imports their entry modules. Therefore the text is
+cached in the user's cache folder, with its inputs: this Python, the switches, the folders of ``sys.path``, and the imported modules.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _LIBRARIES = {"pluggy", "rlcore"}
 
 
 def help_text() -> str:
-    """The usage, and a line for each command. Imports the entry modules of plugins unless the text is kept, and never a target."""
+    """Return the usage, and a line for each command. Imports the entry modules of plugins if the text is not cached, and never a target."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     path = (cache if cache.is_absolute() else Path(os.environ.get("HOME", "")) / ".cache") / "rlcore" / "help.json"
-    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):  # none is kept, or it is damaged
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):  # there is no cached text, or it is damaged
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["made_of"] == _made_of([file for file, *_ in kept["made_of"][-1]]):
             return str(kept["text"])
     text, modules = _collected()
     if modules and path.is_absolute():
-        with suppress(OSError):  # it is not needed
+        with suppress(OSError):  # the cache is optional
             _keep(path, json.dumps({"made_of": _made_of(modules), "text": text}))
     return text
 
@@ -47,12 +47,12 @@ def _keep(path: Path, text: str) -> None:
 
 
 def _made_of(modules: Sequence[str]) -> list[Any]:
-    """What the text depends on, as JSON reads it back."""
+    """Return the inputs of the text, as JSON reads them back."""
     return [sys.version, [os.environ.get(name, "") for name in _SWITCHES], _stamps(sys.path), _stamps(modules)]
 
 
 def _stamps(paths: Iterable[str]) -> list[list[str | int]]:
-    """Each path with its time of change in nanoseconds and its size in bytes."""
+    """Return each path with its modification time in nanoseconds and its size in bytes."""
     stamps: list[list[str | int]] = []
     for path in paths:
         try:
@@ -64,7 +64,8 @@ def _stamps(paths: Iterable[str]) -> list[list[str | int]]:
 
 
 def _collected() -> tuple[str, list[str]]:
-    """The text, and the files of the modules that it was made of; none if a plugin is broken, which may be mended elsewhere."""
+    """Return the text, and the files of the modules that it depends on. The list is empty if a plugin is broken, because a fix may be
+    elsewhere."""
     from rlcore.contracts.specs import PluginKind
     from rlcore.registry.discovery import find_plugins
 
@@ -96,7 +97,7 @@ def _text(plugins: Sequence[Plugin], broken: str) -> str:
 
 
 def _listed(plugins: Sequence[Plugin]) -> Iterator[tuple[str, str]]:
-    """(command, its line of help) in the order of the help; what two plugins claim says so."""
+    """Yield (command, line of help) in the order of the help. The line reports a command that two plugins claim."""
     offers: dict[str, list[tuple[CommandSpec, str]]] = {}
     for plugin in plugins:
         for _, spec in plugin.specs:

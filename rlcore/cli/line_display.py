@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes on: the display of a plugin, else lines, or warnings alone if that is wanted."""
+"""The display of a run: that of a plugin, or lines, or only warnings if the user wants that."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["LinesDisplay", "QuietDisplay", "evaluation_line", "mean_accuracy", "shown"]
 
 _AT_ONCE = 20
-"""Lines of updates that come one after the other, however fast."""
+"""The number of update lines that may follow each other at any speed."""
 _A_SECOND = 1.0
-"""Lines of updates a second, after that."""
+"""Update lines per second after that."""
 _QUIET_TOO = ("warning", "interrupted")
 
 
 @contextmanager
 def shown(console: Console, registry: Registry, *, quiet: bool = False, as_json: bool = False) -> Iterator[Progress]:
-    """The display of a run, until its last process has ended: what suits the console and what the user typed."""
+    """Open the display of a run that fits the console and the typed flags, until its last process has ended."""
     with ExitStack() as stack:
         if quiet:
             yield QuietDisplay(console)
@@ -56,7 +56,7 @@ def _of_a_plugin(console: Console, registry: Registry, stack: ExitStack) -> Prog
 
 
 class LinesDisplay(Progress):
-    """Lines, for logs and pipes: each note and evaluation, and updates, of which fast ones are left out."""
+    """Prints lines, for logs and pipes: every note and evaluation, and updates, of which fast ones are skipped."""
 
     def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
         self._console, self._now = console, now
@@ -66,16 +66,16 @@ class LinesDisplay(Progress):
         self._left_out: Mapping[str, float] | None = None
 
     def started(self, folder: Path, total_steps: int) -> None:
-        """The folder; updates count from here."""
+        """Print the folder. The rate of updates is measured from here."""
         self._pace = UpdatePace(total_steps)
         self.note(f"run folder: {folder}")
 
     def note(self, text: str) -> None:
-        """With what a terminal would obey written out."""
+        """Print the text, with control characters of terminals escaped."""
         self._console.print(escape_control(text, lines=True), markup=False, highlight=False, soft_wrap=True)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """A line, if not too many came before it; the last one in any case."""
+        """Print a line unless too many came before it. The last update always has one."""
         self._pace.advance(step, metrics.get("response_tokens", 0.0))
         now = self._now()
         self._allowed = min(self._allowed + (now - self._counted) * _A_SECOND, _AT_ONCE)
@@ -86,12 +86,12 @@ class LinesDisplay(Progress):
             self._show()
 
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
-        """A line."""
+        """Print a line."""
         self._held_out = mean_accuracy(reports)
         self.note(evaluation_line(step, reports))
 
     def finished(self) -> None:
-        """The last update, if its line was left out."""
+        """Print the last update if its line was skipped."""
         self._show()
 
     def _show(self) -> None:
@@ -111,10 +111,10 @@ class LinesDisplay(Progress):
 
 
 class QuietDisplay(LinesDisplay):
-    """Warnings alone, and the answer to Ctrl-C."""
+    """Prints only warnings and the answer to Ctrl-C."""
 
     def note(self, text: str) -> None:
-        """If it is one of those."""
+        """Print the text if it is one of these."""
         if text.startswith(_QUIET_TOO):
             super().note(text)
 
@@ -123,7 +123,7 @@ class QuietDisplay(LinesDisplay):
 
 
 class _PluginDisplay(Progress):
-    """The display of a plugin. A run must not end because of it: if it raises, it is reported once, and lines take its place."""
+    """The display of a plugin. If it raises, it is reported once and replaced by lines, so that the run continues."""
 
     def __init__(self, owner: str, context: AbstractContextManager[Progress], lines: LinesDisplay) -> None:
         self._owner, self._context, self._lines = owner, context, lines
@@ -146,7 +146,7 @@ class _PluginDisplay(Progress):
         self._call("finished")
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave its context; an error of the run passes, whatever the plugin answers."""
+        """Leave its context. An error of the run propagates, whatever the plugin returns."""
         try:
             self._context.__exit__(kind, error, trace)
         except (Exception, SystemExit) as raised:
@@ -164,7 +164,7 @@ class _PluginDisplay(Progress):
 
 
 def evaluation_line(step: int, reports: Sequence[TaskReport]) -> str:
-    """Every task, with how much of it the format_metric is of where the judge failed on the rest."""
+    """Return a line with every task, and with the number of rollouts without a verdict if scoring failed on some."""
     figures = ", ".join(f"{report.task} {_accuracy(report)}" for report in reports)
     return f"held-out accuracy after {step} updates: {figures}"
 

@@ -1,7 +1,7 @@
-"""An argparse parser with one-sentence errors: unknown options get the closest match, positionals may stand anywhere.
+"""An argparse parser with one-sentence errors. Unknown options get the closest match, and positionals may be anywhere.
 
-argparse would read ``-tbz 4`` as ``-t bz``, split positionals, and refuse values that begin with a dash; so the words are sorted
-here first (every option with its values, then the rest) and argparse only collects them.
+argparse would read ``-tbz 4`` as ``-t bz``, split positionals, and refuse values that begin with a dash. Therefore the words are sorted
+here first (every option with its values, then the rest), and argparse only collects them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BOOLEAN = ("true", "false", "yes", "no", "on", "off", "1", "0")
 
 
 class SectionFormatter(argparse.HelpFormatter):
-    """Shows the short and the long spelling of an option, not every alias."""
+    """Shows the short and the long spelling of an option, but not every alias."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=36, width=min(120, shutil.get_terminal_size().columns))
@@ -43,10 +43,10 @@ class ExampleFormatter(SectionFormatter, argparse.RawDescriptionHelpFormatter):
 
 
 class CollectWords(argparse.Action):
-    """Keeps the words of a flag under the path of its setting, and the spelling that was typed: ``args.typed`` is {path: TypedFlag}.
+    """Stores the words of a flag, with its typed spelling, under the path of its setting: ``args.typed`` is {path: TypedFlag}.
 
-    The one collector of flags that are made from settings; what the words mean, their bounds and their errors belong to the settings.
-    ``rare_help``: what ``--help-all`` says of the flag, if ``--help`` leaves it out.
+    All flags that are made from settings use this action. The settings handle the meaning of the words, their bounds and their errors.
+    ``rare_help`` is the help in ``--help-all`` of a flag that ``--help`` leaves out.
     """
 
     def __init__(self, *args: Any, setting: Setting, negated: bool = False, pair: bool = False, rare_help: str = "", **kwargs: Any) -> None:
@@ -66,7 +66,7 @@ class CollectWords(argparse.Action):
         namespace.typed = typed
 
     def typed(self, flag: str, words: Sequence[str]) -> TypedFlag:
-        """The words behind the flag, as its setting takes them: a switch alone means true."""
+        """Return the words after the flag in the form of its setting: a switch alone means true."""
         from rlcore.config.layers import TypedFlag
 
         return TypedFlag(flag, ("false",) if self.negated else tuple(words) or ("true",))
@@ -75,7 +75,7 @@ class CollectWords(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """The parser of one command. Errors are raised as UsageError; ``prepare`` may add options once the words are known.
 
-    ``shared``: spellings that several plugins have declared, which are options of none.
+    ``shared`` holds spellings that several plugins have declared, which therefore belong to none.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -86,15 +86,15 @@ class Parser(argparse.ArgumentParser):
         self.shared: dict[str, list[Setting]] = {}
 
     def error(self, message: str) -> NoReturn:
-        """argparse's own errors become ours."""
-        raise UsageError(f"{self.prog}: {message}; type {self.prog} --help for what it takes")
+        """Convert argparse's own errors to UsageError."""
+        raise UsageError(f"{self.prog}: {message}; type {self.prog} --help for its arguments")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """A word that is none of an argument's choices gets the closest one."""
+        """Refuse a word that is not among an argument's choices, with the closest choice."""
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             called = action.metavar or action.dest
-            raise UsageError(f"{self.prog}: {value!r} is no {called}{closest(str(value), known)}; choose from {', '.join(known)}")
+            raise UsageError(f"{self.prog}: {value!r} is not a valid {called}{closest(str(value), known)}; choose from {', '.join(known)}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Sort the words, then let argparse collect them."""
@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(self.sorted_words(words), namespace)
 
     def sorted_words(self, words: Sequence[str]) -> list[str]:
-        """Positionals first, then every option glued to its values; UsageError for an unknown option or a missing value."""
+        """Return positionals first, then every option joined to its values. Raises UsageError for an unknown option or a missing value."""
         loose: list[str] = []
         bound: list[str] = []
         rest = list(words)
@@ -131,22 +131,22 @@ class Parser(argparse.ArgumentParser):
         return [*bound, "--", *loose] if dashed else [*loose, *bound]
 
     def looks_like_option(self, word: str) -> bool:
-        """True for what begins with a dash and is neither a lone dash nor a negative number."""
+        """Return whether a word begins with a dash and is neither a lone dash nor a negative number."""
         return word.startswith("-") and word != "-" and not _is_number(word)
 
     def unknown(self, flag: str) -> str:
-        """The sentence for an option that this command does not have, or that several plugins have."""
+        """Return the message for an option that this command does not have, or that several plugins have."""
         if flag in self.shared:
             settings = self.shared[flag]
             owners = " and of ".join(setting.owner for setting in settings)
             return f"{flag} is an option of {owners}; type {' or '.join(setting.long for setting in settings)}"
         known = [item for item in self._option_string_actions if item.startswith("--") == flag.startswith("--")]
-        other = flag[1:] if flag.startswith("--") else f"-{flag}"  # a dash too many, or one too few
+        other = flag[1:] if flag.startswith("--") else f"-{flag}"  # a dash too many or too few
         likely = f", did you mean {other!r}" if other in self._option_string_actions else closest(flag, known)
         return f"{flag} is not an option of {self.prog}{likely}; type {self.prog} --help for the list"
 
     def values_of(self, flag: str, action: argparse.Action, rest: list[str]) -> list[str]:
-        """Take the values of an option out of the words behind it; UsageError if one is missing."""
+        """Take the values of an option from the words after it. Raises UsageError if one is missing."""
         if action.nargs == 0:
             return []
         if action.nargs == "?":

@@ -1,4 +1,4 @@
-"""A plan on paper: what would run, which settings differ from the core's defaults and why, what is missing. Plain text or JSON."""
+"""Print a plan as plain text or JSON: the run, the settings that differ from the core's defaults and why, and missing items."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["plan_json", "show_plan"]
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}], "reproducible": {level, why},
-    "max_staleness": {value, why, correction}, "resume": {run, checkpoint, step}}``; ``why``: "" if somebody set it; ``resume``: null for
-    a new run.
+    """Return ``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}], "reproducible": {level, why},
+    "max_staleness": {value, why, correction}, "resume": {run, checkpoint, step}}``.
 
-    JSON has no number that is not finite: the text "inf", "-inf" or "nan" stands for it.
+    ``why`` is "" if somebody set the value. ``resume`` is null for a new run. JSON has no infinite or NaN numbers: they become the text
+    "inf", "-inf" or "nan".
     """
     origin, path = plan.origins[STALENESS], "algorithm.mismatch_correction"
     why = origin.detail.removeprefix("auto: ") if origin.layer == "auto" else ""
@@ -46,11 +46,11 @@ def _finite(value: Any) -> Any:
 
 
 def show_plan(plan: Plan) -> None:
-    """Print it."""
+    """Print the plan."""
     print("plan (nothing was started)\n")
     _print_rows(list(_plugins(plan)))
     if settings := list(_settings(plan)):
-        print(f"\nsettings that are not {'those of the run so far' if plan.resume else 'the defaults of the core'}")
+        print(f"\nsettings that differ from {'those of the run so far' if plan.resume else 'the defaults of the core'}")
         _print_rows(settings)
     print("\nnotes")
     for note in plan.notes:
@@ -59,7 +59,7 @@ def show_plan(plan: Plan) -> None:
         print("\nmissing: train would refuse to start")
         _print_rows([(item.what, item.command) for item in plan.missing])
     else:
-        print("\nnothing is missing (plugins were looked for, not imported): type the same without --dry-run to train")
+        print("\nnothing is missing (plugins were found, not imported): type the same command without --dry-run to train")
 
 
 def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
@@ -82,7 +82,7 @@ def _plugins(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _settings(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    own = str(plan.resume.run / "run.toml") if plan.resume else ""  # all settings of a run that goes on
+    own = str(plan.resume.run / "run.toml") if plan.resume else ""  # all settings of a resumed run
     for path, origin in plan.origins.items():
         if origin.detail != own and origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
             yield path, as_typed(get_path(plan.config, path)), str(origin)

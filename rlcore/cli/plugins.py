@@ -1,4 +1,4 @@
-"""``rlcore plugins``: what is installed, what each plugin offers, and why one does not work."""
+"""``rlcore plugins``: the installed plugins, what each of them offers, and why a plugin does not work."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class PluginsCommand(Command):
         """``--json`` and ``--strict``."""
         parser.description = "list installed plugins: version, API, what each offers, or why it failed"
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-        parser.add_argument("--strict", action="store_true", help="import what each plugin offers as well; exit 1 if any is broken")
+        parser.add_argument("--strict", action="store_true", help="also import everything that each plugin offers; exit 1 if any is broken")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Print the table; 0 also if a plugin is broken, because the host works, unless it is asked for ``--strict``."""
+        """Print the table. Return 0 even if a plugin is broken, because rlcore itself works, unless ``--strict`` is given."""
         described = describe(args.registry, imported=args.strict)
         if args.json:
             print(json.dumps(described, indent=2))
@@ -38,9 +38,10 @@ class PluginsCommand(Command):
 
 
 def describe(registry: Registry, *, imported: bool = False) -> dict[str, Any]:
-    """``{"plugins": [one object a plugin], "name_conflicts": [sentence], "notes": [sentence]}``; ``status`` is ok, broken or disabled.
+    """Return ``{"plugins": [one object per plugin], "name_conflicts": [sentence], "notes": [sentence]}``. ``status`` is ok, broken or
+    disabled.
 
-    ``imported``: import what the plugins offer, and hold it against what their specs say.
+    :param imported: also import the plugins' targets and compare them with their specs.
     """
     faults = registry.faults(imported=imported)
     for name in registry.names(PluginKind.ALGORITHM):
@@ -75,7 +76,7 @@ def _print_table(described: dict[str, Any]) -> None:
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = 1000  # a file or a pipe: one plugin, one line; the table is as wide as its content
+        console.width = 1000  # a file or a pipe: one plugin per line; the table is as wide as its content
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("distribution", "version", "API", "offers, or why it failed"):
         table.add_column(heading, overflow="fold")

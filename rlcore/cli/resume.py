@@ -1,4 +1,4 @@
-"""``rlcore resume RUN [--step N] [flags of train]``: a run goes on from its newest whole checkpoint."""
+"""``rlcore resume RUN [--step N] [flags of train]``: resume a run from its newest complete checkpoint."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from rlcore.runtime.resumption import newest_run, refuse_if_finished, reset_layo
 __all__ = ["ResumeCommand"]
 
 _TEXT = (
-    "Go on with a run that was interrupted, killed or lost its machine, or train a finished one on (with a greater --max-steps or -e): "
-    "from its newest whole checkpoint, with its own settings. Flags override them, but not the data, the seed, or the size of a batch."
+    "Resume a run that was interrupted, killed or lost its machine, or train a finished one further (raise --max-steps or -e). The run "
+    "continues from its newest complete checkpoint, with its own settings. Flags override them, except the data, the seed and the batch "
+    "size."
 )
 
 
@@ -27,17 +28,17 @@ class ResumeCommand(Command):
     """``rlcore resume``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The run, ``--step``, ``--any-version``, ``--dry-run``, ``--json``, and the flags of ``train``."""
+        """Add the run, ``--step``, ``--any-version``, ``--dry-run``, ``--json``, and the flags of ``train``."""
         parser.usage = "rlcore resume RUN [--step N] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT
         parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or of a project: then its newest run")
-        parser.add_argument("--step", type=int, metavar="N", help="go on from this checkpoint; later ones are removed")
-        parser.add_argument("--any-version", action="store_true", help="go on with plugins of another major version too")
+        parser.add_argument("--step", type=int, metavar="N", help="resume from this checkpoint; later ones are removed")
+        parser.add_argument("--any-version", action="store_true", help="also resume with plugins of another major version")
         add_run_options(parser)
         add_train_flags(parser, more=_settings)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Plan the run anew, with what was typed above its own settings; then go on."""
+        """Plan the run again, with typed flags above its own settings, then resume it."""
         run = newest_run(args.run)
         with nullcontext() if args.dry_run else locked(run.root):
             plan = plan_run([run.root / "run.toml"], {**reset_layout(run), **train_flags(args)}, args.registry)
@@ -46,6 +47,6 @@ class ResumeCommand(Command):
 
 
 def _settings(words: Sequence[str]) -> list[str]:
-    """The ``run.toml`` of the run among the words: it names plugins, whose options are flags too."""
+    """Return the ``run.toml`` of the run among the words. It names plugins, whose options are flags too."""
     found = [run for word in words if not word.startswith("-") and Path(word).is_dir() for run in past_runs(Path(word))[:1]]
     return [str(run.root / "run.toml") for run in found[:1]]

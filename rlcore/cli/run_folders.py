@@ -1,4 +1,4 @@
-"""Run folders that are typed as a glob, which finds other files too."""
+"""Select the run folders among paths that were typed as a glob, which also matches other files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ __all__ = ["runs_among"]
 
 
 def runs_among(paths: Sequence[Path], least: int = 1) -> list[Path]:
-    """The run folders, and folders of runs, among them; what is left out is said on standard error. All of them if fewer than ``least``
-    are one: whoever opens them says what is wrong."""
+    """Return the run folders, and folders of runs, among ``paths``. Reports the others on standard error.
+
+    If fewer than ``least`` of the paths are runs, return all paths; the caller that opens them reports the error."""
     runs = [path for path in paths if (path / "run.toml").is_file() or (path.is_dir() and past_runs(path))]
     if not least <= len(runs) < len(paths):
         return list(paths)
     others = ", ".join(str(path) for path in paths if path not in runs)
-    print(f"left out, for they are no run folders: {escape_control(others)}", file=sys.stderr)
+    print(f"left out, because they are not run folders: {escape_control(others)}", file=sys.stderr)
     return runs

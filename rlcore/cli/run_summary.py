@@ -1,4 +1,4 @@
-"""What a person reads at the end of a run: what came of it, where its time went, and what to type next."""
+"""The output at the end of a run: its results, how its time was spent, and what to type next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["show_outcome"]
 
 
 def show_outcome(summary: Summary, console: Console, *, reports: bool = False) -> None:
-    """``reports``: whether ``rlcore report`` can be typed."""
+    """Print the outcome. ``reports``: whether the command ``rlcore report`` is installed."""
     for line in ("", *_result(summary), *_samples(summary), *_next(summary, reports=reports)):
         console.print(escape_control(line, lines=True), markup=False, highlight=False, soft_wrap=True)
 
@@ -37,14 +37,14 @@ def _result(summary: Summary) -> Iterator[str]:
 
 
 def _when(summary: Summary, step: int) -> str:
-    """With where its model is, if that is not the last one."""
+    """Return after which update the best evaluation was, and where its model is, if it is not the last one."""
     if not step:
         return "before the first update"
     told = f"after {step} updates"
     if step == summary.steps or summary.checkpoint is None:
         return told
     model = summary.checkpoint.with_name(f"step-{step}") / "model"
-    return f"{told}: {model}" if model.is_dir() else f"{told}, of which no checkpoint is kept"
+    return f"{told}: {model}" if model.is_dir() else f"{told}, but its checkpoint is not kept"
 
 
 def _samples(summary: Summary) -> Iterator[str]:
@@ -63,15 +63,17 @@ def _next(summary: Summary, *, reports: bool) -> Iterator[str]:
     if reports:
         yield f"  rlcore report {run}    # learning curves, evaluations and answers in one HTML file"
     if summary.checkpoint is not None:
-        how = "    # go on" if summary.interrupted else f" {summary.train_on}    # train on"
-        yield f"  rlcore resume {run}{how}: schedule, optimizer and data go on, a KL reference stays the first model"
-        yield f"  rlcore show config {config}    # what was run, and where each value came from"
+        how = "    # resume" if summary.interrupted else f" {summary.train_on}    # train further"
+        yield f"  rlcore resume {run}{how}: schedule, optimizer and data continue, a KL reference stays the first model"
+        yield f"  rlcore show config {config}    # the settings, and where each value came from"
 
 
 def _time_line(shares: Mapping[str, float]) -> str:
-    """``trainer busy 97 %, producers busy 63 % (5 % for nothing), bubble 2 %``: the last is the trainer's wait for data or weights."""
+    """Return a line such as ``trainer busy 97 %, producers busy 63 % (5 % for nothing), bubble 2 %``.
+
+    The bubble is the trainer's wait for data or weights."""
     wasted = shares.get("producers/wasted", 0.0)
-    for_nothing = f" ({wasted:.0%} for nothing)" if wasted >= 0.005 else ""
+    for_nothing = f" ({wasted:.0%} wasted)" if wasted >= 0.005 else ""
     figures = f"trainer busy {shares['trainer_busy']:.0%}, producers busy {shares['producers_busy']:.0%}{for_nothing}"
     return f"{figures}, bubble {shares['bubble']:.0%}".replace("%", " %")
 

@@ -1,4 +1,4 @@
-"""How fast a run updates, and how its figures are written."""
+"""The rate of updates, and the format of figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["UpdatePace", "format_duration", "format_metric"]
 
 
 class UpdatePace:
-    """Steps and tokens over time, for tokens/s and the time left."""
+    """Steps and tokens over time, for tokens/s and the remaining time."""
 
     def __init__(self, total_steps: int) -> None:
         self.total_steps = total_steps
@@ -20,38 +20,38 @@ class UpdatePace:
         self.step = 0
 
     def advance(self, step: int, tokens: float) -> None:
-        """An update was completed, with so many tokens."""
-        if self._first is None:  # 1, but in a run that goes on
+        """Record a completed update and its tokens."""
+        if self._first is None:  # 1, except in a resumed run
             self._first = step
         self.step = step
         self._tokens += tokens
 
     @property
     def seconds(self) -> float:
-        """Since it was made."""
+        """Seconds since its creation."""
         return time.monotonic() - self._started
 
     @property
     def tokens_per_second(self) -> float:
-        """Mean since then."""
+        """The mean since its creation."""
         return self._tokens / max(self.seconds, 1e-9)
 
     @property
     def seconds_left(self) -> float:
-        """As long as updates took until now; NaN before the first."""
+        """The remaining seconds at the average rate so far; NaN before the first update."""
         if self._first is None:
             return math.nan
         return self.seconds / (self.step - self._first + 1) * max(self.total_steps - self.step, 0)
 
 
 def format_metric(metrics: Mapping[str, float], name: str, form: str) -> str:
-    """A format_metric as text, – if there is none."""
+    """Return a figure as text, or – if there is none."""
     value = metrics.get(name, math.nan)
     return format(value, form) if math.isfinite(value) else "–"
 
 
 def format_duration(seconds: float) -> str:
-    """``0:42``, ``1:02:03``, – for NaN."""
+    """Return a time such as ``0:42`` or ``1:02:03``, or – for NaN."""
     if not math.isfinite(seconds):
         return "–"
     minutes, rest = divmod(round(seconds), 60)

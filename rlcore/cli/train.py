@@ -1,4 +1,4 @@
-"""``rlcore train [a.toml b.toml …] [flags] [--dry-run] [--json]``: plan, check, and run or print the plan."""
+"""``rlcore train [a.toml b.toml …] [flags] [--dry-run] [--json]``: plan and check, then run or print the plan."""
 
 from __future__ import annotations
 
@@ -27,47 +27,51 @@ if TYPE_CHECKING:
 __all__ = ["INTERRUPTED", "TrainCommand", "add_run_options", "check_data", "plan_of", "run_plan"]
 
 INTERRUPTED = 130
-"""The exit code of a run that Ctrl-C ended, saved or not: a script that waits for a whole run must see the difference."""
+"""The exit code of a run that Ctrl-C ended, saved or not. Scripts that wait for a complete run must see the difference."""
 
-_TEXT = "Train a model as TOML files and flags say. Later files override earlier ones, flags override files, the last of a flag wins."
+_TEXT = (
+    "Train a model with settings from TOML files and flags. Later files override earlier ones, flags override files, and the last of a "
+    "repeated flag counts."
+)
 
 
 class TrainCommand(Command):
     """``rlcore train``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Files, ``--dry-run``, ``--json``, and a flag for every setting."""
+        """Add the files, ``--dry-run``, ``--json``, and a flag for every setting."""
         parser.usage = "rlcore train [FILE.toml …] [--dry-run] [--json] [-q] [flags]"
         parser.description = _TEXT
         parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged left to right")
-        text = "go on with the newest run of these settings"
+        text = "resume the newest run with these settings"
         parser.add_argument("--resume", metavar="auto", help=text)
         add_run_options(parser)
         add_train_flags(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Plan what was typed, and run it."""
+        """Plan the run from the typed words, and run it."""
         if args.resume not in (None, "auto"):
-            raise UsageError(f"--resume {args.resume}: it takes auto alone; to go on with a certain run type rlcore resume {args.resume}")
+            raise UsageError(f"--resume {args.resume}: its only value is auto; to resume a certain run, type rlcore resume {args.resume}")
         plan = plan_of(args.files, args)
         return run_plan(plan, args) if args.resume is None else _resume(plan, args)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """``--dry-run``, ``--json`` and ``--quiet``, which ``run_plan`` reads."""
-    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the plan and what is missing, no more")
+    """Add ``--dry-run``, ``--json`` and ``--quiet``, which ``run_plan`` reads."""
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="only print the plan and what is missing")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and the outcome alone")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and the outcome")
 
 
 def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True) -> Plan:
-    """The plan of TOML files and the flags in ``args``; ConfigError and PluginError in one sentence."""
+    """Return the plan of TOML files and the flags in ``args``. Raises ConfigError and PluginError, one sentence each."""
     return plan_run(files, train_flags(args), args.registry, require=require)
 
 
 def run_plan(plan: Plan, args: argparse.Namespace) -> int:
-    """Check this machine and the data, then print the plan (``args.dry_run``) or run it; UsageError if something is missing. Returns the
-    exit code."""
+    """Check this machine and the data, then print the plan (``args.dry_run``) or run it. Return the exit code.
+
+    Raises UsageError if something is missing."""
     plan = check_machine(plan)
     check_data(plan)
     if args.dry_run:
@@ -84,14 +88,14 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
 
 
 def _resume(plan: Plan, args: argparse.Namespace) -> int:
-    """``--resume auto``: the same command, typed again and again, makes one run."""
+    """Handle ``--resume auto``, which makes one run of the same command typed repeatedly."""
     from rlcore.runtime.resumption import auto, summary_of
 
     with auto(plan, dry=args.dry_run) as (plan, run):
         if run is None:
             return run_plan(plan, args)
-        text = f"{run.root} is finished, after {run.finished} updates; to train on: rlcore resume {run.root}"
-        print(f"{text} and a greater --max-steps or -e", file=sys.stderr if args.json else sys.stdout)
+        text = f"{run.root} is finished, after {run.finished} updates; to train further: rlcore resume {run.root}"
+        print(f"{text} with a larger --max-steps or -e", file=sys.stderr if args.json else sys.stdout)
         if args.json:
             print(json.dumps(summary_of(run).as_json(), ensure_ascii=False, allow_nan=False))
         return 0
@@ -108,7 +112,9 @@ def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
     told = str(plan.reproducible)
     notes = ["; ".join([*overlap, told]), *(note for note in plan.notes if note not in (*plan.derived, told))]
     if plan.derived:
-        notes.insert(0, f"{len(plan.derived)} settings follow from the others; rlcore show config, with the same files and flags, says how")
+        notes.insert(
+            0, f"{len(plan.derived)} settings are derived from the others; rlcore show config, with the same files and flags, shows how"
+        )
     with (
         stdout_to_stderr(for_all=True) if as_json else nullcontext(),
         shown(console, plan.registry, quiet=quiet, as_json=as_json) as display,
@@ -123,9 +129,9 @@ def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
 
 
 def check_data(plan: Plan) -> None:
-    """Read every local data file that is here; DataError with file:line. Nothing is fetched.
+    """Read every data file that exists locally. Raises DataError with file:line. Downloads nothing.
 
-    Where a reward or the row format that is named is not installed, what rows must hold is not known, and nothing is read.
+    If a reward or the named row format is not installed, the required columns are not known, and nothing is read.
     """
     specs = plan.reward_specs()
     if len(specs) < len(plan.config.rewards) or any(item.path == "data.format" for item in plan.missing):

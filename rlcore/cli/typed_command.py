@@ -1,4 +1,4 @@
-"""Runs the command that was typed: finds who offers it, parses its words, and blames its plugin for what that does wrong."""
+"""Run the command that was typed: find the plugin that offers it, parse its words, and attribute its errors to the plugin."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CORE = "rlcore"
 
 
 def run_command(name: str, words: Sequence[str]) -> int:
-    """Parse the words after the command's name and run it; returns its exit code.
+    """Parse the words after the command's name, run it, and return its exit code.
 
-    UsageError for a word that is no command, PluginError for a command that cannot be loaded, RunError for a defect of its plugin.
+    Raises UsageError for an unknown command, PluginError for a command that cannot be loaded, and RunError for a defect of its plugin.
     """
     registry = Registry.discover()
     if is_reference(name) or not (registry.has(_KIND, name) or distribution_of(_KIND, name)):
@@ -51,7 +51,7 @@ def _unknown(name: str, registry: Registry) -> str:
 
 
 def _target(registry: Registry, name: str) -> type[Command]:
-    """The command's class. If its module cannot be imported, the author's traceback comes before the sentence."""
+    """Return the command's class. If its module cannot be imported, print the traceback before the error sentence."""
     try:
         target: type[Command] = registry.load(_KIND, name)
     except PluginError as error:
@@ -73,7 +73,7 @@ def _plugin_error_context(label: str, owner: str) -> Iterator[None]:
             raise
         raise RunError(f"{label} raised {reason(stop)}") from stop
     except Exception as error:
-        files = isinstance(error, OSError) and not isinstance(error, ConnectionError)  # what was typed, or a full disk
+        files = isinstance(error, OSError) and not isinstance(error, ConnectionError)  # a typed path, or a full disk
         if owner == _CORE or files:
             raise
         raise RunError(f"{label} raised {reason(error)}") from error

@@ -1,4 +1,4 @@
-"""The run configuration: typed model, layers with origins, rules, and the plan that ``train`` runs."""
+"""The run configuration: the typed model, layers of settings with their origins, rules, and the plan that ``train`` runs."""
 
 from __future__ import annotations
 

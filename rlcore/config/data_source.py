@@ -1,6 +1,6 @@
-"""Which data source reads a data set: the one that is named, else the one whose prefix or longest suffix the path has.
+"""Find the data source that reads a data set: the one that is named, or else the one that claims the path's prefix or longest suffix.
 
-A path that nothing installed claims, and that a plugin of rlcore would, is that plugin's: it is not read as something else."""
+If only a known plugin that is not installed claims the path, that plugin is returned. The path is not read as something else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["is_file", "source_of", "source_spec"]
 
 
 def source_of(source: DataSource, registry: Registry) -> str:
-    """The name of the data source that reads it, installed or not. PluginError, one sentence, if several claim the path."""
+    """Return the name of the data source that reads the data set, installed or not. Raises PluginError if several claim the path."""
     if source.source != "auto":
         return source.source
     specs = [spec for spec in registry.specs(PluginKind.DATA, claimed=True) if isinstance(spec, DataSourceSpec)]
@@ -37,14 +37,16 @@ def source_of(source: DataSource, registry: Registry) -> str:
 
 
 def source_spec(source: DataSource, registry: Registry) -> DataSourceSpec:
-    """What that data source declares of itself."""
+    """Return the spec of the data source that reads the data set."""
     spec = registry.spec(PluginKind.DATA, source_of(source, registry))
     assert isinstance(spec, DataSourceSpec)
     return spec
 
 
 def is_file(source: DataSource, registry: Registry) -> bool:
-    """Whether the path names a file or a folder here, and nothing that only the data source can find; False if that is not installed."""
+    """Return whether the path is a local file or folder, rather than a name that only the data source can resolve.
+
+    False if the data source is not installed."""
     if not registry.has(PluginKind.DATA, source_of(source, registry)):
         return False
     spec = source_spec(source, registry)

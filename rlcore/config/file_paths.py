@@ -1,7 +1,8 @@
-"""Settings that are paths. In a TOML file a path is seen from the file's folder, on the command line and in Python from where it is typed.
+"""Settings that are paths. In a TOML file, paths are relative to the file's folder; on the command line and in Python, to the working
+directory.
 
-A text that may be a name (of the hub, of a data source, of a plugin) is a path if it begins with ``./``, ``../``, ``/`` or ``~``, or if it
-is there; any other stays as it was written.
+A text that may be a name (on the hub, of a data source, of a plugin) is a path if it begins with ``./``, ``../``, ``/`` or ``~``, or if it
+exists. Any other text stays unchanged.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ __all__ = ["relocated", "seen_from"]
 
 
 def seen_from(folder: str, text: str, kind: PathKind) -> str:
-    """The text of a setting whose paths are relative to ``folder``, as it reads from the working directory ("" for ``folder``)."""
+    """Return the setting's text, which is relative to ``folder``, as a path from the working directory ("" for ``folder``)."""
     path, colon, name = text.rpartition(":") if kind is PathKind.CODE else (text, "", "")
     if not path or (kind is PathKind.CODE and not path.endswith(".py")):
         return text
-    # os.path, unlike Path, keeps "./", and raises for no text that is no path
+    # os.path, unlike Path, keeps "./" and does not raise if the text is not a path
     there = os.path.join(folder, os.path.expanduser(path.removeprefix("./") if folder else path))  # noqa: PTH111, PTH118
     certain = kind is PathKind.ALWAYS or path in (".", "..") or path.startswith(("./", "../", "/", "~"))
     return f"{there}{colon}{name}" if certain or os.path.exists(there) else text  # noqa: PTH110
 
 
 def relocated(value: Any, annotation: Any, move: Callable[[str, PathKind], str], *, none: str | None = None) -> Any:
-    """A value, not validated yet, of a setting of that type (or a whole configuration): every path in it is moved, and the text ``none`` is
-    None if the setting may be none."""
+    """Move every path in a value that is not validated yet, of the given type (or of a whole configuration).
+
+    The text ``none`` becomes None if the setting may be None."""
     if none is not None and value == none and type(None) in alternatives(annotation):
         return None
     for shape in alternatives(annotation):

@@ -1,6 +1,6 @@
-"""Layers of settings: core < recipe < files from left to right < Python < flags. Tables merge, everything else replaces.
+"""Layers of settings: core < recipe < files from left to right < Python < flags. Tables merge; every other value replaces.
 
-Keeps, for every value, the layer it came from, so that a sentence can cite what the user typed.
+Keeps the layer of every value, so that a message can cite the text that the user typed.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
 
 _LONGEST = 80
 _UNCHECKED = int | float | str
-"""How the option of a plugin that is not installed is read."""
+"""The type that an option of a missing plugin is read as."""
 
 LayerName = Literal["core", "recipe", "file", "flag", "auto", "python"]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value comes from: the layer, and which recipe, file or flag of it."""
+    """The origin of a value: its layer, and the recipe, file or flag within that layer."""
 
     layer: LayerName
     detail: str = ""
@@ -56,12 +56,12 @@ class Origin:
         return self.detail or self.layer
 
     def cite(self, path: str, value: Any) -> str:
-        """The setting and its value: ``-zero 2``, ``zero_stage = 2 (run.toml)``."""
+        """Return the setting and its value, such as ``-zero 2`` or ``zero_stage = 2 (run.toml)``."""
         return f"{self} {as_typed(value)}" if self.layer == "flag" else f"{path.rpartition('.')[2]} = {as_typed(value)} ({self})"
 
 
 class TypedFlag(NamedTuple):
-    """A flag as it was typed: its spelling and its words, not yet read as a type."""
+    """A flag as it was typed: its spelling and its words, not yet converted to a type."""
 
     flag: str
     words: tuple[str, ...]
@@ -69,7 +69,7 @@ class TypedFlag(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Settings from one place: nested ``data``; ``text`` of a file; ``typed`` of flags, by path."""
+    """Settings from one source: nested ``data``, the ``text`` of a file, and the ``typed`` flags by path."""
 
     name: LayerName
     detail: str
@@ -77,10 +77,10 @@ class Layer:
     text: str = ""
     typed: Mapping[str, TypedFlag] = field(default_factory=dict)
     moved: Mapping[str, str] = field(default_factory=dict)
-    """Path now -> path in this layer, of values that were given another place."""
+    """Current path -> path in this layer, for values that were moved."""
 
     def origin(self, path: str) -> Origin:
-        """The origin of the value that this layer gave to ``path``."""
+        """Return the origin of the value that this layer gives to ``path``."""
         return Origin(self.name, self._near(path) if self.typed else self.detail)
 
     def _near(self, path: str) -> str:
@@ -89,17 +89,17 @@ class Layer:
         return self.typed[path].flag if path in self.typed else self.detail
 
     def at(self, path: str, given: Any) -> Layer:
-        """This layer, for one flag that goes to another ``path`` than its own."""
+        """Return this layer for one flag that sets a ``path`` other than its own."""
         return replace(self, typed={path: given}) if isinstance(given, TypedFlag) else self
 
     def said(self, path: str, value: Any) -> str:
-        """A flag with its words, as they were typed: "-tbs 0", "--dynamic-batching"."""
+        """Return a flag with its words as they were typed, such as "-tbs 0" or "--dynamic-batching"."""
         flag, words = self.typed.get(path, TypedFlag(self.place(path), (as_typed(value),)))
         bare = (value is False and flag.startswith("--no-")) or (value is True and words == ("true",))
         return flag if bare else f"{flag} {' '.join(as_typed(word) for word in words)}"
 
     def place(self, path: str) -> str:
-        """Where to look: "run.toml, line 4", "-tbs", "recipe dapo"."""
+        """Return where the user finds the value, such as "run.toml, line 4", "-tbs" or "recipe dapo"."""
         if self.name == "file":
             now = max((known for known in self.moved if path.startswith(known)), key=len, default="")
             line = line_of(self.text, self.moved[now] + path.removeprefix(now) if now else path)
@@ -108,19 +108,19 @@ class Layer:
 
 
 def file_layer(path: Path) -> Layer:
-    """The settings of one TOML file; "none" reads as None where a setting may be none, and paths are seen from the file's folder."""
+    """Return the settings of one TOML file. "none" becomes None if the setting may be None, and paths are relative to the file's folder."""
     data, text = read_toml(path)
     folder = "" if path.parent.resolve() == Path.cwd() else str(path.parent)
     return Layer(name="file", detail=str(path), data=relocated(data, RunConfig, partial(seen_from, folder), none="none"), text=text)
 
 
 def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
-    """Settings from Python: nested mappings, dotted paths, or plain keys (``train_batch_size=8``) as the flags are named."""
+    """Return settings from Python: nested mappings, dotted paths, or plain keys named like the flags (``train_batch_size=8``)."""
     by_key = {setting.key: path for path, setting in core_settings().items() if setting.key not in ("name", "dtype", "device", "deadline")}
     data: dict[str, Any] = {}
     for key, given in overrides.items():
         if not isinstance(key, str) or not all(key.split(".")):
-            raise ConfigError(f"{key!r} is no key of a setting; write one such as 'run.seed'")
+            raise ConfigError(f"{key!r} is not the key of a setting; write a key such as 'run.seed'")
         value: Any = given
         section = isinstance(value, Mapping) and key in RunConfig.model_fields
         path = key if "." in key or section else by_key.get(key, key)
@@ -130,7 +130,7 @@ def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
 
 
 def flag_layer(flags: Mapping[str, Any], settings: Mapping[str, Setting]) -> Layer:
-    """TypedFlag flags by dotted path (``TypedFlag``, or a plain value); each is read as its setting's type."""
+    """Return the layer of typed flags by dotted path (``TypedFlag``, or a plain value). Each is converted to the type of its setting."""
     data: dict[str, Any] = {}
     typed: dict[str, TypedFlag] = {}
     for path, given in flags.items():
@@ -149,7 +149,7 @@ def flag_layer(flags: Mapping[str, Any], settings: Mapping[str, Setting]) -> Lay
 
 
 def recipe_layer(spec: AlgorithmSpec) -> Layer:
-    """The defaults that a recipe sets for settings of the core."""
+    """Return the defaults that a recipe sets for settings of the core."""
     data: dict[str, Any] = {}
     for path, (value, _) in spec.defaults.items():
         _merge(data, _nested(path, value), "", {}, None)
@@ -163,14 +163,14 @@ def _nested(path: str, value: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """Merged settings, and the layer of each: ``owners`` maps dotted paths of leaves to their layer."""
+    """Merged settings, and the layer of each. ``owners`` maps the dotted paths of leaves to their layers."""
 
     data: dict[str, Any]
     owners: dict[str, Layer]
     layers: tuple[Layer, ...]
 
     def owner(self, path: str) -> Layer | None:
-        """The layer that set ``path``, an ancestor of it, or something under it; None for a default of the core."""
+        """Return the layer that set ``path``, one of its ancestors, or a value below it; None for a default of the core."""
         head = path
         while head:
             if head in self.owners:
@@ -179,22 +179,22 @@ class Draft:
         return next((layer for known, layer in self.owners.items() if known.startswith(f"{path}.")), None)
 
     def origin(self, path: str) -> Origin:
-        """The origin of a value; the core's default where no layer set it."""
+        """Return the origin of a value, which is the core's default if no layer set it."""
         layer = self.owner(path)
         return layer.origin(path) if layer else Origin("core", "default")
 
     def where(self, path: str) -> str:
-        """What a sentence about the setting begins with: "run.toml, line 4: "; "" for a default of the core."""
+        """Return the beginning of a message about the setting, such as "run.toml, line 4: "; "" for a default of the core."""
         layer = self.owner(path)
         return f"{layer.place(path)}: " if layer else ""
 
     def rank(self, path: str) -> int:
-        """Place of its layer, -1 for the core: a higher rank was set later and wins."""
+        """Return the position of the setting's layer, -1 for the core. A higher rank was set later and takes precedence."""
         layer = self.owner(path)
         return -1 if layer is None else next((i for i, known in enumerate(self.layers) if known is layer), len(self.layers))
 
     def cite(self, path: str, value: Any) -> str:
-        """A setting as the user knows it: ``-tMbs 8``, ``train_minibatch_size = 8 (run.toml, line 4)``."""
+        """Return a setting as the user knows it, such as ``-tMbs 8`` or ``train_minibatch_size = 8 (run.toml, line 4)``."""
         layer = self.owner(path)
         if layer is not None and layer.name == "flag":
             return layer.said(path, value)
@@ -203,7 +203,7 @@ class Draft:
 
 
 def combine(layers: Sequence[Layer]) -> Draft:
-    """Merge from left to right."""
+    """Merge layers from left to right."""
     data: dict[str, Any] = {}
     owners: dict[str, Layer] = {}
     for layer in layers:
@@ -231,13 +231,15 @@ def _merge(into: dict[str, Any], data: Mapping[str, Any], path: str, owners: dic
 
 
 def _is_bare_name(value: Any, layer: Layer) -> bool:
-    """``-rt boxed``, or ``reward="boxed"`` in Python: a name and nothing else."""
+    """Return whether the value is only a name, as in ``-rt boxed``, or ``reward="boxed"`` in Python."""
     one = value[0] if isinstance(value, list) and len(value) == 1 else None
     return layer.name in ("flag", "python") and isinstance(one, Mapping) and one.keys() == {"name"}
 
 
 def _name_again(into: dict[str, Any], name: Any, owners: dict[str, Layer], layer: Layer) -> bool:
-    """A reward that earlier layers configured is named again: it alone is kept, with all that they say of it. False where none is."""
+    """Keep only the reward that a later layer names again, with all settings that earlier layers gave it.
+
+    Returns False if earlier layers configured no such reward."""
     entries = into.get("rewards")
     if not isinstance(entries, list | tuple) or not isinstance(name, str):
         return False
@@ -254,13 +256,13 @@ def _name_again(into: dict[str, Any], name: Any, owners: dict[str, Layer], layer
 
 
 def _disown(owners: dict[str, Layer], path: str) -> None:
-    """A value replaces what was there: nobody owns parts of it any more."""
+    """Remove the owners of all parts of a value that was replaced."""
     for known in [known for known in owners if known.startswith(f"{path}.")]:
         del owners[known]
 
 
 def get_path(data: Any, path: str) -> Any:
-    """The value at a dotted path of nested mappings, lists and models; None where there is none."""
+    """Return the value at a dotted path of nested mappings, lists and models, or None if there is none."""
     for part in path.split("."):
         if isinstance(data, Mapping):
             data = data.get(part)
@@ -272,7 +274,7 @@ def get_path(data: Any, path: str) -> Any:
 
 
 def replaced(value: Any, path: str, new: Any) -> Any:
-    """A copy of nested mappings, tuples and models that has ``new`` at a dotted path."""
+    """Return a copy of nested mappings, tuples and models with ``new`` at a dotted path."""
     head, _, rest = path.partition(".")
     if not head:
         return new
@@ -284,7 +286,7 @@ def replaced(value: Any, path: str, new: Any) -> Any:
 
 
 def as_typed(value: Any) -> str:
-    """A value as it is typed after a flag."""
+    """Return a value as it is typed after a flag."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

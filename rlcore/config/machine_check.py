@@ -1,5 +1,4 @@
-"""What this machine lacks for a plan, seen before anything starts: devices that were asked for by name, folders that cannot be made,
-environments that do not fit."""
+"""Check before the start whether this machine fits a plan: devices requested by name, folders to create, and Python environments."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ _FOLDERS = (("run.run_dir", "--run-dir"), ("log.save_dir", "-sd"), ("eval.eval_s
 
 
 def check_machine(plan: Plan) -> Plan:
-    """The plan, with a remark on each device that this machine lacks and that other machines of the run may have.
+    """Return the plan, with a remark on each device that this machine lacks and that other machines of the run may have.
 
-    ConfigError for a device that processes on this machine would need, for a folder of the run that cannot be made, and for an environment
-    of this machine in which no process can run. Leaves nothing behind.
+    Raises ConfigError for a device that processes on this machine need, a folder of the run that cannot be made, or an environment of this
+    machine in which no process can run. Leaves nothing behind.
     """
     run = plan.config.run
     for path, flag in _FOLDERS:
@@ -40,7 +39,7 @@ def check_machine(plan: Plan) -> Plan:
             said = f"{plan.cite(f'{section}.device')}: {lacking}"
             if runtime.reach != "cluster":
                 raise ConfigError(f"{said}; type --{section}-device auto or cpu")
-            remarks.append(f"{said}, so the machines of the {role} must be others")
+            remarks.append(f"{said}, so the {role} must run on other machines")
         environment = get_path(plan.config, f"{section}.environment")
         if environment and needed_reach(plan.config, runtime.name, runtime)[0] != "cluster":
             try:
@@ -51,7 +50,7 @@ def check_machine(plan: Plan) -> Plan:
 
 
 def _check_environment(plan: Plan, section: str, environment: Path) -> None:
-    """Of the backend that runs there it must have the engine."""
+    """Raise ConfigError if the environment lacks the engine of the backend that runs in it."""
     from rlcore.registry.environments import compatible_python  # here: few runs name an environment
 
     name = str(get_path(plan.config, f"{section}.name"))
@@ -65,17 +64,19 @@ def _check_environment(plan: Plan, section: str, environment: Path) -> None:
 def _check_folder(plan: Plan, path: str, flag: str, folder: Path) -> None:
     nearest = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), Path())
     if not nearest.is_dir():
-        what = "file" if nearest.exists() else "link to nothing"
-        raise ConfigError(f"{plan.cite(path)}: the folder cannot be made, for {nearest} is a {what}; name another one with {flag}")
+        what = "file" if nearest.exists() else "broken link"
+        raise ConfigError(f"{plan.cite(path)}: the folder cannot be created, because {nearest} is a {what}; name another one with {flag}")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise ConfigError(f"{plan.cite(path)}: {nearest} cannot be written; name another folder with {flag}")
     if refusal := _refusal(nearest):
-        raise ConfigError(f"{plan.cite(path)}: no folder can be made in {nearest} ({refusal}); name another one with {flag}")
+        raise ConfigError(f"{plan.cite(path)}: no folder can be created in {nearest} ({refusal}); name another one with {flag}")
 
 
 def _refusal(place: Path) -> str:
-    """Return why no folder can be made in ``place``, "" if one can. In /proc the permissions allow it and the kernel refuses it. File
-    systems of the kernel have no blocks, and some network file systems report none; only a trial folder tells them apart."""
+    """Return why no folder can be made in ``place``, "" if one can.
+
+    In /proc the permissions allow it and the kernel refuses it. Kernel file systems have no blocks, but some network file systems report
+    none either; only a trial folder distinguishes them."""
     if os.statvfs(place).f_blocks:
         return ""
     try:
@@ -88,7 +89,7 @@ def _refusal(place: Path) -> str:
 
 
 def _lacking_device(device: str) -> str:
-    """Half a sentence if this machine surely lacks the device, "" if it has it, or if only the backend could tell."""
+    """Return a clause if this machine certainly lacks the device. Return "" if it has the device, or if only the backend can tell."""
     kind, _, number = device.partition(":")
     count = cuda_devices() if kind == "cuda" else None
     if count is None or (count and not number.isdigit()) or (number.isdigit() and int(number) < count):

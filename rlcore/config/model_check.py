@@ -1,4 +1,4 @@
-"""A model folder, looked at without loading it: is it there, is it whole enough to load? Reads JSON only, opens no network."""
+"""Check that a model folder exists and is complete, without loading the model. Reads only JSON and opens no network connection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json", "*.bin.index.json")
 _INDEX = "model.safetensors.index.json"
 _LONGEST_HEADER = 100_000_000
-"""Bytes: what the safetensors library takes at most."""
+"""Bytes: the maximum that the safetensors library accepts."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tiktoken.model")
 
 
 def is_hub_name(name: str) -> bool:
-    """True for ``org/name``, where no such folder is here."""
+    """Return whether the name has the form ``org/name`` and no such local path exists."""
     return bool(_HUB.fullmatch(name)) and not Path(name).exists()
 
 
@@ -35,11 +35,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def check_checkpoint(folder: Path) -> dict[str, Any]:
-    """The ``config.json`` of a checkpoint; ConfigError, in one sentence, where the folder cannot be loaded as a model."""
+    """Return the ``config.json`` of a checkpoint. Raises ConfigError if the folder cannot be loaded as a model."""
     if not folder.is_dir():
         raise ConfigError(f"model {folder} is a file, not a folder; type -m and the folder of a Hugging Face checkpoint")
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"model {folder} has no config.json, so it is no Hugging Face checkpoint; type -m and a folder that has one")
+        raise ConfigError(f"model {folder} has no config.json, so it is not a Hugging Face checkpoint; type -m and a folder that has one")
     config = _read(folder / "config.json")
     if not config.get("model_type"):
         raise ConfigError(f"{folder / 'config.json'} has no model_type, so no architecture can be chosen; save the checkpoint again")
@@ -51,7 +51,7 @@ def check_checkpoint(folder: Path) -> dict[str, Any]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that make up the model; none if it is stored otherwise."""
+    """Return the safetensors files of the model; an empty list if it is stored in another format."""
     if (folder / "model.safetensors").exists():
         return [folder / "model.safetensors"]
     shards = _read(folder / _INDEX).get("weight_map", {}) if (folder / _INDEX).is_file() else {}
@@ -59,7 +59,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _check_safetensors(file: Path) -> None:
-    """ConfigError for a file of weights that is not there, is something else, or ends too early. Reads its header only."""
+    """Raise ConfigError if a weight file is missing, has another format, or is truncated. Reads only its header."""
     again = "copy or download the checkpoint again"
     try:
         size = file.stat().st_size
@@ -68,26 +68,26 @@ def _check_safetensors(file: Path) -> None:
             length = int.from_bytes(start, "little")
             header = stream.read(length) if length <= _LONGEST_HEADER else b""
     except FileNotFoundError:
-        raise ConfigError(f"{file} is not there, and {_INDEX} names it as a part of the model; {again}") from None
+        raise ConfigError(f"{file} does not exist, but {_INDEX} names it as a part of the model; {again}") from None
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read ({error.strerror or error}); mend its permissions, or {again}") from error
+        raise ConfigError(f"{file} cannot be read ({error.strerror or error}); fix its permissions, or {again}") from error
     if not size:
         raise ConfigError(f"{file} is empty; {again}")
     if start == b"version ":
-        raise ConfigError(f"{file} is a pointer of Git LFS in place of the weights; type git lfs pull in the folder of the model")
+        raise ConfigError(f"{file} is a Git LFS pointer instead of the weights; type git lfs pull in the folder of the model")
     if len(start) == 8 and not header:
-        raise ConfigError(f"{file} is no safetensors file; {again}")
+        raise ConfigError(f"{file} is not a safetensors file; {again}")
     try:
         tables = json.loads(header) if len(header) == length else {}
         promised = 8 + length + max((table["data_offsets"][1] for table in tables.values() if "data_offsets" in table), default=0)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise ConfigError(f"{file} is no safetensors file: its header cannot be read; {again}") from error
+        raise ConfigError(f"{file} is not a safetensors file: its header cannot be read; {again}") from error
     if size < promised:
-        raise ConfigError(f"{file} is cut short: {promised - size} bytes or more are absent at its end; {again}")
+        raise ConfigError(f"{file} is truncated: at least {promised - size} bytes are missing at its end; {again}")
 
 
 def check_tokenizer(folder: Path) -> None:
-    """ConfigError where a folder holds no tokenizer."""
+    """Raise ConfigError if a folder holds no tokenizer."""
     if not folder.is_dir():
         raise ConfigError(f"there is no tokenizer folder {folder}; type --tokenizer-path and a folder that has one")
     if not any((folder / name).is_file() for name in _TOKENIZERS):
@@ -98,13 +98,13 @@ def check_tokenizer(folder: Path) -> None:
 
 
 def code_of(folder: Path) -> list[Path]:
-    """The files of a model or tokenizer folder that name Python code which the folder brings along."""
+    """Return the files of a model or tokenizer folder that refer to Python code in the folder."""
     files = [folder / name for name in ("config.json", "tokenizer_config.json")]
     return [file for file in files if file.is_file() and "auto_map" in _read(file)]
 
 
 def longest_context(config: dict[str, Any]) -> int | None:
-    """``max_position_embeddings`` of a model's ``config.json``, None where it has none."""
+    """Return ``max_position_embeddings`` of a model's ``config.json``, or None if it has none."""
     for table in (config, config.get("text_config")):
         limit = table.get("max_position_embeddings") if isinstance(table, dict) else None
         if isinstance(limit, int):

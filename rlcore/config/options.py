@@ -1,8 +1,8 @@
-"""Options of the chosen plugins: gathered from the tables beside their names, validated by each plugin's own model.
+"""Options of the chosen plugins, collected from the tables next to their names and validated by each plugin's own model.
 
-Options belong to the plugin chosen beside them: where a later layer chooses another plugin, options of earlier layers that it does not
-have are dropped with a note; options that it does not have in the same or a later layer are refused. Loss and estimator share the table
-``algorithm.options``; an option that both have stands in ``algorithm.loss_options`` and ``algorithm.estimator_options``.
+Options belong to the plugin that is chosen next to them. If a later layer chooses another plugin, options of earlier layers that the new
+plugin does not have are dropped with a note. Unknown options in the same or a later layer are refused. Loss and estimator share the table
+``algorithm.options``. An option that both have is in ``algorithm.loss_options`` and ``algorithm.estimator_options``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ __all__ = ["Options", "check_sandboxes", "gather_options", "in_place", "plugin_s
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Validated options by the path of the setting that names the plugin (None where it has no model), the configuration's tables
-    filled up with them (by options path), and notes."""
+    """Validated options of the chosen plugins.
+
+    ``instances`` is keyed by the path of the setting that names the plugin; the value is None if the plugin has no options model.
+    ``tables`` holds the completed tables of the configuration, by options path."""
 
     instances: Mapping[str, BaseModel | None]
     tables: Mapping[str, dict[str, Any]]
@@ -39,7 +41,7 @@ class Options:
 
 
 def gather_options(config: RunConfig, chosen: PluginSelection, draft: Draft) -> Options:
-    """Validate the options of every chosen plugin; ConfigError with the path that the user typed."""
+    """Validate the options of every chosen plugin. Raises ConfigError with the path that the user typed."""
     by_table: dict[str, list[Part]] = {}
     for part in chosen:
         for path in (part.options_path, *([part.own_table] if part.own_table else [])):
@@ -65,8 +67,10 @@ def gather_options(config: RunConfig, chosen: PluginSelection, draft: Draft) -> 
 
 
 def in_place(layer: Layer, chosen: PluginSelection) -> Layer:
-    """The layer with every option of loss and estimator where ``PluginSelection.place`` has it: what ``algorithm.loss_options`` says of
-    an option that the loss alone has, and what a recipe says of one that both have, if one of them is not the recipe's own."""
+    """Return the layer with every option of loss and estimator at the path that ``PluginSelection.place`` gives.
+
+    Moves options in ``algorithm.loss_options`` (and its counterpart) that only one of the two plugins has. Also moves an option of a recipe
+    that both plugins have, if only one of the two is the recipe's own."""
     data, moved = layer.data, dict(layer.moved)
     own = [part for part in chosen if part.own_table and part.path in chosen.decided.autos]
     for part in chosen:
@@ -79,15 +83,16 @@ def in_place(layer: Layer, chosen: PluginSelection) -> Layer:
             if place == there or not isinstance(table, Mapping) or key not in table:
                 continue
             if key in (get_path(data, place.rpartition(".")[0]) or {}):
-                raise ConfigError(f"{layer.place(there)}: {there} and {place} are one option, {key} of {part.label}; keep one of them")
+                raise ConfigError(f"{layer.place(there)}: {there} and {place} are the same option, {key} of {part.label}; keep one of them")
             data = replaced(replaced(data, place, table[key]), head, {name: value for name, value in table.items() if name != key})
             moved[place] = there
     return replace(layer, data=data, moved=moved)
 
 
 def plugin_settings(chosen: PluginSelection) -> dict[str, Setting]:
-    """The options of the chosen plugins as settings, by their place; those of rewards have the place of the reward in the list.
-    Options of data sources have no flag: several data sets may have the same one."""
+    """Return the options of the chosen plugins as settings, by path; the path of a reward's option contains its index in the list.
+
+    Options of data sources have no flag, because several data sets may have the same option."""
     table: dict[str, Setting] = {}
     for part in chosen:
         if part.model is None or part.path.startswith("data."):
@@ -102,7 +107,7 @@ def plugin_settings(chosen: PluginSelection) -> dict[str, Setting]:
 
 
 def _check_shared(by_table: Mapping[str, Sequence[Part]], draft: Draft) -> None:
-    """ConfigError if two trackers have one table: it could not tell their options apart, nor the run their names."""
+    """Raise ConfigError if two trackers share a table, because their options could not be told apart."""
     for path, parts in by_table.items():
         if path.startswith("log.options.") and len(parts) > 1:
             names = " and ".join(part.name for part in parts)
@@ -111,9 +116,9 @@ def _check_shared(by_table: Mapping[str, Sequence[Part]], draft: Draft) -> None:
 
 
 def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen: PluginSelection, draft: Draft) -> list[str]:
-    """Notes on tables of trackers that a later layer replaced; ConfigError for one that was never chosen."""
+    """Return notes about tables of trackers that a later layer replaced. Raises ConfigError for a tracker that was never chosen."""
     if any(f"log.trackers.{index}" not in chosen.parts for index in range(len(config.log.trackers))):
-        return []  # one is not installed, and its table may be any of them
+        return []  # one is not installed, and each table may belong to it
     notes = []
     for name in config.log.options:
         path = f"log.options.{name}"
@@ -124,21 +129,25 @@ def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen
         where = layer.place(path) if layer else path
         for part in (part for part in chosen if part.kind is PluginKind.TRACKER):
             if name.lower() in (part.name.lower(), part.spec.name, *part.spec.aliases):
-                raise ConfigError(f"{where}: [{path}]: the options of the tracker {part.name} stand in [{part.options_path}]; write that")
+                raise ConfigError(
+                    f"{where}: [{path}]: the options of the tracker {part.name} belong in [{part.options_path}]; use that table"
+                )
         if draft.rank(path) < draft.rank("log.trackers") and (layer is None or layer.name != "flag"):
-            notes.append(f"options of [{path}] that do not apply, for the run has no such tracker: {where}")
+            notes.append(f"options of [{path}] that do not apply, because the run has no such tracker: {where}")
             continue
         has = f"its trackers are: {', '.join(names)}" if names else "it has no tracker"
         near = closest(name, names)
         what = "write one of these" if near else f"type --trackers {name}"
-        raise ConfigError(f"{where}: [{path}] is for a tracker that the run has not{near}; {has}; {what}")
+        raise ConfigError(f"{where}: [{path}] is for a tracker that the run does not have{near}; {has}; {what}")
     return notes
 
 
 def _known(
     given: dict[str, Any], path: str, parts: Sequence[Part], chosen: PluginSelection, draft: Draft, *, keep: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """What the parts have; notes on what was dropped. ``keep``: a part is not installed, so what it has is not known."""
+    """Return the options that the plugins have, and notes about dropped ones.
+
+    :param keep: keep unknown options, because a plugin is not installed and its options are not known."""
     places = {chosen.place(part, name) for part in parts for name in part.fields}
     fields = [name for part in parts for name in part.fields]
     kept: dict[str, Any] = {}
@@ -160,11 +169,11 @@ def _known(
             raise unknown_option(here, draft, fields, who)
     if not dropped:
         return kept, []
-    return kept, [f"options of [{path}] that do not apply, for they are not options of {who}: {', '.join(dropped)}"]
+    return kept, [f"options of [{path}] that do not apply, because they are not options of {who}: {', '.join(dropped)}"]
 
 
 def _ambiguous(path: str, parts: Sequence[Part], draft: Draft) -> ConfigError:
-    """An option of the shared table that both of its plugins have."""
+    """Return the error for an option in the shared table that both of its plugins have."""
     key = path.rpartition(".")[2]
     both = " and ".join(part.label for part in parts)
     places = " or ".join(f"[{part.own_table}]" for part in parts)
@@ -189,8 +198,10 @@ def _validated(mine: Mapping[str, Any], part: Part, chosen: PluginSelection, dra
 
 
 def spread_reward_flags(draft: Draft, flags: Mapping[str, Any], chosen: PluginSelection, layer: Layer) -> None:
-    """``--reward-deadline 9`` goes to every reward, ``--rewards.boxed.scale 5`` to that one, ``rewards.options.scale`` to the one chosen
-    reward that has the option; in place, before the options are validated."""
+    """Apply the reward flags to ``draft`` in place, before the options are validated.
+
+    ``--reward-deadline 9`` applies to every reward, and ``--rewards.boxed.scale 5`` to that one. ``rewards.options.scale`` applies to the
+    only chosen reward that has the option."""
     for path, given in flags.items():
         if not path.startswith("rewards."):
             continue
@@ -208,7 +219,7 @@ def spread_reward_flags(draft: Draft, flags: Mapping[str, Any], chosen: PluginSe
 
 
 def _taken(path: str, given: Any, chosen: PluginSelection) -> Setting:
-    """The option of a reward at a path, or of the one reward that has the option ``rewards.options.KEY``."""
+    """Return the option of a reward at a path, or of the only reward that has the option ``rewards.options.KEY``."""
     settings = plugin_settings(chosen)
     name = path.rpartition(".")[2]
     tail = path.removeprefix("rewards")
@@ -218,13 +229,17 @@ def _taken(path: str, given: Any, chosen: PluginSelection) -> Setting:
             " and ".join(chosen.parts[f"{known.partition('.options.')[0]}.name"].name for known in found) or "none of the chosen rewards"
         )
         flag = given.flag if isinstance(given, TypedFlag) else f"--{path}"
-        raise ConfigError(f"{flag}: {whose} has the option {name}; exactly one must, so write it in [[rewards]] of a file")
+        raise ConfigError(
+            f"{flag}: the option {name} belongs to {whose}, but this flag needs exactly one; write it under [[rewards]] in a file"
+        )
     return settings[found[0]]
 
 
 def check_sandboxes(chosen: PluginSelection, options: Options, registry: Registry, draft: Draft) -> list[Missing]:
-    """Look at the sandboxes that the options of rewards name before anything starts, though only workers open them: what is not installed.
-    ConfigError, with the line that sets it, if a sandbox refuses its options or cannot give the level asked for,
+    """Check the sandboxes that the options of rewards name before anything starts, although only workers open them. Return those that are
+    not installed.
+
+    Raises ConfigError, with the line that sets it, if a sandbox refuses its options or does not provide the requested level. Raises
     PluginError if there is no sandbox of that name."""
     missing = []
     for part in chosen:

@@ -1,7 +1,7 @@
-"""From files, flags and plugins to a plan: everything that ``train`` runs, resolved and checked, with the origin of every value.
+"""Turn files, flags and plugins into a plan: a run of ``train``, resolved and checked, with the origin of every value.
 
-Two passes: names (from files and flags) choose plugins, whose options models and defaults complete the typed configuration. Opens no
-network, loads no model, writes nothing. Data files are checked by the floors above, which can read them.
+Works in two passes. The names in files and flags choose plugins; then the plugins' options models and defaults complete the typed
+configuration. Opens no network connection, loads no model and writes nothing. The floors above can read data files, and they check them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ __all__ = ["Plan", "plan_run", "preview_settings"]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What ``train`` runs. ``notes``: every resolved "auto" (``derived``) and what else the user should read; ``missing``: what keeps
-    it from running here; ``reproducible``: how far two runs agree. Options are instances of the plugins' models, None where a plugin has
-    none; ``reward_options`` in the order of ``config.rewards``, ``algorithm_options`` (of what stands around the loss) by the key that
-    names the plugin. ``resume``: from where a run goes on that was begun before, None for a new one.
+    """A run of ``train``, resolved and checked.
+
+    ``notes`` holds every resolved "auto" (also in ``derived``) and other notes for the user. ``missing`` lists the reasons why the plan
+    cannot run here. ``reproducible`` tells how far two runs agree. ``resume`` is the point from which an earlier run resumes, None for a
+    new run.
+
+    Options are instances of the plugins' models, None if a plugin has none. ``reward_options`` has the order of ``config.rewards``.
+    ``algorithm_options``, for the wrappers of the loss, is keyed by the setting that names the plugin.
     """
 
     config: RunConfig
@@ -65,16 +69,16 @@ class Plan:
     resume: ResumePoint | None = None
 
     def reward_specs(self) -> tuple[RewardSpec, ...]:
-        """The spec of every reward that is installed, in order."""
+        """Return the spec of every installed reward, in order."""
         specs = [self.registry.spec("reward", entry.name) for entry in self.config.rewards if self.registry.has("reward", entry.name)]
         return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
 
     def cite(self, path: str) -> str:
-        """A setting and its value as the user knows them."""
+        """Return a setting and its value as the user knows them."""
         return self.origins[path].cite(path, get_path(self.config, path))
 
     def plugins(self) -> list[tuple[PluginKind, str]]:
-        """(kind, name) of every plugin that the configuration names, each data source once."""
+        """Return (kind, name) of every plugin that the configuration names, each data source once."""
         config = self.config
         return [
             (PluginKind.RUNTIME, config.run.runtime),
@@ -93,8 +97,9 @@ class Plan:
         ]
 
     def to_toml(self) -> str:
-        """The resolved configuration as TOML that plans the same run. What somebody set to none is written out, or a recipe's value
-        would come back."""
+        """Return the resolved configuration as TOML that plans the same run.
+
+        A setting that somebody set to none is written out. Otherwise a recipe's value would replace it."""
         unset = [path for path, origin in self.origins.items() if origin.layer != "core" and get_path(self.config, path) is None]
         return to_toml(self.config, unset)
 
@@ -108,10 +113,12 @@ def plan_run(
     require: bool = True,
     reads: Callable[[str], bool] = lambda path: True,
 ) -> Plan:
-    """Resolve and check a run. ``flags`` maps dotted paths to ``TypedFlag`` words or plain values; ``overrides`` come from Python, below
-    flags. ``reads``: whether a setting (``run.seed``) of the files is read; for a command that does only a part of what a run does.
+    """Resolve and check a run. Raises ConfigError and PluginError, one sentence each.
 
-    Raises ConfigError and PluginError, one sentence each. ``require=False`` (``show config``) lets model, data and reward be absent.
+    :param flags: dotted paths -> ``TypedFlag`` words or plain values.
+    :param overrides: settings from Python, below flags.
+    :param require: whether model, data and reward must be given; False for ``show config``.
+    :param reads: whether a setting (``run.seed``) of the files is read, for a command that does only a part of a run.
     """
     python = [overrides] if isinstance(overrides, Mapping) else list(overrides)
     below = _file_layers(files, reads) + [python_layer(values) for values in python if values]
@@ -128,7 +135,7 @@ def plan_run(
     try:
         plan = finish(chosen)
         registry.check_portable()
-    except (ConfigError, PluginError) as validation_error:  # what rlcore chose is no reason to refuse a run
+    except (ConfigError, PluginError) as validation_error:  # rlcore must not refuse a run because of a value that it chose itself
         return finish(choose(config, recipe, registry, draft, exact=f"1 is refused: {validation_error}"))
     return plan
 
@@ -141,7 +148,7 @@ def _finished(
     require: bool,
     chosen: PluginSelection,
 ) -> Plan:
-    """The plan of the chosen plugins, checked."""
+    """Return the checked plan of the chosen plugins."""
     config, draft = _with_options(layers, flags, chosen)
     options = gather_options(config, chosen, draft)
     config, resolved = resolve(config, chosen.decided.autos)
@@ -189,7 +196,7 @@ def _finished(
 
 
 def _file_layers(files: Sequence[Path], reads: Callable[[str], bool]) -> list[Layer]:
-    """The settings of files that are read; what is no section of the configuration stays, and is refused."""
+    """Return the settings of the files that are read. Unknown sections stay, so that validation refuses them."""
 
     def kept(section: str, table: Any) -> Any:
         if isinstance(table, Mapping) and section in RunConfig.model_fields:
@@ -201,7 +208,7 @@ def _file_layers(files: Sequence[Path], reads: Callable[[str], bool]) -> list[La
 
 
 def _named(layers: Sequence[Layer], flags: Mapping[str, Any]) -> tuple[RunConfig, Draft]:
-    """The configuration that names the plugins; flags for options of plugins are left out."""
+    """Return the configuration that names the plugins. Flags for options of plugins are left out."""
     core = core_settings()
     known = {path: value for path, value in flags.items() if path in core or "options." not in path}
     draft = combine([*layers, flag_layer(known, core)])
@@ -223,9 +230,9 @@ def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: Plu
 
 
 def _filled(config: RunConfig, options: Options, chosen: PluginSelection) -> RunConfig:
-    """The configuration with every option of the chosen plugins and the name of every data source written out."""
+    """Return the configuration with every option of the chosen plugins and the name of every data source filled in."""
     of_trackers = {path for path in options.tables if path.startswith("log.options.")}
-    if len(of_trackers) == len(config.log.trackers):  # else one is not installed, and a table may be any tracker's
+    if len(of_trackers) == len(config.log.trackers):  # otherwise one is not installed, and a table may belong to any tracker
         config = replaced(config, "log.options", {})
     for path, table in options.tables.items():
         if path.startswith("data."):
@@ -239,7 +246,7 @@ def _filled(config: RunConfig, options: Options, chosen: PluginSelection) -> Run
 
 
 def _check_targets(config: RunConfig, chosen: PluginSelection, registry: Registry) -> None:
-    """PluginError, one sentence for each chosen part whose target is not there; nothing is imported."""
+    """Raise PluginError, one sentence for each chosen plugin whose target does not exist. Imports nothing."""
     held_out = [(PluginKind.DATA, name) for name in _held_out(config, registry) if registry.has(PluginKind.DATA, name)]
     formats = [(PluginKind.FORMAT, name) for name in _named_format(config) if registry.has(PluginKind.FORMAT, name)]
     names = dict.fromkeys([*((part.kind, part.name) for part in chosen), *held_out, *formats])
@@ -248,12 +255,16 @@ def _check_targets(config: RunConfig, chosen: PluginSelection, registry: Registr
 
 
 def _check_model(config: RunConfig, chosen: PluginSelection) -> tuple[list[str], list[Missing]]:
-    """Notes, and what is missing; ConfigError where a folder is there and cannot be loaded."""
+    """Return notes and missing items about the model. Raises ConfigError if a folder exists and cannot be loaded."""
     spec = chosen.spec("inference.name")
     name, tokenizer = config.model.model, config.model.tokenizer_path
     if not name or (isinstance(spec, InferenceBackendSpec) and spec.tokenizer):
         return [], []
-    notes = [f"{path} is no folder here: it is taken from the Hugging Face hub" for path in (name, tokenizer) if path and is_hub_name(path)]
+    notes = [
+        f"{path} is not a folder here, so it is loaded from the Hugging Face Hub"
+        for path in (name, tokenizer)
+        if path and is_hub_name(path)
+    ]
     if tokenizer and not is_hub_name(tokenizer) and spec is not None:
         check_tokenizer(Path(tokenizer))
     if is_hub_name(name):
@@ -262,7 +273,7 @@ def _check_model(config: RunConfig, chosen: PluginSelection) -> tuple[list[str],
         return notes, [
             Missing(f"model {name} is not found here", "type -m and the folder of a checkpoint, or a hub name org/name", "model.model")
         ]
-    if spec is None:  # the backend is not installed: what it can load is not known
+    if spec is None:  # the backend is not installed, so the formats that it loads are not known
         return notes, []
     limit = longest_context(check_checkpoint(Path(name)))
     if not tokenizer:
@@ -271,17 +282,17 @@ def _check_model(config: RunConfig, chosen: PluginSelection) -> tuple[list[str],
     if limit is not None and wanted > limit:
         notes.append(f"max_prompt_tokens + max_new_tokens = {wanted} is more than the {limit} positions of model {name}")
     own = [] if config.model.trust_remote_code else [file for path in {name, tokenizer or name} for file in code_of(Path(path))]
-    notes += [f"{file} names code of its own (auto_map), which is not run without --trust-remote-code" for file in sorted(own)]
+    notes += [f"{file} refers to its own code (auto_map), which is not run without --trust-remote-code" for file in sorted(own)]
     return notes, []
 
 
 def _held_out(config: RunConfig, registry: Registry) -> list[str]:
-    """The data sources of the evaluation tasks, which are chosen by their paths alone."""
+    """Return the data sources of the evaluation tasks, which only their paths choose."""
     return list(dict.fromkeys(source_of(DataSource(path=path), registry) for path in config.eval.eval_dataset.values()))
 
 
 def _named_format(config: RunConfig) -> list[str]:
-    """The row format that the user names, if any; one that is found by the rows is not known before they are read."""
+    """Return the row format that the user names, if any. A format that is detected from the rows is not known before they are read."""
     return [config.data.format] if config.data.format not in ("auto", "none") else []
 
 
@@ -299,7 +310,7 @@ def _data_missing(config: RunConfig, registry: Registry, where: Callable[[str], 
             raise PluginError(f"{where('data.format') if kind is PluginKind.FORMAT else ''}{error}") from error
     paths = [source.path for source in config.data_sets if is_file(source, registry)]
     absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
-    return missing + [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in absent]
+    return missing + [Missing(f"data set {path} is not found here", "type -d and the path of an existing file") for path in absent]
 
 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
@@ -327,7 +338,7 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
 
 
 def _exact(path: str, draft: Draft) -> Origin:
-    """The origin of one leaf: a default where only its table, or another key of its list item, was set."""
+    """Return the origin of one leaf. It is a default if only its table, or another key of its list item, was set."""
     head = path
     while head not in draft.owners and "." in head:
         head = head.rpartition(".")[0]
@@ -345,8 +356,9 @@ def preview_settings(
     names: Mapping[str, Any],
     reads: Callable[[str], bool] = lambda path: True,
 ) -> PluginSelection:
-    """The plugins that files and flags choose, above ``names``; for ``--help`` and for plugin options as flags. A flag with a wrong value
-    chooses nothing: ``plan_run`` says what is wrong with it. ``reads``: as for ``plan_run``."""
+    """Return the plugins that files and flags choose, above ``names``. Used for ``--help`` and for plugin options as flags.
+
+    A flag with a wrong value chooses nothing; ``plan_run`` reports the error. ``reads`` is the same as for ``plan_run``."""
     right = {path: given for path, given in flags.items() if _right(path, given)}
     config, draft = _named([python_layer(names), *_file_layers(files, reads)], right)
     recipe, _ = choose_recipe(config, registry, draft)

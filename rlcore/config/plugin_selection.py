@@ -1,5 +1,6 @@
-"""The plugins that a configuration chooses by name, looked up: specs, owners, option models; what is not installed, and what a
-backend does not offer."""
+"""Look up the plugins that a configuration names: their specs, owners and option models.
+
+Reports plugins that are not installed, and requests that a backend does not support."""
 
 from __future__ import annotations
 
@@ -51,13 +52,14 @@ LOSS_WRAPPERS: Mapping[str, PluginKind] = {
     "algorithm.kl_kind": PluginKind.KL,
     CORRECTION: PluginKind.CORRECTION,
 }
-"""Settings that name what the core applies around a loss ("none": nothing), and its kind; options stand in a table of their own."""
+"""Settings that name a wrapper of the loss ("none": no wrapper), with the kind of plugin. Each has its own options table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something that the run needs and that is not here, the command that brings it ("" where none does), and the ``path`` of the setting
-    that names it ("" where it is named in some other way)."""
+    """Something that the run needs and that is not available.
+
+    ``command`` installs or provides it ("" if no command does). ``path`` is the setting that names it ("" if no setting does)."""
 
     what: str
     command: str = ""
@@ -69,7 +71,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One chosen plugin: its kind, the setting that names it, where its options stand, and what the registry knows of it."""
+    """One chosen plugin: its kind, the setting that names it, the path of its options, and its entry in the registry."""
 
     kind: PluginKind
     path: str
@@ -81,12 +83,12 @@ class Part:
 
     @property
     def label(self) -> str:
-        """``loss clipped of rlcore``."""
+        """A label such as ``loss clipped of rlcore``."""
         return f"{LABELS[self.kind]} {self.name} of {self.owner}"
 
     @property
     def own_table(self) -> str:
-        """Of a loss or an estimator, where an option stands whose name the other one has too; "" of other plugins."""
+        """The separate options table of a loss or an estimator, for option names that both have; "" for other plugins."""
         return f"{self.path}_options" if self.options_path == "algorithm.options" else ""
 
     @property
@@ -107,18 +109,18 @@ class PluginSelection:
         return iter(self.parts.values())
 
     def spec(self, path: str) -> Any:
-        """The spec of the part named by ``path``, None where it is not installed."""
+        """Return the spec of the plugin that ``path`` names, or None if it is not installed."""
         part = self.parts.get(path)
         return part.spec if part else None
 
     def place(self, part: Part, key: str) -> str:
-        """The path of an option of the part: in its own table if loss and estimator both have one of that name."""
+        """Return the path of an option of the plugin. The option is in the plugin's own table if loss and estimator share its name."""
         twin = any(other is not part and other.options_path == part.options_path and key in other.fields for other in self)
         return f"{part.own_table if twin and part.own_table else part.options_path}.{key}"
 
 
 def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[AlgorithmSpec | None, tuple[Missing, ...]]:
-    """The recipe by name; None and what is missing where it is known but not installed."""
+    """Look up the recipe by name. Return None and the missing plugin if the name is known but not installed."""
     found = _find(PluginKind.ALGORITHM, config.algorithm.name, "algorithm.name", registry, draft)
     if isinstance(found, Missing):
         return None, (found,)
@@ -126,7 +128,9 @@ def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[
 
 
 def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft, exact: str = "") -> PluginSelection:
-    """Everything but the recipe itself. ``exact``: why ``max_staleness = "auto"`` must be 0, "" if the configuration decides."""
+    """Choose every plugin except the recipe.
+
+    :param exact: why ``max_staleness = "auto"`` must be 0; "" if the configuration decides."""
     decided = decide(config, recipe, registry, exact)
     autos = decided.autos
 
@@ -151,13 +155,13 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
             missing.append(found)
             continue
         parts[path] = found
-        if get_path(config, f"{path.partition('.')[0]}.environment") is None:  # else its engine is there, and not here
+        if get_path(config, f"{path.partition('.')[0]}.environment") is None:  # otherwise its engine is installed in that environment
             missing += _engine(found)
     return PluginSelection(parts=parts, missing=tuple(missing), decided=decided)
 
 
 def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:
-    """``recipe``: what names the part, "" if the user does."""
+    """Look up one plugin. ``recipe`` is the recipe that names it, or "" if the user does."""
     try:
         spec = registry.spec(kind, name)
         model = None if kind is PluginKind.ALGORITHM else registry.options_model(kind, name)
@@ -168,13 +172,14 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
     except PluginError as error:
         where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
-    table = f"{path}_options" if path in LOSS_WRAPPERS else f"{path.rpartition('.')[0]}.options"  # beside the name
+    table = f"{path}_options" if path in LOSS_WRAPPERS else f"{path.rpartition('.')[0]}.options"  # next to the name
     options_path = f"log.options.{spec.name}" if kind is PluginKind.TRACKER else table
     return Part(kind=kind, path=path, name=name, options_path=options_path, spec=spec, owner=owner, model=model)
 
 
 def _engine(part: Part) -> list[Missing]:
-    """Return what a backend, a runtime or a tracker needs beside its distribution and cannot be found. Nothing is imported."""
+    """Return the modules that a backend, runtime or tracker needs in addition to its distribution, if they are not found. Imports
+    nothing."""
     spec = part.spec
     if not isinstance(spec, InferenceBackendSpec | TrainingBackendSpec | RuntimeSpec | TrackerSpec) or not spec.requires_module:
         return []
@@ -184,7 +189,7 @@ def _engine(part: Part) -> list[Missing]:
     return [Missing(what, spec.install or install_line(part.owner if part.owner in RELEASED else f"{part.owner}[engine]"), part.path)]
 
 
-# --- what backends offer ------------------------------------------------------------------------------------------------
+# --- features that backends offer ----------------------------------------------------------------------------------------
 
 _Capabilities = InferenceCapabilities | TrainingCapabilities
 _LAYOUTS = (
@@ -195,12 +200,14 @@ _LAYOUTS = (
     ("training.expert_parallel_size", "expert", "--expert-parallel-size", 1),
     ("training.zero_stage", "zero", "-zero", 0),
 )
-"""A setting, the layout that values above the last column ask for, and its flag."""
+"""A setting, the layout that a value above the last column requires, and the flag."""
 
 
 def unsupported(offered: _Capabilities, name: str, config: RunConfig, cite: Callable[[str], str], way: str = "host") -> str | None:
-    """A sentence on the first thing that the run asks of the backend ``name`` in vain. ``cite``: a setting, by its path, and its value as
-    the user knows them; ``way``: that of the weight transfer."""
+    """Return a sentence about the first feature that the run needs and the backend ``name`` does not offer, or None.
+
+    :param cite: formats a setting and its value as the user typed them, from its path.
+    :param way: the route of the weight transfer."""
     kind = "training" if isinstance(offered, TrainingCapabilities) else "inference"
     backend, layouts = f"{kind} backend {name}", f"(it offers {', '.join(sorted(offered.layouts))})"
     dtypes = get_args(TrainingDtype if kind == "training" else Dtype)
@@ -212,7 +219,7 @@ def unsupported(offered: _Capabilities, name: str, config: RunConfig, cite: Call
         if path.startswith(kind) and get_path(config, path) > most and layout not in offered.layouts:
             return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
     if isinstance(offered, TrainingCapabilities) and config.training.lora_rank and not offered.lora:
-        return f"{cite('training.lora_rank')}: {backend} trains no adapters (capabilities.lora is False); type --lora-rank 0"
+        return f"{cite('training.lora_rank')}: {backend} does not train adapters (capabilities.lora is False); type --lora-rank 0"
     if isinstance(offered, TrainingCapabilities) and (config.log.export_dtype or "") not in {"", *offered.exports}:
         advice = f"type --export-dtype {' or '.join(sorted({'none', *offered.exports}))}"
         return f"{cite('log.export_dtype')}: {backend} does not write it (capabilities.exports); {advice}"
@@ -225,21 +232,21 @@ def unsupported(offered: _Capabilities, name: str, config: RunConfig, cite: Call
     if isinstance(offered, InferenceCapabilities) and way not in offered.transfers:
         ways = ", ".join(sorted(offered.transfers))
         return (
-            f"{cite('weights.transport')} brings weights by {way}, and {backend} takes them by {ways} (capabilities.transfers); name a "
-            "--transport that does so (rlcore plugins lists those that are installed), or another --backend"
+            f"{cite('weights.transport')} delivers weights by {way}, and {backend} accepts them by {ways} (capabilities.transfers); name a "
+            "--transport that does so (rlcore plugins lists the installed ones), or another --backend"
         )
     if isinstance(offered, InferenceCapabilities) and config.training.environment and not offered.scores:
         return (
-            f"{cite('training.environment')} gives trainers libraries of their own, and {backend} cannot show that it reads the same model "
+            f"{cite('training.environment')} gives trainers their own libraries, and {backend} cannot show that it reads the same model "
             "(capabilities.scores is False); leave out --training-environment, or name another --backend"
         )
     if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated":
         device = device_of(config.inference.device, offered.devices).partition(":")[0]
         keeps = "" if offered.sleeps else "never gives its device back (capabilities.sleeps is False)"
         if offered.sleeps_on and device not in ("auto", *offered.sleeps_on):
-            keeps = f"gives back {', '.join(sorted(offered.sleeps_on))} and not {device} (capabilities.sleeps_on)"
+            keeps = f"gives back only {', '.join(sorted(offered.sleeps_on))}, not {device} (capabilities.sleeps_on)"
         if keeps:
-            turns = "lets generation and training take turns on one device"
+            turns = "lets generation and training alternate on one device"
             return f"{cite('run.placement')} {turns}, and {backend} {keeps}; type --placement split, or name another --backend"
     ranks = config.training.data_parallel_size
     if kind == "inference" or ranks == 1 or "data" in offered.layouts:

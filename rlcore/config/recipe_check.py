@@ -1,4 +1,4 @@
-"""Whether what a recipe names is there: its parts, the options that it sets, the settings of the core."""
+"""Check that the names in a recipe exist: its plugins, the options that it sets, and the settings of the core."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ _TABLES = ("algorithm.options", "algorithm.estimator_options", "algorithm.loss_o
 
 
 def check_recipe(registry: Registry, name: str) -> None:
-    """Raise PluginError, naming the recipe's distribution, if the recipe names what does not exist. What is merely not installed may do."""
+    """Raise PluginError, naming the recipe's distribution, if the recipe names something that does not exist. Plugins that are not
+    installed are allowed."""
     recipe, label = registry.spec(PluginKind.ALGORITHM, name), f"algorithm {name!r} of {registry.owner(PluginKind.ALGORITHM, name)}"
     assert isinstance(recipe, AlgorithmSpec)  # the registry keeps kinds apart
     for path, kind in LOSS_WRAPPERS.items():
         if (value := recipe.defaults.get(path, ("none", ""))[0]) != "none" and not registry.has(kind, str(value)):
-            raise PluginError(f"{label} sets {path} to {value!r}, which is no {LABELS[kind]}{closest(str(value), registry.names(kind))}")
+            raise PluginError(
+                f"{label} sets {path} to {value!r}, which is not a known {LABELS[kind]}{closest(str(value), registry.names(kind))}"
+            )
     options = _options(registry, recipe, label)
     sections = {setting.partition(".")[0] for setting in core_settings()}
     for path in recipe.defaults:
@@ -32,11 +35,11 @@ def check_recipe(registry: Registry, name: str) -> None:
             raise PluginError(f"{label} sets the option {key}, which neither {parts} has{closest(key, options)}")
         section = path.partition(".")[0]
         if (table not in (*_TABLES, *_OWN_TABLES, f"{section}.options") or section not in sections) and path not in core_settings():
-            raise PluginError(f"{label} sets {path}, which is no setting of rlcore{closest(path, core_settings())}")
+            raise PluginError(f"{label} sets {path}, which is not a setting of rlcore{closest(path, core_settings())}")
 
 
 def _options(registry: Registry, recipe: AlgorithmSpec, label: str) -> set[str] | None:
-    """The options of estimator and loss; None if one of them is not installed, or is broken itself."""
+    """Return the options of estimator and loss; None if one of them is not installed or is broken."""
     options: set[str] = set()
     known = True
     for kind, part in ((PluginKind.ESTIMATOR, recipe.estimator), (PluginKind.LOSS, recipe.loss)):

@@ -15,7 +15,7 @@ __all__ = ["Reproducibility", "reproducibility"]
 
 @dataclass(frozen=True, slots=True)
 class Reproducibility:
-    """What two runs of a plan have in common, and why; rewards and conversations are taken to answer alike both times."""
+    """The parts that two runs of a plan have in common, and the reason. Rewards and conversations are assumed to answer alike."""
 
     level: Reproducible
     why: str
@@ -27,7 +27,11 @@ class Reproducibility:
 def reproducibility(config: RunConfig, spec: Callable[[str], Any]) -> Reproducibility:
     """Of a resolved configuration; ``spec``: of a chosen plugin, by the path of the setting, None if it is not installed."""
     why = next(_rounding(config, spec), "")
-    return Reproducibility("seeded", why) if why else Reproducibility("bitwise", "max_staleness 0, CPU, and both backends are")
+    return (
+        Reproducibility("seeded", why)
+        if why
+        else Reproducibility("bitwise", "max_staleness 0, CPU, and both backends are bitwise reproducible")
+    )
 
 
 def _rounding(config: RunConfig, spec: Callable[[str], Any]) -> Iterator[str]:
@@ -41,8 +45,8 @@ def _rounding(config: RunConfig, spec: Callable[[str], Any]) -> Iterator[str]:
         if found is None or found.reproducible != "bitwise":
             yield f"{role} backend {section.name} does not promise more"
         elif isinstance(found, InferenceCapabilities) and not found.counter_noise:
-            yield f"the draws of inference backend {section.name} depend on timing"
+            yield f"the samples of inference backend {section.name} depend on timing"
         elsewhere = config.run.master_address is not None and section.device == "auto" and found is not None and found.devices != {"cpu"}
         device = "auto" if elsewhere else device_of(section.device, found.devices if found else None)
         if device != "cpu":
-            yield f"{role} device {device}: {'it may be a GPU, where' if device == 'auto' else 'on it'} sums are rounded in any order"
+            yield f"{role} device {device}: {'it may be a GPU, where' if device == 'auto' else 'on it'} the order of sums varies"

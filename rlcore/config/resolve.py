@@ -71,7 +71,7 @@ OLD_LOGPROBS = "algorithm.old_logprobs"
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """One setting that read "auto": its value now, and why."""
+    """A setting that read "auto": its resolved value, and the reason."""
 
     path: str
     value: Any
@@ -83,7 +83,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What specs alone decide.
+    """The choices that specs alone decide.
 
     ``autos``: the value of a setting that reads "auto", and why, by the path of the setting; "auto" stays if no transfer fits, or if the
     recipe that names an estimator or a loss is not installed. ``single``, ``several``: the runtimes to name in a sentence to a user who
@@ -103,7 +103,7 @@ def decide(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     """
     single, several = (preferred_runtime(registry, several=several) for several in (False, True))
     alone = registry.usable(PluginKind.RUNTIME, single)
-    apart = several if isinstance(alone, RuntimeSpec) and alone.in_turns and not alone.several else single
+    apart = several if isinstance(alone, RuntimeSpec) and alone.alternating and not alone.several else single
     runtime, training = runtime_name(config, single, several, apart), training_name(config, registry)
     loss = recipe.loss if recipe and config.algorithm.loss == "auto" else config.algorithm.loss
     autos: dict[str, tuple[Any, str]] = {}
@@ -156,8 +156,8 @@ def runtime_name(config: RunConfig, single: str, several: str, apart: str) -> tu
 def preferred_runtime(registry: Registry, *, several: bool) -> str:
     """Return the runtime of one process, or of several, that ``auto`` means."""
     specs = [spec for spec in registry.specs(PluginKind.RUNTIME, claimed=True) if isinstance(spec, RuntimeSpec)]
-    alone = [spec for spec in specs if spec.in_turns or not spec.several]
-    far = [spec for spec in specs if spec.several and not spec.in_turns]
+    alone = [spec for spec in specs if spec.alternating or not spec.several]
+    far = [spec for spec in specs if spec.several and not spec.alternating]
     return _preferred(registry, PluginKind.RUNTIME, (far or [spec for spec in specs if spec.several]) if several else alone)
 
 
@@ -191,7 +191,8 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
 # --- algorithm.mismatch_correction -------------------------------------------------------------------------------------
 
 WEIGHS = "truncated"
-"""Each token's ratio, held at 2: bounded whatever an engine reports, and no token of a long answer is lost for another one's ratio."""
+"""Weighs each token by its own ratio, capped at 2. The weight is bounded whatever the engine reports, and one token's ratio cannot remove
+another token of a long response."""
 
 
 def correction_choice(config: RunConfig, registry: Registry, *, loss: str, training: str) -> tuple[str, str]:
@@ -212,11 +213,11 @@ def engine_differs(config: RunConfig, registry: Registry, training: str) -> tupl
         return False, f"{' and '.join(unknown)} is not known here"
     ours, theirs = (getattr(_capabilities(registry, kind, name), "implementation", "") for kind, name in backends.items())
     if not ours or ours != theirs:
-        return True, f"inference backend {config.inference.name} computes otherwise than training backend {training}, or does not say"
+        return True, f"inference backend {config.inference.name} and training backend {training} compute differently, or do not declare how"
     coarse = [f"{role} in {dtype}" for role, dtype in (("inference", config.inference.dtype), ("training", config.training.dtype))]
     if coarse := [said for said in coarse if not said.endswith("float32")]:
         return True, f"{' and '.join(coarse)}: its rounding makes the log probabilities of sampler and trainer differ"
-    return False, f"inference and training compute as {ours} in float32, so their log probabilities are the same"
+    return False, f"inference and training both compute as {ours} in float32, so their log probabilities are the same"
 
 
 def _unable(config: RunConfig, registry: Registry, loss: str) -> str:
@@ -226,14 +227,14 @@ def _unable(config: RunConfig, registry: Registry, loss: str) -> str:
         return f"loss {loss} is not known here"
     if spec.sequence_ratio:
         return (
-            f"loss {loss} has one ratio for a whole response, and the product over a long one soon leaves any range; "
-            "--mismatch-correction sequence_truncated weighs short ones"
+            f"loss {loss} has one ratio for a whole response, and the product over a long response soon leaves any range; "
+            "--mismatch-correction sequence_truncated suits short responses"
         )
     if config.sampling.truncates:
         return f"{config.sampling.cut[0]} truncates the sampler, whose log probabilities are not the policy's"
     if config.algorithm.old_logprobs == "rollout":
-        return "old_logprobs rollout: the loss has its ratio to the sampler"
-    return "" if registry.usable(PluginKind.CORRECTION, WEIGHS) else f"{WEIGHS} is not to be had here"
+        return "with old_logprobs rollout, the loss already has the ratio to the sampler"
+    return "" if registry.usable(PluginKind.CORRECTION, WEIGHS) else f"{WEIGHS} is not available here"
 
 
 def _capabilities(registry: Registry, kind: PluginKind, name: str) -> Any:
@@ -263,7 +264,7 @@ def staleness_choice(config: RunConfig, registry: Registry, *, runtime: str, los
     engine = _capabilities(registry, PluginKind.INFERENCE, config.inference.name)
     trainer = _capabilities(registry, PluginKind.TRAINING, training)
     if "delta" in getattr(trainer, "kinds", ()):
-        return 0, f"training backend {training} hands out weights of kind delta, of which no engine may miss a version"
+        return 0, f"training backend {training} publishes weights of kind delta, and an engine must not miss a version of these"
     far = needed_reach(ahead, place.name, place)[0] == "cluster"
     room, where = (True, "producers may be on other hosts") if far else _room(config, engine, trainer)
     if not room:
@@ -279,7 +280,7 @@ def _unweighed(config: RunConfig, spec: Any, loss: str) -> str:
     if config.algorithm.mismatch_correction != "none":
         return ""
     if spec.on_policy is not False:
-        return f"loss {loss} {'has no ratio' if spec.on_policy else 'does not say whether it has a ratio (on_policy)'}"
+        return f"loss {loss} {'has no ratio' if spec.on_policy else 'does not declare whether it has a ratio (on_policy)'}"
     if config.sampling.truncates:
         return f"{config.sampling.cut[0]} truncates the sampler, so no ratio weighs stale data"
     return "old_logprobs trainer: no ratio weighs stale data" if config.algorithm.old_logprobs == "trainer" else ""
@@ -292,7 +293,7 @@ def _without_transfer(ahead: RunConfig, registry: Registry, runtime: RuntimeSpec
     if not isinstance(spec, WeightTransferSpec) and ahead.weights.transport == "auto":
         return "no weight transfer between processes is installed"
     if isinstance(spec, WeightTransferSpec) and spec.unusable:
-        return f"transport {name} cannot be used here, for {spec.unusable}"
+        return f"transport {name} cannot be used here, because {spec.unusable}"
     leaves = isinstance(spec, WeightTransferSpec) and spec.reach != "process" and (not spec.runtimes or runtime.name in spec.runtimes)
     return "" if leaves else f"transport {name} does not leave the process"
 
@@ -354,7 +355,9 @@ def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[
     """Return the weight transfer with ``auto`` resolved, and why. If none is installed that fits, it is one to install; ``auto`` stays if
     none is known.
 
-    :param runtime: the name of the runtime, resolved; one that is not installed counts as one of several processes.
+    If no installed transfer fits, return one to install; ``auto`` stays if none is known.
+
+    :param runtime: the resolved name of the runtime. A runtime that is not installed counts as one of several processes.
     """
     if config.weights.transport != "auto":
         return config.weights.transport, ""
@@ -366,7 +369,7 @@ def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[
     if "host" not in ways:
         if not fit and reach == "process" and isinstance(known, RuntimeSpec) and known.several:
             fit, why = fitting_transfers(registry, runtime, "host", ways), "processes of this host"
-        why = f"{why}, and {config.inference.name} takes weights by {' or '.join(sorted(ways))}"
+        why = f"{why}, and {config.inference.name} accepts weights by {' or '.join(sorted(ways))}"
         fit = fit or fitting_transfers(registry, runtime, reach)  # the engine does not take it: a rule refuses it by its name
     return (fit[0].name if fit else known_transfer(reach) or "auto"), why
 
@@ -379,7 +382,7 @@ def in_one_process(config: RunConfig, runtime: RuntimeSpec | None, transfer: Spe
     alone = config.training.num_trainers == config.inference.num_inferencer == 1
     apart = config.training.environment is not None or config.inference.environment is not None
     leaves = isinstance(transfer, WeightTransferSpec) and transfer.way != "host" and transfer.reach != "process"
-    return runtime.in_turns and alone and not apart and not leaves and config.schedule.alternating
+    return runtime.alternating and alone and not apart and not leaves and config.schedule.alternating
 
 
 def needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:
@@ -418,7 +421,7 @@ def fitting_transfers(registry: Registry, runtime: str, reach: str, ways: Collec
 
 def _rollouts_per_forward(config: RunConfig) -> tuple[int, str]:
     generations, groups = config.sampling.num_generations, int(config.training.train_minibatch_size)
-    return groups * generations, f"{groups} group{'s' * (groups > 1)} of {generations}, as far as tokens_per_forward lets them"
+    return groups * generations, f"{groups} group{'s' * (groups > 1)} of {generations}, as far as tokens_per_forward allows"
 
 
 def _buffer(config: RunConfig) -> tuple[int, str]:
@@ -463,12 +466,14 @@ def resolve_declared(config: RunConfig, spec: Callable[[str], Any]) -> tuple[Run
     correction, kind = spec(CORRECTION), config.algorithm.mismatch_correction
     if config.algorithm.mismatch_range == "auto" and (kind == "none" or correction is not None):
         bounds = correction.usual_range if correction and correction.usual_range else None
-        why = f"as mismatch_correction {kind} asks for: {correction.source}" if bounds else f"mismatch_correction {kind} has no bounds"
+        why = (
+            f"the usual range of mismatch_correction {kind}: {correction.source}" if bounds else f"mismatch_correction {kind} has no bounds"
+        )
         done.append(Resolved("algorithm.mismatch_range", bounds, why))
         config = replaced(config, done[-1].path, bounds)
     for index, entry in enumerate(config.rewards):
         reward = spec(f"rewards.{index}.name")
         if entry.deadline == "auto" and isinstance(reward, RewardSpec):
-            done.append(Resolved(f"rewards.{index}.deadline", reward.deadline, f"as reward {reward.name} asks for"))
+            done.append(Resolved(f"rewards.{index}.deadline", reward.deadline, f"the deadline that reward {reward.name} declares"))
             config = replaced(config, done[-1].path, reward.deadline)
     return config, tuple(done)

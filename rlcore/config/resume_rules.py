@@ -1,4 +1,4 @@
-"""Which settings make a run the same run, and which a run that goes on may not change."""
+"""Settings that identify a run, and settings that a resumed run must not change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIXED = (
     *("training.lora_rank", "training.lora_alpha", "training.lora_targets"),
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
 )
-"""Checkpoints count prompts in the order that these give, and hold the weights that these name; the last line says where the run is."""
+"""Checkpoints count prompts in the order that these settings define, and hold the weights that they name. The last line locates the run."""
 _SURROUNDINGS = (
     *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
     *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.best_by", "log.private"),
@@ -34,23 +34,24 @@ _SURROUNDINGS = (
     *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb", "schedule.reward_call_memory_mb"),
     *("weights.deadline", "weights.bucket_mb", "log.export_dtype"),
 )
-"""Where a run is, how it is watched, and how long it waits for what: the same command means the same run whatever these are. Some follow
-from the machine, and a scheduler may choose another one each time."""
+"""Where a run is, how it is watched, and its deadlines. A command means the same run whatever these are. Some depend on the machine, and a
+scheduler may choose another machine each time."""
 
 
 def settings_of(run: Path) -> RunConfig:
-    """The resolved configuration of a run folder; ConfigError if its ``run.toml`` cannot be read."""
+    """Return the resolved configuration of a run folder. Raises ConfigError if its ``run.toml`` cannot be read."""
     path = run / "run.toml"
     try:
         return _read(read_document(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:  # a ValidationError is a ValueError
         first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise ConfigError(f"{path} cannot be read ({first}), so the run cannot go on") from None
+        raise ConfigError(f"{path} cannot be read ({first}), so the run cannot be resumed") from None
 
 
 def changed_settings(plan: Plan, run: RunConfig) -> dict[str, tuple[str, str]]:
-    """The paths ``section.key`` of the settings that a plan has otherwise than the run did: each with what it was and what it is, as
-    typed after a flag. Paths of files are seen from anywhere."""
+    """Return the settings that differ between a plan and a run, by path ``section.key``: the value of the run and that of the plan.
+
+    Values are written as after a flag. Paths of files are absolute."""
     now = _read(plan.to_toml())
     return {
         path: (as_typed(get_path(run, path)), as_typed(get_path(now, path)))
@@ -61,17 +62,18 @@ def changed_settings(plan: Plan, run: RunConfig) -> dict[str, tuple[str, str]]:
 
 
 def other_settings(plan: Plan, run: RunConfig) -> dict[str, str]:
-    """The paths in which a plan is that of another run, with its values as typed after a flag: what surrounds a run does not count."""
+    """Return the settings that make a plan another run than ``run``, with the plan's values as typed after a flag. Settings of the
+    surroundings do not count."""
     return {path: new for path, (_, new) in changed_settings(plan, run).items() if path not in _SURROUNDINGS}
 
 
 def check_resumable(plan: Plan, run: RunConfig) -> None:
-    """Raise ConfigError if the plan changes what a run that goes on must keep."""
+    """Raise ConfigError if the plan changes a setting that a resumed run must keep."""
     for path in changed_settings(plan, run):
         if path in _FIXED:
             raise ConfigError(
-                f"{plan.cite(path)}: a run that goes on keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or begin a "
-                "new run with rlcore train"
+                f"{plan.cite(path)}: a resumed run keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or "
+                "begin a new run with rlcore train"
             )
 
 

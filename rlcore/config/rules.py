@@ -1,4 +1,4 @@
-"""Rules between settings: one function and one sentence each. Validation refuses, it never edits."""
+"""Rules between settings: one function and one message for each rule. Validation refuses; it never edits."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ __all__ = ["RULES", "RuleContext", "check_required", "check_rules"]
 
 @dataclass(frozen=True, kw_only=True)
 class RuleContext:
-    """What the rules see: the resolved configuration, the specs of the chosen plugins, and how to cite what was typed."""
+    """The input of the rules: the resolved configuration, the specs of the chosen plugins, and the draft that cites typed text."""
 
     config: RunConfig
     chosen: PluginSelection
     draft: Draft
 
     def cite(self, path: str) -> str:
-        """The setting and its value as the user knows them."""
+        """Return the setting and its value as the user knows them."""
         return self.draft.cite(path, get_path(self.config, path))
 
     def cite_cut(self) -> str:
-        """The setting that truncates the sampler, if one does, and that it does."""
+        """Return the setting that truncates the sampler, with the verb "truncates" or "may truncate"."""
         name = self.config.sampling.cut[0]
         return f"{self.cite(f'sampling.{name}')} {'may truncate' if name == 'extra' else 'truncates'}"
 
     @property
     def estimator(self) -> AdvantageSpec | None:
-        """The estimator's spec, None where it is not installed."""
+        """The estimator's spec, None if it is not installed."""
         spec = self.chosen.spec("algorithm.estimator")
         return spec if isinstance(spec, AdvantageSpec) else None
 
     @property
     def correction(self) -> CorrectionSpec | None:
-        """The mismatch correction's spec, None if the run has none, or if it is not installed."""
+        """The mismatch correction's spec, None if the run has none or if it is not installed."""
         spec = self.chosen.spec("algorithm.mismatch_correction")
         return spec if isinstance(spec, CorrectionSpec) else None
 
@@ -53,14 +53,14 @@ class RuleContext:
         return spec if isinstance(spec, RuntimeSpec) else None
 
     def rewards(self) -> Iterator[tuple[str, RewardSpec]]:
-        """Name as chosen, and spec, of every reward that is installed."""
+        """Yield the chosen name and the spec of every installed reward."""
         for part in self.chosen:
             if isinstance(part.spec, RewardSpec):
                 yield part.name, part.spec
 
     @property
     def all_rewards_known(self) -> bool:
-        """False where a chosen reward is not installed, so that nothing can be said about it."""
+        """False if a chosen reward is not installed, so that nothing is known about it."""
         return len(list(self.rewards())) == len(self.config.rewards)
 
 
@@ -73,8 +73,9 @@ def _slice_within_batch(facts: RuleContext) -> str | None:
     if training.train_batch_size >= int(training.train_minibatch_size):
         return None
     return (
-        f"{facts.cite('training.train_minibatch_size')} is more than {facts.cite('training.train_batch_size')}: the prompts handed over at "
-        f"a time cannot exceed the prompts of one update; type -tMbs {training.train_batch_size} or -tbs {training.train_minibatch_size}"
+        f"{facts.cite('training.train_minibatch_size')} is more than {facts.cite('training.train_batch_size')}: the prompts passed to the "
+        f"backend at a time cannot exceed the prompts of one update; type -tMbs {training.train_batch_size} or -tbs "
+        f"{training.train_minibatch_size}"
     )
 
 
@@ -85,14 +86,14 @@ def _forward_within_slice(facts: RuleContext) -> str | None:
         return None
     return (
         f"{facts.cite('training.train_microbatch_size')} is more than {facts.cite('training.train_minibatch_size')} times "
-        f"{facts.cite('sampling.num_generations')}: one forward cannot hold more rollouts than are handed over; type -tmbs {most}"
+        f"{facts.cite('sampling.num_generations')}: one forward cannot hold more rollouts than are passed to the backend; type -tmbs {most}"
     )
 
 
 def _filter_range_order(facts: RuleContext) -> str | None:
     bounds = facts.config.algorithm.filter_range
     if bounds is not None and bounds[0] < bounds[1] and (bounds[0] >= 1.0 or bounds[1] <= 0.0):
-        return f"{facts.cite('algorithm.filter_range')} lets no group pass: an accuracy lies from 0 to 1; type --filter-range 0.01 0.99"
+        return f"{facts.cite('algorithm.filter_range')} lets no group pass: an accuracy is between 0 and 1; type --filter-range 0.01 0.99"
     if bounds is None or bounds[0] < bounds[1]:
         return None
     low, high = sorted(bounds)
@@ -106,11 +107,11 @@ def _cache_within_response(facts: RuleContext) -> str | None:
     algorithm, limit = facts.config.algorithm, facts.config.sampling.max_new_tokens
     cache = int(algorithm.cache_length)
     if limit == 1 and (cache >= limit or algorithm.soft_over_length_punishment):
-        return f"{facts.cite('sampling.max_new_tokens')} leaves no token before the limit to punish; type -mnt 4 or more"
+        return f"{facts.cite('sampling.max_new_tokens')} leaves no token before the limit to penalize; type -mnt 4 or more"
     if cache >= limit:
         return (
             f"{facts.cite('algorithm.cache_length')} is not below {facts.cite('sampling.max_new_tokens')}: only the last tokens before the "
-            f"limit are punished; type --cache-length {max(1, limit // 4)}"
+            f"limit are penalized; type --cache-length {max(1, limit // 4)}"
         )
     if algorithm.soft_over_length_punishment and cache < 1:
         return (
@@ -126,7 +127,7 @@ def _buffer_holds_batch(facts: RuleContext) -> str | None:
         return None
     return (
         f"{facts.cite('schedule.data_actor_buffer_size_limit')} is less than {facts.cite('training.train_batch_size')}: the buffer must "
-        f"hold one batch, else training waits for ever; type -cbsl {batch}"
+        f"hold one batch, or training waits forever; type -cbsl {batch}"
     )
 
 
@@ -135,7 +136,7 @@ def _kl_in_reward(facts: RuleContext) -> str | None:
     if algorithm.kl_in != "reward" or not algorithm.kl_coeff or estimator is None or estimator.accepts_kl:
         return None
     return (
-        f"{facts.cite('algorithm.kl_in')} needs an advantage estimator that takes KL, and {estimator.name} does not; type --kl-in loss, "
+        f"{facts.cite('algorithm.kl_in')} needs an advantage estimator that accepts KL, and {estimator.name} does not; type --kl-in loss, "
         "or -kl 0"
     )
 
@@ -210,7 +211,7 @@ def _mismatch_range_acts(facts: RuleContext) -> str | None:
     bounds, usual = algorithm.mismatch_range, " ".join(f"{bound:g}" for bound in spec.usual_range) if spec else ""
     if not isinstance(bounds, tuple):
         if spec is not None and spec.masks and bounds is None:
-            return f"{facts.cite('algorithm.mismatch_correction')} masks what lies outside a range; type --mismatch-range {usual}"
+            return f"{facts.cite('algorithm.mismatch_correction')} masks values outside a range; type --mismatch-range {usual}"
         return None
     if spec is None and algorithm.mismatch_correction != "none":
         return None
@@ -246,8 +247,8 @@ def _one_advantage_a_response(facts: RuleContext) -> str | None:
     if algorithm.kl_in != "reward" or not algorithm.kl_coeff:
         return None
     return (
-        f"{facts.cite('algorithm.kl_in')}: estimator {estimator.name} gives each token an advantage of its own, and the loss {spec.name} "
-        "takes one for a whole response; type --kl-in loss, or -kl 0, or choose another --loss"
+        f"{facts.cite('algorithm.kl_in')}: estimator {estimator.name} gives each token its own advantage, and the loss {spec.name} takes "
+        "one for a whole response; type --kl-in loss, or -kl 0, or choose another --loss"
     )
 
 
@@ -264,7 +265,7 @@ def _loss_without_ratio(facts: RuleContext) -> str | None:
                 f"first would be wrong; type {flag} 1, or choose another --loss"
             )
     if not facts.config.schedule.alternating and algorithm.mismatch_correction == "none":
-        cut = facts.config.sampling.truncates  # which no correction can mend
+        cut = facts.config.sampling.truncates  # no correction can undo this
         return (
             f"{facts.cite('schedule.max_staleness')}: the loss {spec.name} has no ratio to the policy that sampled, so stale data would be "
             f"wrong; type --max-staleness 0{'' if cut else ', or --mismatch-correction truncated'}"
@@ -292,7 +293,7 @@ def _splits_within_batch(facts: RuleContext) -> str | None:
 
 
 def _of_recipe(facts: RuleContext, path: str) -> object:
-    """The recipe's own value, None where it has none: nobody asked for that one."""
+    """Return the recipe's own value, None if it has none. The user did not ask for this value."""
     return next((get_path(layer.data, path) for layer in facts.draft.layers if layer.name == "recipe"), None)
 
 
@@ -318,7 +319,7 @@ def _runtime_reads_address(facts: RuleContext) -> str | None:
             one = "is one process and " if not spec.several else ""
             able = facts.chosen.decided.several if path.startswith("run.") else facts.chosen.decided.apart
             other = f"type --runtime {able} or leave it out" if able != spec.name else "leave it out"
-            return f"{facts.cite('run.runtime')} {one}has no use for {facts.cite(path)}; {other}"
+            return f"{facts.cite('run.runtime')} {one}does not use {facts.cite(path)}; {other}"
     return None
 
 
@@ -333,7 +334,8 @@ def _transport_fits_runtime(facts: RuleContext) -> str | None:
     cited = facts.cite("weights.transport")
     if transfer.unusable:
         return (
-            f"{cited} cannot be used here, for {transfer.unusable}; type --transport auto and, for one process, --max-staleness 0 -i 1 -t 1"
+            f"{cited} cannot be used here, because {transfer.unusable}; type --transport auto and, for one process, "
+            "--max-staleness 0 -i 1 -t 1"
         )
     alone = in_one_process(facts.config, runtime, transfer)
     if alone and transfer.reach != "process":
@@ -341,7 +343,7 @@ def _transport_fits_runtime(facts: RuleContext) -> str | None:
         return f"{cited} is for several processes, the runtime is {name}; type --transport auto or --runtime {other}"
     if not alone and transfer.reach == "process":
         one = facts.chosen.decided.single
-        why, other = (", which makes processes here", "") if runtime.name == one else ("", f" or --runtime {one}")
+        why, other = (", which starts several processes here", "") if runtime.name == one else ("", f" or --runtime {one}")
         return f"{cited} is for one process, and the runtime is {name}{why}; type --transport auto{other}"
     if transfer.runtimes and runtime.name not in transfer.runtimes:
         return f"{cited} is for the runtime {transfer.runtimes[0]}, and the runtime is {name}; type --transport auto"
@@ -352,8 +354,8 @@ def _colocated_takes_turns(facts: RuleContext) -> str | None:
     if facts.config.run.placement != "colocated" or facts.config.schedule.alternating:
         return None
     return (
-        f"{facts.cite('run.placement')}: producers and trainers take turns, so generation cannot run ahead as "
-        f"{facts.cite('schedule.max_staleness')} asks; type --max-staleness 0 or --placement split"
+        f"{facts.cite('run.placement')}: producers and trainers alternate, so generation cannot run ahead as "
+        f"{facts.cite('schedule.max_staleness')} requires; type --max-staleness 0 or --placement split"
     )
 
 
@@ -361,7 +363,9 @@ def _rewards_differ(facts: RuleContext) -> str | None:
     specs = {name: spec.name for name, spec in facts.rewards()}
     names = [specs.get(reward.name, reward.name.lower()) for reward in facts.config.rewards]
     twice = next((name for name in names if names.count(name) > 1), None)
-    return f"[[rewards]] names {twice} twice: a name is how rows and metrics refer to it; keep one and raise its weight" if twice else None
+    return (
+        f"[[rewards]] names {twice} twice: rows and metrics refer to a reward by its name; keep one and raise its weight" if twice else None
+    )
 
 
 def _eval_has_data(facts: RuleContext) -> str | None:
@@ -369,7 +373,7 @@ def _eval_has_data(facts: RuleContext) -> str | None:
     if not section.eval_interval or section.eval_dataset:
         return None
     example = '-ed \'{"heldout": "heldout.jsonl"}\''
-    return f"{facts.cite('eval.eval_interval')} evaluates, and there is no evaluation data set; add {example}, or type -ei 0"
+    return f"{facts.cite('eval.eval_interval')} needs an evaluation data set, and there is none; add {example}, or type -ei 0"
 
 
 def _samples_differ(facts: RuleContext) -> str | None:
@@ -377,7 +381,7 @@ def _samples_differ(facts: RuleContext) -> str | None:
     if section.eval_samples == 1 or section.eval_temperature > 0 or not section.eval_dataset:
         return None
     samples, greedy = facts.cite("eval.eval_samples"), facts.cite("eval.eval_temperature")
-    return f"{samples} asks for several completions a prompt, and {greedy} makes them all the same; type --eval-temperature 0.6"
+    return f"{samples} asks for several completions per prompt, and {greedy} makes them all the same; type --eval-temperature 0.6"
 
 
 def _best_is_a_metric(facts: RuleContext) -> str | None:
@@ -395,15 +399,18 @@ def _best_is_a_metric(facts: RuleContext) -> str | None:
             f"{facts.cite('log.best_by')} is not measured with eval_samples {samples}; type --eval-samples {k}, or a power of two below it"
         )
     known = ", ".join(["reward/mean", *evaluated])
-    return f"{facts.cite('log.best_by')} is no metric of this run; type --best-by and accuracy, or one of docs/metrics.md, such as {known}"
+    return (
+        f"{facts.cite('log.best_by')} is not a metric of this run; type --best-by and accuracy, or one of docs/metrics.md, such as {known}"
+    )
 
 
 _LONGEST_NAME = 255
-"""Bytes of one part of a path."""
+"""Bytes of one component of a path."""
 
 
 def _is_folder_name(name: str) -> bool:
-    """Whether a name can be one part of a path, and be shown: a terminal obeys control characters, and nobody sees marks of direction."""
+    """Return whether a name can be a component of a path and can be printed. Control characters affect a terminal, and direction marks are
+    invisible."""
     plain = bool(name) and name.isprintable() and not name.startswith(".") and "/" not in name and "\\" not in name
     return plain and len(name.encode()) <= _LONGEST_NAME
 
@@ -432,7 +439,7 @@ def _folders_can_be_paths(facts: RuleContext) -> str | None:
         "eval.eval_save_dir": facts.config.eval.eval_save_dir,
     }
     bad = next((path for path, place in places.items() if place and not place.isprintable()), None)
-    return f"{escape_control(facts.cite(bad))} has a character that nobody sees: name a folder without it" if bad else None
+    return f"{escape_control(facts.cite(bad))} has an invisible character; name a folder without it" if bad else None
 
 
 RULES: tuple[Rule, ...] = (
@@ -468,14 +475,14 @@ RULES: tuple[Rule, ...] = (
 
 
 def check_rules(facts: RuleContext) -> None:
-    """ConfigError with the first rule that is broken."""
+    """Raise ConfigError for the first rule that is broken."""
     for rule in RULES:
         if sentence := rule(facts):
             raise ConfigError(sentence)
 
 
 def check_required(facts: RuleContext) -> None:
-    """ConfigError where the model, the data set or the reward is not given."""
+    """Raise ConfigError if the model, the data set or the reward is not given."""
     config = facts.config
     if not config.model.model:
         raise ConfigError("no model is given: type -m and the folder of a Hugging Face checkpoint, or set model in [model]")

@@ -1,7 +1,7 @@
-"""The run configuration: one frozen pydantic model, a class per section. Key in TOML = long flag with underscores.
+"""The run configuration: one frozen pydantic model with a class for each section. A TOML key is the long flag with underscores.
 
-Every leaf says its flags, its default, its bounds and one line of help; the command line, ``--help`` and ``show config`` are made
-from that. Rules between settings stand in ``rules.py``; nothing here knows files, flags that were typed, or plugins.
+Every leaf declares its flags, default, bounds and one line of help. The command line, ``--help`` and ``show config`` are generated from
+these. Rules between settings are in ``rules.py``. This module does not know about files, typed flags or plugins.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class PathKind(Enum):
-    """How a text is a path; the type of a setting names it, and ``file_paths.py`` acts on it."""
+    """The way in which a text is a path. The type of a setting names it, and ``file_paths.py`` applies it."""
 
     ALWAYS = "a path"
     PERHAPS = "a path, or a name of the hub or of a data source"
@@ -61,27 +61,28 @@ Source = Annotated[str, Field(min_length=1), PathKind.PERHAPS]
 PluginName = Annotated[str, Field(min_length=1), PathKind.CODE]
 Auto = Literal["auto"]
 Policy = Literal["train", "mask", "stop"]
-"""What a verdict does: it trains, its rollout is masked, or it ends the run. A failure never trains."""
+"""The effect of a verdict: it trains, it masks its rollout, or it ends the run. A failure never trains."""
 Accident = Literal["mask", "stop"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 TrainingDtype = Literal["float32", "bfloat16", "float64"]
-"""No float16, whose gradients need a scale that no part of the contract has."""
+"""Without float16: its gradients need loss scaling, which no part of the contract provides."""
 Item = TypeVar("Item")
 Lax = Field(strict=False)
-"""Lists in TOML and JSON become tuples here; their items stay strict."""
+"""Accept lists from TOML and JSON for tuples. Their items stay strict."""
 Listed = Annotated[tuple[Item, ...], Lax]
 
 
 def setting(default: Any, *flags: str, help: str, **constraints: Any) -> Any:
-    """A leaf: its default, the flags beside the long one that its key makes, and one line of help.
+    """Declare a leaf: its default, the flags in addition to the long one that its key makes, and one line of help.
 
-    Extra long flags (``--reward``) are aliases; where a key occurs in several sections, the first long flag given here is its own.
+    Extra long flags (``--reward``) are aliases. If a key occurs in several sections, the first long flag given here replaces the one of the
+    key.
     """
     return Field(default, description=help, json_schema_extra={"flags": list(flags)}, **constraints)
 
 
 class Section(BaseModel):
-    """Frozen, unknown keys refused, no conversion of types (an integer is fine where a float is meant)."""
+    """A frozen section. Unknown keys are refused, and types are not converted (an integer is valid as a float)."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -90,25 +91,25 @@ class Section(BaseModel):
         validate_default=False,
         protected_namespaces=(),
         ser_json_inf_nan="constants",
-        defer_build=True,  # a worker reads a pickled configuration, and validates none
+        defer_build=True,  # workers unpickle the configuration and never validate one
     )
 
 
 class RunSection(Section):
-    """[run]: what is run, where, and how long."""
+    """[run]: which run this is, where it runs, and for how long."""
 
-    project: Name = setting("rlcore", "-p", help="name of the project: runs go to <run_dir>/<project>/")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = setting(0, help="seed of everything random")
-    runtime: PluginName = setting("auto", help="where the roles run; auto: one process, several for more producers or trainers")
+    project: Name = setting("rlcore", "-p", help="project; its folder is in --run-dir")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = setting(0, help="seed of all random numbers")
+    runtime: PluginName = setting("auto", help="where the roles run; auto: one process, or several for more producers or trainers")
     num_episodes: Count = setting(1, "-e", help="passes over the data set")
     max_steps: Count | None = setting(None, help="stop after this many updates")
-    run_dir: Folder = setting("runs", help="folder of all runs")
+    run_dir: Folder = setting("runs", help="folder that holds all runs")
     placement: Literal["split", "colocated"] = setting(
-        "split", help="split: producers and trainers have devices of their own; colocated: they take turns on the same ones"
+        "split", help="split: producers and trainers have separate devices; colocated: they alternate on the same devices"
     )
     master_address: Name | None = setting(None, help="address of the head node of a cluster to join")
     master_port: Annotated[int, Field(ge=1, le=65535)] | None = setting(None, help="port for the collectives of the trainers")
-    ray_dir: Folder | None = setting(None, help="folder for the runtime's own temporary files")
+    ray_dir: Folder | None = setting(None, help="folder for the temporary files of the runtime")
     enable_profiling: bool = setting(False, help="write a profile of every role")
     options: dict[str, Any] = Field(default={}, description="options of the runtime")
 
@@ -116,15 +117,14 @@ class RunSection(Section):
 class ModelSection(Section):
     """[model]: the policy to start from."""
 
-    model: Annotated[str, PathKind.PERHAPS] = setting(
-        "", "-m", help="folder of a Hugging Face checkpoint, or its hub name org/name (required)"
-    )
-    tokenizer_path: Source | None = setting(None, help="folder of the tokenizer, where it is not the model's")
-    trust_remote_code: bool = setting(False, help="run Python code that model or tokenizer bring along (auto_map); off: refuse them")
+    model: Annotated[str, PathKind.PERHAPS] = setting("", "-m", help="checkpoint folder, or org/name of the hub (required)")
+    tokenizer_path: Source | None = setting(None, help="folder of the tokenizer, if it is not the model's")
+    trust_remote_code: bool = setting(False, help="run Python code that comes with the model or tokenizer (auto_map); off: refuse them")
 
 
 class DataSource(Section):
-    """One of several data sets, how many times its rows count, and what reads it: auto is what the path's prefix or suffix says."""
+    """One of several data sets: its path, how many times its rows count, and its data source. "auto" follows the path's prefix or
+    suffix."""
 
     path: Source
     ratio: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
@@ -136,18 +136,20 @@ class DataSection(Section):
     """[data]: the prompts."""
 
     dataset: Annotated[str, PathKind.PERHAPS] | Listed[Source | DataSource] = setting(
-        "", "-d", help="data file, or several; in a file also {path, ratio, source, options} (required)"
+        "", "-d", help="data files (required); in TOML also {path, ratio, …}"
     )
     format: PluginName = setting(
-        "auto", "--data-format", help="row format of the data: a name, none: rows as they are, auto: the one that recognises the first row"
+        "auto",
+        "--data-format",
+        help="row format of the data, by name; none: rows as they are; auto: the format that recognises the first row",
     )
     columns: dict[str, Name] = setting(
-        {}, "--columns", help='columns that the data has under other names, as JSON: {"gt_answer": "reward_model.ground_truth"}'
+        {}, "--columns", help='names of columns in the data, if they differ, as JSON: {"gt_answer": "reward_model.ground_truth"}'
     )
-    system_prompt: str | None = setting(None, "-s", help="system prompt in front of every sample; none: the reward's own")
+    system_prompt: str | None = setting(None, "-s", help="system prompt before every prompt; none: the reward's own")
     max_prompt_tokens: Count = setting(512, "-mpt", help="longest prompt, in tokens")
-    overlong: Literal["refuse", "drop"] = setting("refuse", help="longer prompts: refuse the data, or leave them out and say how many")
-    shuffle: bool = setting(True, help="new order of the prompts in every episode")
+    overlong: Literal["refuse", "drop"] = setting("refuse", help="longer prompts: refuse the data, or drop them and report how many")
+    shuffle: bool = setting(True, help="shuffle the prompts in every episode")
 
     @property
     def sources(self) -> tuple[DataSource, ...]:
@@ -163,23 +165,25 @@ class SamplingSection(Section):
     oversampling: Whole = setting(0, help="extra completions per prompt: the last to finish are cut, so short answers are favoured")
     temperature: Positive = setting(1.0, "-temp", help="sampling temperature")
     temperature_end: Positive | None = setting(None, help="temperature at the last update, reached in equal steps; none: constant")
-    top_k: Whole = setting(0, "-topk", help="keep the k likeliest tokens; 0: all")
-    top_p: Fraction = setting(1.0, "-topp", help="keep the likeliest tokens up to this mass; 1: all")
-    min_p: Annotated[float, Field(ge=0, lt=1)] = setting(0.0, help="keep tokens at least this times as likely as the likeliest; 0: all")
-    max_new_tokens: Count = setting(512, "-mnt", help="longest response, all turns, in tokens")
+    top_k: Whole = setting(0, "-topk", help="keep the k most likely tokens; 0: all")
+    top_p: Fraction = setting(1.0, "-topp", help="keep the most likely tokens up to this probability mass; 1: all")
+    min_p: Annotated[float, Field(ge=0, lt=1)] = setting(
+        0.0, help="keep tokens with at least this fraction of the top token's probability; 0: all"
+    )
+    max_new_tokens: Count = setting(512, "-mnt", help="longest response, all turns together")
     stop: Listed[Name] | None = setting(None, help="strings that end a response; none: the reward's own")
-    conversation: PluginName = setting("single_turn", help="how a rollout is made of a prompt: one answer, or several turns")
-    extra: dict[str, Any] = Field(default={}, description="what else the inference backend understands of a request")
+    conversation: PluginName = setting("single_turn", help="how a prompt becomes a rollout: one answer, or several turns")
+    extra: dict[str, Any] = Field(default={}, description="further request parameters that the inference backend understands")
     options: dict[str, Any] = Field(default={}, description="options of the conversation")
 
     @property
     def truncates(self) -> bool:
-        """True where the sampler's distribution is not the policy's, or may not be."""
+        """Whether the sampler's distribution differs, or may differ, from the policy's."""
         return bool(self.cut[0])
 
     @property
     def cut(self) -> tuple[str, str]:
-        """The setting that truncates the sampler, or may do so, and what makes it whole again, as the beginning of what to type."""
+        """The setting that truncates the sampler, or may do so, and the start of an advice that undoes it, such as "-topp 1 or "."""
         cuts = (
             ("top_p", self.top_p < 1.0, "-topp 1 or "),
             ("top_k", self.top_k > 0, "-topk 0 or "),
@@ -200,7 +204,7 @@ class InferenceSection(Section):
     )
     producer_tensor_parallel_size: Count = setting(1, "-ptp", help="devices that one producer's model is split over")
     dtype: Dtype = setting("float32", "--inference-dtype", help="number format of the producers")
-    device: Name = setting("auto", "--inference-device", help="of the producers: auto, cpu, cuda:1 …")
+    device: Name = setting("auto", "--inference-device", help="producers: auto, cpu, cuda:1 …")
     environment: Folder | None = setting(
         None, "--inference-environment", help="folder of the Python environment of the producers; none: this one"
     )
@@ -210,13 +214,11 @@ class InferenceSection(Section):
 class TrainingSection(Section):
     """[training]: the trainers, their batches and the optimizer."""
 
-    name: PluginName = setting(
-        "auto", "--trainer", help="training backend; auto: of those installed, one that can do what the run asks for"
-    )
+    name: PluginName = setting("auto", "--trainer", help="training backend; auto: an installed one that supports the run")
     num_trainers: Workers = setting(1, "-t", help="number of trainer processes")
     train_batch_size: Count = setting(32, "-tbs", help="prompts per update, over all trainers")
     train_minibatch_size: Count | Auto = setting(
-        "auto", "-tMbs", help="prompts handed over at a time inside one update; auto: train_batch_size"
+        "auto", "-tMbs", help="prompts passed to the backend at a time within one update; auto: train_batch_size"
     )
     train_microbatch_size: Count | Auto = setting("auto", "-tmbs", help="rollouts per forward on one trainer; auto: the mini-batch")
     tokens_per_forward: Count = setting(16384, help="upper bound of tokens in one forward, padding included")
@@ -224,21 +226,23 @@ class TrainingSection(Section):
     pipeline_parallel_size: Count = setting(1, "-pp", help="trainers that the layers are spread over")
     context_parallel_size: Count = setting(1, help="trainers that one sequence is split over")
     expert_parallel_size: Count = setting(1, help="trainers that the experts of a layer are spread over")
-    zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(
-        0, "-zero", help="trainers divide: 0 nothing, 1 the moments, 2 gradients too, 3 weights too"
-    )
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(0, "-zero", help="ZeRO stage; shards 1: moments, 2: gradients, 3: weights too")
     learning_rate: Positive = setting(1e-6, "-lr", help="peak learning rate of AdamW")
     betas: Annotated[tuple[Decay, Decay], Lax] = setting((0.9, 0.95), help="decay of the first and second moment")
     weight_decay: NonNegative = setting(0.01, help="decoupled weight decay")
     warmup_steps: Whole = setting(0, help="optimizer steps of linear warm-up")
-    min_lr_ratio: Share = setting(0.1, help="where the cosine ends, as a share of the peak")
+    min_lr_ratio: Share = setting(0.1, help="end of the cosine schedule, as a share of the peak")
     max_grad_norm: Positive = setting(1.0, help="gradients are clipped to this norm")
-    max_skipped_steps: Whole = setting(10, help="optimizer steps in a row that may be skipped, their gradient not being finite")
+    max_skipped_steps: Whole = setting(10, help="optimizer steps in a row that may be skipped because their gradient is not finite")
     lora_rank: Annotated[int, Field(ge=0, le=16384)] = setting(0, help="rank of LoRA adapters; 0: full training")
-    lora_alpha: Positive = setting(32.0, help="an adapter's product of matrices is scaled by this over the rank")
-    lora_targets: Listed[Name] = setting((), help="linear layers with adapters, by the end of their names; none: all but the output head")
+    lora_alpha: Positive = setting(
+        32.0, help="scale of the adapters: the product of their matrices is multiplied by lora_alpha / lora_rank"
+    )
+    lora_targets: Listed[Name] = setting(
+        (), help="linear layers with adapters, by the end of their names; none: all except the output head"
+    )
     dtype: TrainingDtype = setting("float32", "--training-dtype", help="number format of the trainers")
-    device: Name = setting("auto", "--training-device", help="of the trainers: auto, cpu, cuda, …")
+    device: Name = setting("auto", "--training-device", help="trainers: auto, cpu, cuda, …")
     environment: Folder | None = setting(
         None, "--training-environment", help="folder of the Python environment of the trainers; none: this one"
     )
@@ -246,59 +250,62 @@ class TrainingSection(Section):
 
     @property
     def data_parallel_size(self) -> int:
-        """Number of data-parallel ranks: trainers over tensor times pipeline times context parallelism."""
+        """Number of data-parallel ranks: trainers divided by tensor x pipeline x context parallelism."""
         return max(1, self.num_trainers // self.replica_size)
 
     @property
     def replica_size(self) -> int:
-        """Trainers that hold one replica of the model and compute the same share of a batch."""
+        """Number of trainers that hold one model replica and compute the same share of a batch."""
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.context_parallel_size
 
 
 class AlgorithmSection(Section):
-    """[algorithm]: the recipe, its parts, and what the core applies around them."""
+    """[algorithm]: the recipe, its parts, and the terms that the core applies around them."""
 
     name: PluginName = setting("grpo", "-a", "--algo", help="recipe: estimator, loss and defaults")
     estimator: PluginName = setting("auto", help="advantage estimator; auto: the recipe's")
     loss: PluginName = setting("auto", help="loss; auto: the recipe's")
-    loss_variation: PluginName = setting("sample_level", help="how token losses are averaged: an aggregation")
-    kl_coeff: NonNegative = setting(0.0, "-kl", help="coefficient of the KL penalty; 0: no reference model")
+    loss_variation: PluginName = setting("sample_level", help="aggregation: how token losses are averaged")
+    kl_coeff: NonNegative = setting(0.0, "-kl", help="weight of the KL penalty; 0: no reference")
     kl_kind: PluginName = setting("k3", help="estimator of the KL divergence")
-    kl_in: Literal["loss", "reward"] = setting("loss", help="where the KL penalty goes")
-    filter_by: Name = setting("accuracy", help="what the group filter looks at: accuracy, or the name of one reward")
+    kl_in: Literal["loss", "reward"] = setting("loss", help="where the KL penalty is applied")
+    filter_by: Name = setting("accuracy", help="value that the group filter uses: accuracy, or the name of a reward")
     filter_range: Annotated[tuple[Finite, Finite], Lax] | None = setting(
-        None, help="train only groups whose accuracy lies strictly between"
+        None, help="train only groups whose accuracy is strictly between these"
     )
     dynamic_batching: bool = setting(False, help="replace filtered groups until the batch is full")
-    filter_limit: Count | None = setting(10, help="filtered groups that one update may cost, in batches; more ends the run; none: no limit")
-    skip_threshold: AboveOne | None = setting(None, help="drop rollouts with a token whose probability ratio exceeds it; none: keep all")
+    filter_limit: Count | None = setting(10, help="most filtered groups for one update, in batches; more end the run; none: no limit")
+    skip_threshold: AboveOne | None = setting(None, help="drop rollouts with a token whose probability ratio exceeds this; none: keep all")
     soft_over_length_punishment: bool = setting(False, help="lower the reward of responses near the length limit")
-    cache_length: Whole | Auto = setting("auto", help="tokens before the limit that are punished; auto: min(1024, max_new_tokens / 4)")
+    cache_length: Whole | Auto = setting(
+        "auto", help="tokens before the limit in which the reward is lowered; auto: min(1024, max_new_tokens / 4)"
+    )
     filter_truncated_response: bool = setting(False, help="do not train on truncated responses")
     updates_per_batch: Count = setting(1, help="optimizer steps that one batch is split into")
     epochs_per_batch: Count = setting(1, help="passes over one batch")
     entropy_coeff: Finite = setting(0.0, help="coefficient of the entropy bonus")
-    old_logprobs: Literal["auto", "rollout", "trainer"] = setting("auto", help="whose log probabilities the ratio is taken to")
+    old_logprobs: Literal["auto", "rollout", "trainer"] = setting("auto", help="source of the old log probabilities in the ratio")
     mismatch_correction: PluginName = setting(
         "auto",
-        help="weight of each token by old / sampler probability, for stale data and engines that differ; auto: truncated if they do",
+        help="how tokens are weighted by old / sampler probability, for stale data and differing engines; auto: truncated if they differ",
     )
     mismatch_range: Annotated[tuple[NonNegative, NonNegative], Lax] | Auto | None = setting(
-        "auto", help="where that weight is held, or kept; auto: what the correction asks for; none: unbounded"
+        "auto",
+        help="range to which that weight is clipped, or outside which it is masked; auto: usual range of the correction; none: unbounded",
     )
     options: dict[str, Any] = Field(default={}, description="options of the loss and of the estimator, by field name")
-    loss_options: dict[str, Any] = Field(default={}, description="options of the loss alone: for a name that the estimator has too")
-    estimator_options: dict[str, Any] = Field(default={}, description="options of the estimator alone: for a name that the loss has too")
+    loss_options: dict[str, Any] = Field(default={}, description="options of the loss alone, for names that the estimator has too")
+    estimator_options: dict[str, Any] = Field(default={}, description="options of the estimator alone, for names that the loss has too")
     loss_variation_options: dict[str, Any] = Field(default={}, description="options of the aggregation")
     kl_kind_options: dict[str, Any] = Field(default={}, description="options of the KL estimator")
     mismatch_correction_options: dict[str, Any] = Field(default={}, description="options of the correction")
 
 
 class RewardPolicy(Section):
-    """policy of [[rewards]]: what an outcome does. train: the score trains; mask: the response is left out; stop: the run ends."""
+    """policy of [[rewards]]: the effect of each outcome. train: the score trains; mask: the response is left out; stop: the run ends."""
 
     wrong: Policy = setting("train", help="the answer is wrong")
-    malformed: Policy = setting("train", help="the response has not the form that was asked for")
+    malformed: Policy = setting("train", help="the response does not have the required form")
     unparseable: Policy = setting("train", help="the answer cannot be read")
     timeout: Accident = setting("mask", help="the reward took longer than its deadline, twice")
     error: Accident = setting("mask", help="the reward raised an exception")
@@ -306,7 +313,8 @@ class RewardPolicy(Section):
 
 
 class RewardBudget(Section):
-    """budget of [[rewards]]: share of this reward's verdicts that may end so before the run stops; none: only the budget of all counts."""
+    """budget of [[rewards]]: share of this reward's verdicts that may fail this way before the run stops; none: only the total budget
+    counts."""
 
     timeout: Share | None = setting(None, help="took longer than its deadline")
     error: Share | None = setting(None, help="raised an exception")
@@ -319,7 +327,7 @@ class RewardEntrySection(Section):
     name: PluginName
     weight: Finite = 1.0
     options: dict[str, Any] = Field(default={}, description="options of the reward")
-    deadline: Seconds | Auto = setting("auto", help="seconds that a reward has for one response; auto: as long as it asks for")
+    deadline: Seconds | Auto = setting("auto", help="seconds that a reward may take for one response; auto: the deadline that it declares")
     policy: RewardPolicy = Field(default_factory=RewardPolicy, description="what each outcome does: train, mask or stop")
     budget: RewardBudget = Field(default_factory=RewardBudget, description="share of its verdicts that may fail, by outcome")
 
@@ -327,11 +335,13 @@ class RewardEntrySection(Section):
 class ScheduleSection(Section):
     """[schedule]: how far generation may run ahead of training."""
 
-    max_staleness: Whole | Auto = setting("auto", help="versions a group may lag; 0: exact; auto: 1 if generation can run ahead, else 0")
+    max_staleness: Whole | Auto = setting(
+        "auto", help="versions that a group may lag behind the policy; 0: none; auto: 1 if generation can run ahead, else 0"
+    )
     data_actor_buffer_size_limit: Count | Auto = setting(
         "auto", "-cbsl", help="groups that may wait for the trainer; auto: (max_staleness + 1) x train_batch_size"
     )
-    producer_restarts: Whole = setting(3, help="failures in a row after which the run goes on without a producer")
+    producer_restarts: Whole = setting(3, help="failures in a row after which the run continues without a producer")
     producer_deadline: Seconds = setting(600.0, help="seconds after which an engine that does not answer counts as dead")
     producer_load_deadline: Seconds = setting(1800.0, help="seconds that a producer or a trainer may take to load its model")
     heartbeat_deadline: Annotated[float, Field(ge=1, le=86400, allow_inf_nan=False)] = setting(
@@ -339,12 +349,12 @@ class ScheduleSection(Section):
     )
     lease_deadline: Seconds = setting(3600.0, help="seconds without a group after which a producer with prompts counts as dead")
     trainer_deadline: Seconds = setting(3600.0, help="seconds that the trainers may take for one update or checkpoint")
-    max_restores: Whole = setting(3, help="times in a row that a run restores its last checkpoint by itself; 0: it ends instead")
-    reward_workers: Annotated[int, Field(ge=1, le=1024)] | Auto = setting("auto", help="processes that judge responses; auto: cores - 1")
+    max_restores: Whole = setting(3, help="times in a row that a run restores its last checkpoint automatically; 0: the run ends instead")
+    reward_workers: Annotated[int, Field(ge=1, le=1024)] | Auto = setting("auto", help="processes that score responses; auto: cores - 1")
     reward_error_budget: Share = setting(0.05, help="share of rewards that may fail before the run stops")
-    reward_worker_items: Count = setting(10_000, help="calls after which a process that judges is replaced")
-    reward_worker_growth_mb: Count = setting(1024, help="MiB that a process that judges may grow by before it is replaced")
-    reward_call_memory_mb: Whole = setting(4096, help="MiB that a call of a reward may add to its process before it is ended; 0: no bound")
+    reward_worker_items: Count = setting(10_000, help="calls after which a reward worker is replaced")
+    reward_worker_growth_mb: Count = setting(1024, help="MiB that a reward worker may grow by before it is replaced")
+    reward_call_memory_mb: Whole = setting(4096, help="MiB that one call of a reward may add to its worker before it is ended; 0: no limit")
 
     @property
     def alternating(self) -> bool:
@@ -358,10 +368,10 @@ class ScheduleSection(Section):
 class WeightsSection(Section):
     """[weights]: how new weights reach the producers."""
 
-    transport: PluginName = setting("auto", help="how weights travel; auto: the way that reaches no farther than it must")
+    transport: PluginName = setting("auto", help="weight transfer; auto: the one with the shortest reach that is enough")
     probe: bool = setting(True, help="check after every update that the producer serves the trainer's weights")
     deadline: Seconds = setting(
-        120.0, "--weights-deadline", help="seconds that weights may stand still on their way, or a producer keep old ones"
+        120.0, "--weights-deadline", help="seconds that a transfer of weights may stall, or a producer may keep old weights"
     )
     bucket_mb: Count = setting(256, "--weights-bucket-mb", help="MiB of weights that are gathered, copied and loaded at a time")
     options: dict[str, Any] = Field(default={}, description="options of the weight transfer")
@@ -371,7 +381,7 @@ class EvalSection(Section):
     """[eval]: held-out tasks."""
 
     eval_dataset: dict[str, Source] = setting({}, "-ed", help='held-out files by task, as JSON: {"task": "path.jsonl"}')
-    eval_interval: Whole = setting(0, "-ei", help="updates between evaluations; 0: none in between")
+    eval_interval: Whole = setting(0, "-ei", help="updates between evaluations; 0: none")
     eval_samples: Count = setting(1, help="completions per held-out prompt: avg@k, and pass@k and maj@k up to this k")
     eval_temperature: NonNegative = setting(0.6, help="temperature of evaluation; 0: greedy")
     eval_max_new_tokens: Count | None = setting(None, help="longest response in evaluation; none: max_new_tokens")
@@ -379,29 +389,32 @@ class EvalSection(Section):
 
 
 class LogSection(Section):
-    """[log]: what is written."""
+    """[log]: logs, checkpoints and trackers."""
 
-    save_interval: Whole | Auto = setting("auto", "-si", help="updates between saves; 0: at the end; auto: 10 minutes")
-    keep_checkpoints: Count = setting(3, help="how many checkpoints are kept, the newest")
+    save_interval: Whole | Auto = setting("auto", "-si", help="updates between checkpoints; 0: only at the end; auto: every 10 minutes")
+    keep_checkpoints: Count = setting(3, help="number of newest checkpoints to keep")
     keep_best: bool = setting(True, help="keep the best checkpoint too")
     best_by: Name = setting(
-        "accuracy", help="what the best is: accuracy (mean over held-out tasks), or a metric (eval/aime/pass@8); min:METRIC: the lowest"
+        "accuracy",
+        help="figure that decides the best: accuracy (mean over held-out tasks), or a metric (eval/aime/pass@8); min:METRIC: the lowest",
     )
     export_dtype: Literal["bfloat16", "float16"] | None = setting(
-        None, help="checkpoints also hold the model rounded to this, as export/; none: they do not"
+        None, help="also save the model rounded to this dtype in each checkpoint, as export/; none: do not"
     )
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
-    private: bool = setting(False, help="let nobody else read the folders of the run (mode 0700); off: what the umask allows")
-    rollout_interval: Whole = setting(1, help="updates between rollout logs, the first one aside; 0: none")
-    rollout_share: Fraction = setting(1.0, help="share of the groups of a logged update that are written, drawn by the seed; 1: all")
-    rollout_max_mb: Positive = setting(1024.0, help="MB that rollout logs may take, and again those of evaluations; the oldest make room")
-    trackers: Listed[PluginName] = setting((), help="where metrics go beside metrics.jsonl")
+    private: bool = setting(False, help="let only the owner read the folders of the run (mode 0700); off: as the umask allows")
+    rollout_interval: Whole = setting(1, help="updates between rollout logs, in addition to the first update; 0: none")
+    rollout_share: Fraction = setting(1.0, help="share of the groups of a logged update that are written, chosen by the seed; 1: all")
+    rollout_max_mb: Positive = setting(
+        1024.0, help="most MB of rollout logs, and the same again of evaluation logs; the oldest are removed"
+    )
+    trackers: Listed[PluginName] = setting((), help="trackers that receive the metrics, too")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 
 
 class RunConfig(Section):
-    """Everything that a run is told. Before ``plan_run`` some values may read "auto"; in a ``Plan`` only ``save_interval`` and
+    """The whole configuration of a run. Before ``plan_run``, some values may read "auto"; in a ``Plan``, only ``save_interval`` and
     ``data.format`` do."""
 
     run: RunSection = Field(default_factory=RunSection)
@@ -419,9 +432,9 @@ class RunConfig(Section):
 
     @property
     def data_sets(self) -> tuple[DataSource, ...]:
-        """What is read: the data sets to train on, then those of the evaluation tasks."""
+        """The data sets to read: those to train on, then those of the evaluation tasks."""
         return (*self.data.sources, *(DataSource(path=path) for path in self.eval.eval_dataset.values()))
 
     def plain(self) -> Mapping[str, Any]:
-        """Nested plain values, as TOML holds them: numbers that are not finite, which options of plugins may be, are kept."""
+        """Return nested plain values, as TOML holds them. Plugin options may contain numbers that are not finite; these are kept."""
         return self.model_dump(mode="json")

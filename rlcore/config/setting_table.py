@@ -1,7 +1,7 @@
-"""The settings as a table: path, flags, type, default, help of every leaf of a model; what a type expects, in words; and what the text of a
-flag means: by the setting's type if the text reads so, else it is left as text for pydantic to refuse.
+"""The settings as a table: path, flags, type, default and help of every leaf of a model.
 
-Made from the typed models only, for the core's sections and for the options of plugins alike.
+Also describes types in words, and converts the text of a flag to the setting's type. Text that does not convert stays text, for pydantic to
+refuse. Everything is derived from the typed models, for the core's sections and for plugin options alike.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ __all__ = ["Setting", "alternatives", "arity", "core_settings", "expected", "fro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One leaf. ``path`` is dotted; ``flags`` are those to show (short ones first, then the long one); ``spellings`` all that work;
-    ``long``: of an option of a plugin, the flag that no other plugin has."""
+    """One leaf of the configuration.
+
+    ``path`` is dotted. ``flags`` are the flags to show, short ones first, then the long one; ``spellings`` are all that work. ``long`` is
+    the flag of a plugin's option that no other plugin has."""
 
     path: str
     flags: tuple[str, ...]
@@ -39,17 +41,17 @@ class Setting:
 
     @property
     def section(self) -> str:
-        """What stands before the first dot."""
+        """The part before the first dot."""
         return self.path.partition(".")[0]
 
     @property
     def key(self) -> str:
-        """What stands behind the last dot."""
+        """The part after the last dot."""
         return self.path.rpartition(".")[2]
 
     @property
     def flag(self) -> str:
-        """The flag to name in a sentence: the first, which is the short one where there is one."""
+        """The flag to cite in a sentence: the first, which is the short one if there is one."""
         return self.flags[0]
 
 
@@ -70,13 +72,14 @@ def _spellings(shown: tuple[str, ...], path: str) -> tuple[str, ...]:
     every = [*shown, "--" + path.replace("_", "-")]
     every += ["--" + flag[2:].replace("-", "_") for flag in every if flag.startswith("--")]
     every += ["--" + flag[2:].replace("_", "-") for flag in every if flag.startswith("--")]
-    exact = [f"--{head}.{key.replace('_', '-')}", f"--{path}"] if head else []  # the name of a tracker in it may hold both signs
+    exact = [f"--{head}.{key.replace('_', '-')}", f"--{path}"] if head else []  # the name of a tracker in it may contain both characters
     return tuple(dict.fromkeys([*every, *exact]))
 
 
 @cache
 def core_settings() -> Mapping[str, Setting]:
-    """Every leaf of ``RunConfig`` that one flag can set, by path. ``options`` and ``extra`` belong to plugins (``model_settings``)."""
+    """Return every leaf of ``RunConfig`` that one flag can set, by path. ``options`` and ``extra`` belong to plugins
+    (``model_settings``)."""
     keys = Counter(key for _, section in _sections() for key in section.model_fields)
     table = {}
     for section_name, section in _sections():
@@ -103,7 +106,7 @@ def _reward_settings() -> dict[str, Setting]:
             spellings=(*flags, "--reward_type", "--rewards"),
             type=str,
             default=(),
-            help="the one reward of the run; for several write [[rewards]] in a file",
+            help="the reward; several: [[rewards]] in a file",
         ),
         "rewards.deadline": _setting("rewards.deadline", ("--reward-deadline",), RewardEntrySection.model_fields["deadline"], "core"),
     }
@@ -123,8 +126,9 @@ def _setting(path: str, shown: tuple[str, ...], field: FieldInfo, owner: str) ->
 
 
 def model_settings(model: type[BaseModel], prefix: str, owner: str, *, long: str = "") -> dict[str, Setting]:
-    """The leaves of a plugin's options model under ``prefix`` (``algorithm.options``); the short long flag is the key's own, the longest
-    begins with ``long`` (``loss``; ``prefix`` if nothing is given)."""
+    """Return the leaves of a plugin's options model under ``prefix`` (``algorithm.options``).
+
+    The short form of the long flag is the key alone; the longest begins with ``long`` (``loss``; ``prefix`` if ``long`` is empty)."""
     table = {}
     for key, field in model.model_fields.items():
         setting = _setting(f"{prefix}.{key}", ("--" + key.replace("_", "-"),), field, owner)
@@ -138,17 +142,17 @@ def model_settings(model: type[BaseModel], prefix: str, owner: str, *, long: str
 
 
 def whole_type(field: FieldInfo) -> Any:
-    """The field's type with its own bounds put back around it."""
+    """Return the field's type wrapped in its bounds again."""
     return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
 
 
 def without_bounds(annotation: Any) -> Any:
-    """A type without its bounds."""
+    """Return a type without its bounds."""
     return _peel(annotation)[0]
 
 
 def _peel(annotation: Any) -> tuple[Any, dict[str, Any]]:
-    """An annotation without ``Annotated``, and its bounds by name."""
+    """Return an annotation without ``Annotated``, and its bounds by name."""
     bounds: dict[str, Any] = {}
     while get_origin(annotation) is Annotated:
         annotation, *metadata = get_args(annotation)
@@ -161,7 +165,7 @@ def _peel(annotation: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def alternatives(annotation: Any) -> list[Any]:
-    """The members of a union (bounds kept), or the one type there is."""
+    """Return the members of a union, with their bounds, or the type itself."""
     inner = without_bounds(annotation)
     if get_origin(inner) in (Union, types.UnionType):
         return [member for part in get_args(inner) for member in alternatives(part)]
@@ -173,7 +177,7 @@ _WORDS = {int: "a whole number", float: "a finite number", bool: "true or false"
 
 
 def expected(annotation: Any) -> str:
-    """What a setting of this type takes, in words: "a whole number of at least 1, or auto"."""
+    """Return the values that a setting of this type accepts, in words: "a whole number of at least 1, or auto"."""
     return ", or ".join(dict.fromkeys(_expected_one(part) for part in alternatives(annotation)))
 
 
@@ -209,7 +213,7 @@ _FALSE = ("false", "no", "off", "0")
 
 
 def arity(annotation: Any) -> str | int:
-    """How many words a flag takes: ``"bool"`` (none, or true/false), ``"many"``, 2 for a pair, else 1."""
+    """Return how many words a flag takes: ``"bool"`` (none, or true/false), ``"many"``, 2 for a pair, else 1."""
     for part in alternatives(annotation):
         inner = without_bounds(part)
         origin, parts = get_origin(inner), get_args(inner)
@@ -223,14 +227,14 @@ def arity(annotation: Any) -> str | int:
 
 
 def from_text(words: Sequence[str], annotation: Any) -> Any:
-    """The value that the words of one flag mean. "none" is None where the setting may be none."""
+    """Return the value that the words of one flag mean. "none" becomes None if the setting may be None."""
     options = [without_bounds(part) for part in alternatives(annotation)]
     if type(None) in options and list(words) == ["none"]:
         return None
     for option in options:
         origin, parts = get_origin(option), get_args(option)
         if origin in (tuple, list, set, frozenset) and not (len(words) == 1 and str in options):
-            if len(words) == 1 and isinstance(listed := _json(words[0]), list):  # as a file has it
+            if len(words) == 1 and isinstance(listed := _json(words[0]), list):  # the form that a file uses
                 return listed
             items = [parts[0]] * len(words) if parts else [str] * len(words)
             return [from_text([word], item) for word, item in zip(words, items, strict=True)]

@@ -1,4 +1,4 @@
-"""TOML files: read with errors in one sentence, find the line of a setting, write a configuration that loads back equal."""
+"""TOML files: read one, with errors of one sentence; find the line of a setting; write a configuration that loads back equal."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _KEY = re.compile(r"\s*([A-Za-z0-9_.\-\"']+(?:\s*\.\s*[A-Za-z0-9_\-\"']+)*)\s*="
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
-    """The tables of a file and its text; ConfigError where it is absent, a folder, not UTF-8, or not TOML."""
+    """Return the tables and the text of a file. Raises ConfigError if it is absent, a folder, not UTF-8, or not TOML."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
-            raise ConfigError(f"{path} is no regular file; type the path of a TOML file")
+            raise ConfigError(f"{path} is not a regular file; type the path of a TOML file")
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration file {path}; type the path of a TOML file") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder, not a configuration file; type the path of a TOML file in it") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}): TOML must be; save the file as UTF-8") from None
+        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}), which TOML requires; save the file as UTF-8") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror}); type the path of a TOML file") from None
     try:
         return tomllib.loads(text), text
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply to be read; flatten it") from None
-    except ValueError as error:  # TOMLDecodeError, and an integer of more digits than Python reads
-        raise ConfigError(f"{path} is not valid TOML: {error}; mend that place of the file") from None
+    except ValueError as error:  # TOMLDecodeError, or an integer with more digits than Python reads
+        raise ConfigError(f"{path} is not valid TOML: {error}; fix that place in the file") from None
 
 
 def _parts(dotted: str) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def _parts(dotted: str) -> tuple[str, ...]:
 
 
 def line_of(text: str, path: str) -> int | None:
-    """The line on which the setting ``path`` stands, or its table begins; None where the text does not show it."""
+    """Return the line of the setting ``path``, or of its table; None if the text shows neither."""
     wanted = tuple(path.split("."))
     table: tuple[str, ...] = ()
     seen: dict[tuple[str, ...], int] = {}
@@ -75,7 +75,7 @@ def line_of(text: str, path: str) -> int | None:
 
 
 def _below_item(table: tuple[str, ...], seen: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
-    """``[rewards.options]`` belongs to the last ``[[rewards]]``."""
+    """Return the table's path with the index of its list item: ``[rewards.options]`` belongs to the last ``[[rewards]]``."""
     for length in range(len(table) - 1, 0, -1):
         if table[:length] in seen:
             return (*table[:length], str(seen[table[:length]]), *table[length:])
@@ -99,9 +99,10 @@ def _without_none(values: Mapping[str, Any], path: str, spelled: Collection[str]
 
 
 def to_toml(config: RunConfig, spelled: Collection[str] = ()) -> str:
-    """TOML that loads back equal, wherever the file is: paths are absolute, and the default of ``run_dir``, which is seen from where a
-    command is typed, is left out. TOML has no null: settings that are None are left out, or written "none" where ``spelled`` names
-    their path (a None that overrides a recipe has to be)."""
+    """Return TOML that loads back equal from any folder.
+
+    Paths are absolute. The default of ``run_dir`` is left out, because it is relative to the working directory of each command. TOML has no
+    null: settings that are None are left out, or written as "none" if ``spelled`` contains their path (to override a recipe)."""
     plain = relocated(config.plain(), RunConfig, partial(seen_from, str(Path.cwd())))
     if config.run.run_dir == RunSection().run_dir:
         del plain["run"]["run_dir"]

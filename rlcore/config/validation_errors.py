@@ -1,4 +1,4 @@
-"""From a pydantic error to one sentence: what the user typed, the value, the rule, who owns the setting, what to type instead."""
+"""Turn a pydantic error into one sentence: the typed text, the value, the rule, the owner of the setting, and what to type instead."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _BY_TYPE = frozenset(
         *("tuple_type", "list_type", "dict_type", "model_type", "missing", "too_long", "too_short", "none_required"),
     }
 )
-"""Kinds of error that the type in words says better than pydantic's message."""
+"""Kinds of error that the type in words explains better than pydantic's message."""
 
 
 def validation_error(error: ValidationError, draft: Draft, model: type[BaseModel], *, prefix: str = "", owner: str = "core") -> ConfigError:
-    """The first error of a validation; if it is about one of several shapes, the error that is deepest inside that setting. ``prefix`` is
-    the path of ``model`` in the configuration ("" for the whole)."""
+    """Return the first error of a validation. For a setting with several shapes, return the error that is deepest inside the setting.
+
+    :param prefix: the path of ``model`` in the configuration ("" for the whole configuration)."""
     errors = error.errors(include_url=False)
     first, place = errors[0], _locate(model, errors[0]["loc"])
     for other in errors[1:]:
@@ -47,8 +48,8 @@ def validation_error(error: ValidationError, draft: Draft, model: type[BaseModel
         return ConfigError(_lacking(path, annotation, draft, owner))
     rule = f"must be {expected(annotation)}" if first["type"] in _BY_TYPE and annotation is not None else _message(first)
     if path == "rewards" or (path.startswith("rewards.") and first["type"] == "missing" and ".options." not in path):
-        rule = 'must be a list of tables with a name each, written [[rewards]] and name = "…"'
-    if _is_model(annotation) and first["type"] != "value_error":  # else it is a table, and a rule of its own was broken
+        rule = 'must be a list of tables, each with a name, written [[rewards]] and name = "…"'
+    if _is_model(annotation) and first["type"] != "value_error":  # otherwise it is a table, and one of its own rules was broken
         rule = f"must be a table, written [{path}]"
     if path.endswith("options") or path.startswith("log.options."):
         rule += f", written [{path}{'.NAME' if path == 'log.options' else ''}]"
@@ -57,7 +58,7 @@ def validation_error(error: ValidationError, draft: Draft, model: type[BaseModel
 
 
 def _lacking(path: str, annotation: Any, draft: Draft, owner: str) -> str:
-    """A setting that has no default and that nobody gave."""
+    """Return the sentence for a setting that has no default and was not given."""
     head, _, key = path.rpartition(".")
     table = "" if any(part.isdigit() for part in head.split(".")) else f" in [{head}]"
     return f"{draft.where(head)}{head} has no {key}, which {owner} needs: {expected(annotation)}; write {key} = …{table}"
@@ -92,7 +93,7 @@ def _example(setting: Setting) -> str:
 
 
 class _Place(NamedTuple):
-    """Where an error is: the dotted path that the user knows, its type (None for what the model does not have), the fields beside it."""
+    """The place of an error: the dotted path that the user knows, its type (None for an unknown key), and its sibling fields."""
 
     path: str
     type: Any
@@ -138,7 +139,7 @@ def _holds_tables(annotation: Any) -> bool:
 
 
 def _is_meant(shape: Any, part: int | str) -> bool:
-    """Whether pydantic, which names one of several shapes in the place of an error, means this one; only those that hold settings count."""
+    """Return whether this shape is the one that pydantic names in the location of an error. Only shapes that hold settings count."""
     return (_is_model(shape) and part == shape.__name__) or (_holds_models(shape) and str(part).startswith(get_origin(shape).__name__))
 
 
@@ -157,7 +158,7 @@ def _hint(key: str, known: Sequence[str]) -> str:
 
 
 def unknown_option(path: str, draft: Draft, known: Sequence[str], owner: str) -> ConfigError:
-    """An option that none of the chosen plugins has; ``owner`` names those that were asked."""
+    """Return the error for an option that none of the chosen plugins has. ``owner`` names the plugins that were searched."""
     key = path.rpartition(".")[2]
     choices = f"it has {', '.join(known)}" if known else "it has no options"
     return ConfigError(f"{draft.where(path)}{path} is not an option of {owner}{closest(key, list(known))}; {choices}")

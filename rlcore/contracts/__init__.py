@@ -1,1 +1,1 @@
-"""What a plugin author reads: records, interfaces, specs, hooks, errors. Plugins import them from `rlcore.api`."""
+"""The contracts that plugin authors read: records, interfaces, specs, hooks, errors. Plugins import them from `rlcore.api`."""

@@ -1,8 +1,7 @@
-"""Batches: what an advantage estimator, a training backend and a loss see of one update.
+"""Batches: the data of one update as an advantage estimator, a training backend and a loss receive it.
 
-Everything is ragged and flat. ``R`` rollouts in canonical order (episode order, then rollout index) own ``N`` policy tokens; rollout
-``r`` owns tokens ``offsets[r]:offsets[r + 1]``, and only tokens that the policy sampled are there. Padding is the business of
-a training backend.
+All arrays are ragged and flat. ``R`` rollouts in canonical order (episode order, then rollout index) own ``N`` policy tokens. Rollout ``r``
+owns the tokens ``offsets[r]:offsets[r + 1]``. The arrays hold only tokens that the policy sampled. Training backends add the padding.
 """
 
 from __future__ import annotations
@@ -23,20 +22,28 @@ __all__ = ["LossBatch", "Normalisers", "RewardBatch", "TrainBatch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardBatch:
-    """What an advantage estimator sees, once, of the whole global batch. All arrays float64 or integer numpy.
+    """The whole global batch as an advantage estimator receives it, once. All arrays are numpy, float64 or integer.
 
-    ``rewards`` float64[R]; ``group`` int64[R], the number of the rollout's group, 0 … G-1; ``in_statistics`` bool[R]: only these may
-    enter a mean or a deviation; ``in_loss`` bool[R]: these train, and make up the denominators of the loss; ``lengths`` int64[R] policy
-    tokens; ``offsets`` int64[R + 1] into the flat token axis.
-    ``kl`` float64[N], the per-token KL estimate, and its coefficient ``kl_coeff``: only where the estimator declares it and the run asks
-    for KL in the reward. ``greedy`` float64[G], the reward of each group's greedy rollout (NaN where it has none): only where the
-    estimator declares that it needs one.
+    ``rewards``: float64[R].
+    ``group``: int64[R], the number of the rollout's group, 0 … G-1.
+    ``in_statistics``: bool[R]. Only these rollouts may enter a mean or a deviation.
+    ``in_loss``: bool[R]. These rollouts train, and make up the denominators of the loss.
+    ``lengths``: int64[R], policy tokens of each rollout.
+    ``offsets``: int64[R + 1], into the flat token axis.
+    ``kl``: float64[N], the KL estimate per token, with its coefficient ``kl_coeff``. Present only if the estimator declares ``accepts_kl``
+        and the run puts KL into the reward.
+    ``greedy``: float64[G], the reward of each group's greedy rollout, NaN if it has none. Present only if the estimator declares
+        ``needs_greedy``.
 
-    The rest is there only if the estimator declares it in ``needs``. ``parts``: float64[R] of each share of the reward that a score names:
-    every reward under its name, weighted, and its own parts as ``name/part`` (NaN: this rollout has none). ``token_rewards`` float64[N]:
-    what rewards gave to single tokens, weighted, 0 where none did; it is not in ``rewards``. ``prompt_ids``: G texts, by the number of the
-    group. ``turn_lengths`` int64[S]: policy tokens of each turn (an unbroken run of them), rollout after rollout; rollout ``r`` owns turns
-    ``turn_offsets[r]:turn_offsets[r + 1]``. ``rollout_logprobs`` float64[N]: the sampler's.
+    The other fields are present only if the estimator declares them in ``needs``:
+
+    ``parts``: name -> float64[R], each named share of the reward, NaN if a rollout has none. Every reward is there under its name,
+        weighted, and its own parts as ``name/part``.
+    ``token_rewards``: float64[N], the weighted rewards of single tokens, 0 for tokens without one. They are not included in ``rewards``.
+    ``prompt_ids``: G texts, by group number.
+    ``turn_lengths``: int64[S], policy tokens of each turn (an unbroken run of them), rollout after rollout. Rollout ``r`` owns the turns
+        ``turn_offsets[r]:turn_offsets[r + 1]``.
+    ``rollout_logprobs``: float64[N], the sampler's log probabilities.
     """
 
     rewards: np.ndarray
@@ -60,8 +67,8 @@ class RewardBatch:
 class Normalisers:
     """Counts over the global batch of one optimizer step, fixed before its first forward.
 
-    ``tokens``: policy tokens in the loss; ``rollouts``: non-empty rollouts in the loss; ``length``: the constant of
-    constant-length aggregation (``max_new_tokens``).
+    ``tokens``: policy tokens in the loss. ``rollouts``: non-empty rollouts in the loss. ``length``: the constant of constant-length
+    aggregation (``max_new_tokens``).
     """
 
     tokens: int
@@ -71,14 +78,20 @@ class Normalisers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """The rollouts of one optimizer step, or one rank's share of them, with per-token arrays on the flat axis [N].
+    """The rollouts of one optimizer step, or one rank's share of them. Arrays per token are on the flat axis [N].
 
-    ``group`` int64[R]; ``in_loss`` bool[R]: rollouts that train (the others are never forwarded); ``offsets`` int64[R + 1];
-    ``advantages`` float32[N]; ``rollout_logprobs`` float32[N] of the sampler; ``old_logprobs`` float32[N] or None, which means "the
-    trainer's own, at the first forward" (exact where one optimizer step uses the batch); ``reference_logprobs`` float32[N] or None;
-    ``weights`` float32[N]: the aggregation with its global normalisers, so that the loss of any share is
-    ``sum(weights * per_token)``, 0 outside the loss; ``extras``: what ``Loss.prepare`` returned, float32[N] each; ``seed``: the run's,
-    with ``version`` the key of every random choice on the batch.
+    ``group``: int64[R], the group number of each rollout.
+    ``in_loss``: bool[R], True for the rollouts that train. The others are never forwarded.
+    ``offsets``: int64[R + 1].
+    ``advantages``: float32[N].
+    ``rollout_logprobs``: float32[N], the sampler's log probabilities.
+    ``old_logprobs``: float32[N], or None for "the trainer's own, at the first forward". That is exact if a single optimizer step uses the
+        batch.
+    ``reference_logprobs``: float32[N] or None.
+    ``weights``: float32[N], the aggregation with its global normalisers, 0 outside the loss. The loss of any share is ``sum(weights *
+        per_token)``.
+    ``extras``: the arrays that ``Loss.prepare`` returned, float32[N] each.
+    ``seed``: the seed of the run. Seed and ``version`` are the key of every random choice on the batch.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -105,18 +118,21 @@ class TrainBatch:
 
     @property
     def temperatures(self) -> np.ndarray:
-        """float64[R]: the temperature that each rollout was sampled at; its log probabilities and its gradient are taken at it."""
+        """float64[R]: the temperature at which each rollout was sampled.
+
+        Its log probabilities and its gradient are computed at that temperature.
+        """
         return np.array([rollout.temperature for rollout in self.rollouts], np.float64)
 
     @property
     def details(self) -> TokenDetails | None:
-        """What the engine told of each of the ``N`` policy tokens, None if it told nothing; put together when it is asked for."""
+        """The details that the engine reported for the ``N`` policy tokens, None if it reported nothing. Computed at each access."""
         segments = [segment for rollout in self.rollouts for segment in rollout.segments]
         masks = [np.flatnonzero(segment.policy_mask) for segment in segments]
         return TokenDetails.joined([(s.details and s.details.take(mask), len(mask)) for s, mask in zip(segments, masks, strict=True)])
 
     def take(self, rows: np.ndarray) -> TrainBatch:
-        """The share of the given rollouts (int[R']); weights and normalisers stay those of the whole."""
+        """Return the share of the given rollouts (int[R']). Its weights and normalisers stay those of the whole batch."""
         index = token_index(self.offsets, rows)
         arrays = {name: value[index] for name in _PER_TOKEN if (value := getattr(self, name)) is not None}
         return replace(
@@ -134,19 +150,25 @@ _PER_TOKEN = ("advantages", "rollout_logprobs", "weights", "old_logprobs", "refe
 
 
 def token_index(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """int64[N']: positions on the flat token axis of the given rollouts, in their order."""
+    """Return int64[N']: the positions of the given rollouts' tokens on the flat token axis, in the order of ``rows``."""
     spans = [np.arange(offsets[row], offsets[row + 1]) for row in rows]
     return np.concatenate(spans).astype(np.int64) if spans else np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossBatch:
-    """What a loss sees of one micro-batch: flat torch tensors over its ``n`` policy tokens, all of them in the loss.
+    """One micro-batch as a loss receives it: flat torch tensors over its ``n`` policy tokens, all of them in the loss.
 
-    A micro-batch holds whole rollouts. ``row`` int64[n] numbers each token's rollout, 0 … rows-1; ``lengths`` [rows] counts its tokens.
-    ``advantages``, ``old_logprobs``, ``rollout_logprobs`` [n]; ``reference_logprobs`` [n] if declared;
-    ``entropy`` [n], differentiable, where declared; ``extras``: the arrays that ``prepare`` returned, [n] each; ``normalisers``: those of
-    the whole optimizer step, None where this batch is the whole.
+    A micro-batch holds whole rollouts.
+
+    ``row``: int64[n], the number of each token's rollout, 0 … rows-1.
+    ``lengths``: [rows], the number of tokens of each rollout.
+    ``advantages``, ``old_logprobs``, ``rollout_logprobs``: [n].
+    ``weights``: [n], see ``TrainBatch.weights``.
+    ``reference_logprobs``: [n], if the loss declares it.
+    ``entropy``: [n], differentiable, if the loss declares it.
+    ``extras``: the arrays that ``prepare`` returned, [n] each.
+    ``normalisers``: those of the whole optimizer step, or None if this batch is the whole step.
     """
 
     row: torch.Tensor
@@ -166,17 +188,20 @@ class LossBatch:
         return int(self.lengths.shape[0])
 
     def row_sum(self, values: torch.Tensor) -> torch.Tensor:
-        """[n] -> [n]: the sum over the token's rollout, at each of its tokens; differentiable; in float32 at least."""
+        """Return [n] -> [n]: at each token the sum over its rollout. Differentiable; at least float32."""
         values = full_precision(values)
         sums = values.new_zeros(self.rows).index_add(0, self.row, values)
         return sums[self.row]
 
     def row_mean(self, values: torch.Tensor) -> torch.Tensor:
-        """[n] -> [n]: the mean over the token's rollout, at each of its tokens; differentiable."""
+        """Return [n] -> [n]: at each token the mean over its rollout. Differentiable."""
         sums = self.row_sum(values)
         return sums / self.lengths.to(sums.dtype)[self.row]
 
 
 def full_precision(values: torch.Tensor) -> torch.Tensor:
-    """Half precision as float32: 8 bits hold neither a sum of hundreds of log probabilities nor their number. The rest as it is."""
+    """Return half-precision values as float32, and other values unchanged.
+
+    Eight bits of mantissa hold neither a sum of hundreds of log probabilities nor their count.
+    """
     return values.float() if values.element_size() < 4 else values

@@ -11,15 +11,18 @@ from typing import Any, Literal, get_args
 __all__ = ["REPRODUCIBLE", "InFlight", "InferenceCapabilities", "Reproducible", "TrainingCapabilities", "check_types"]
 
 Reproducible = Literal["bitwise", "seeded"]
-"""What two runs of one configuration have in common on the CPU: ``bitwise``: every number, to the last bit; ``seeded``: the seeds, while
-numbers may differ by rounding. On other devices no backend promises more than ``seeded``."""
+"""The agreement between two runs of one configuration on the CPU.
+
+``bitwise``: every number agrees, to the last bit. ``seeded``: the seeds agree; numbers may differ by rounding. On other devices no backend
+promises more than ``seeded``.
+"""
 
 REPRODUCIBLE: Mapping[str, tuple[str, ...]] = {"Reproducible": get_args(Reproducible)}
 """The words of that annotation, for ``check_types``."""
 
 
 class InFlight(StrEnum):
-    """What a backend does with unfinished requests when its weights change."""
+    """The treatment of a backend's unfinished requests when its weights change."""
 
     FINISH = "finish"
     RESUME = "resume"
@@ -28,16 +31,22 @@ class InFlight(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceCapabilities:
-    """What an inference backend can do. Its spec and its class declare the same record: a plan is checked against the spec's.
+    """The capabilities of an inference backend. Its spec and its class declare the same record; a plan is checked against the spec's.
 
-    ``in_flight`` on update; ``sleeps``: gives its device back on request; ``sleeps_on``: of ``devices``, those that it gives back (none
-    named: all); ``scores``: answers the probe; ``counter_noise``: draws are a function of ``Request.noise``, which bitwise reproducibility
-    needs; ``continues``: understands ``Request.continued``, so that what an abort left is kept; ``layouts`` of {"single", "tensor"};
-    ``transfers``: ways by which it takes weights: ``host``, buckets in host memory; or the names of engine transfers; ``kinds`` of
-    ``WeightsKind`` that it takes; ``sampling``: what of a request it understands beyond the base: "min_p", and names in
-    ``Sampling.extra``; ``details`` of {"kept", "experts"}: what ``TokenDetails`` it tells; ``reproducible``: see ``Reproducible``;
-    ``implementation``: whose forward pass it is: a trainer that declares the same one has the same log probabilities in float32, up to
-    rounding; "": nobody's.
+    ``in_flight``: the treatment of unfinished requests during an update.
+    ``sleeps``: releases its device on request.
+    ``sleeps_on``: those of ``devices`` that it releases; empty: all.
+    ``scores``: answers the probe.
+    ``counter_noise``: draws are a function of ``Request.noise``, which bitwise reproducibility needs.
+    ``continues``: understands ``Request.continued``, so that the tokens of an aborted request are kept.
+    ``layouts``: of {"single", "tensor"}.
+    ``transfers``: how it receives weights: ``host`` for buckets in host memory, or names of engine transfers.
+    ``kinds``: the values of ``WeightsKind`` that it accepts.
+    ``sampling``: sampling parameters that it understands beyond the base: "min_p", and names in ``Sampling.extra``.
+    ``details``: of {"kept", "experts"}, the ``TokenDetails`` that it reports.
+    ``reproducible``: see ``Reproducible``.
+    ``implementation``: the name of its forward pass, "" if unnamed. A trainer that declares the same name has the same log probabilities in
+        float32, up to rounding.
     """
 
     in_flight: InFlight
@@ -62,10 +71,16 @@ class InferenceCapabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCapabilities:
-    """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
-    "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``kinds`` of ``WeightsKind`` that it hands out;
-    ``lora``: trains adapters (``TrainingContext.lora``); ``exports``: dtypes that ``save_model`` rounds to; ``reproducible``: see
-    ``Reproducible``."""
+    """The capabilities of a training backend, declared by its spec and its class as for inference.
+
+    ``layouts``: of {"single", "data", "tensor", "pipeline", "context", "expert", "zero"}.
+    ``sleeps``: releases its device on request.
+    ``kinds``: the values of ``WeightsKind`` that it publishes.
+    ``lora``: trains adapters (``TrainingContext.lora``).
+    ``exports``: the dtypes to which ``save_model`` can round.
+    ``reproducible``: see ``Reproducible``.
+    ``implementation``: see ``InferenceCapabilities``.
+    """
 
     sleeps: bool = False
     layouts: frozenset[str] = frozenset({"single"})
@@ -82,7 +97,7 @@ class TrainingCapabilities:
 
 
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "str": ((str,), "a text"),
+    "str": ((str,), "a string"),
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "bool": ((bool,), "True or False"),
@@ -91,22 +106,22 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "InferenceCapabilities | None": ((InferenceCapabilities, NoneType), "an InferenceCapabilities"),
     "TrainingCapabilities | None": ((TrainingCapabilities, NoneType), "a TrainingCapabilities"),
 }
-"""Types of fields as they are annotated, what their values are, and that in words."""
+"""Annotation of a field -> the types of its values, and their description."""
 
 
 def check_types(record: Any, owner: str, choices: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse values of another type than the field's; a text for a tuple of texts would be read letter by letter.
+    """Raise ValueError for a value of another type than its field. A text in place of a tuple of texts would be read letter by letter.
 
-    ``choices``: by its annotation, the words that a field may have.
+    ``choices``: annotation of a field -> the words that it accepts.
     """
     for known in fields(record):
         value, label = getattr(record, known.name), f"{owner}: {known.name}"
         texts = isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
         if str(known.type).startswith("tuple[str") and not texts:
-            raise ValueError(f"{label} is {value!r}, it must be a tuple of texts such as ({str(value)!r},)")
+            raise ValueError(f"{label} is {value!r}, it must be a tuple of strings such as ({str(value)!r},)")
         if str(known.type) == "frozenset[str]" and not (texts and isinstance(value, frozenset)):
             raise ValueError(
-                f"{label} is {value!r}, it must be a frozenset of texts such as frozenset({sorted(value) if texts else [value]})"
+                f"{label} is {value!r}, it must be a frozenset of strings such as frozenset({sorted(value) if texts else [value]})"
             )
         types, wanted = _TYPES.get(str(known.type), ((), ""))
         if wanted and not (isinstance(value, types) and (bool in types or not isinstance(value, bool))):

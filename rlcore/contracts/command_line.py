@@ -1,4 +1,4 @@
-"""What a command of the ``rlcore`` command line implements."""
+"""The base class of the commands of the ``rlcore`` command line."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ __all__ = ["Command"]
 
 
 class Command(ABC):
-    """A command of the ``rlcore`` command line. It is made without arguments when it is typed; then ``add_arguments`` and ``run`` are
-    called, once each.
+    """A command of the ``rlcore`` command line.
 
-    An error of ``rlcore.api`` ends the command with its sentence and exit code. Any other exception is a defect of the plugin: the user
-    sees its traceback and a sentence that names the plugin.
+    rlcore creates the command without arguments when the user types it. It then calls ``add_arguments`` and ``run`` once each.
+
+    An error of ``rlcore.api`` ends the command with its message and exit code. Any other exception is a defect of the plugin: the user sees
+    its traceback and a sentence that names the plugin.
     """
 
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add what can be typed after ``rlcore NAME``; set ``parser.usage``, ``description`` and ``epilog`` where argparse's own are poor.
+        """Add the arguments that users can type after ``rlcore NAME``.
 
-        :param parser: ``rlcore.api.commands.Parser``, whose errors are one sentence and exit code 2. ``rlcore NAME --help`` calls this
-            too, so import nothing here that takes long.
+        Set ``parser.usage``, ``description`` and ``epilog`` if argparse's own texts are poor.
+
+        :param parser: an ``rlcore.api.commands.Parser``. Its errors are one sentence with exit code 2. ``rlcore NAME --help`` calls this
+            method too, so do not import anything here that takes long.
         """
 
     @abstractmethod
     def run(self, args: argparse.Namespace) -> int:
-        """Do the work and return the exit code: 0 fine, 1 failed, 2 what was typed cannot work, 130 interrupted.
+        """Do the work and return the exit code: 0 success, 1 failure, 2 unusable arguments, 130 interrupted.
 
-        :param args: what was typed, by the names of ``add_arguments``; ``args.registry`` is the ``Registry`` of what is installed.
+        :param args: the parsed arguments, by the names of ``add_arguments``. ``args.registry`` is the ``Registry`` of the installed
+            plugins.
         """

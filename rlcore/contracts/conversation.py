@@ -1,5 +1,7 @@
-"""Conversations: how one rollout comes about. A conversation is a generator that yields what to generate next, receives each completion,
-and returns what was said; a ``Transcript`` keeps the tokens. Nothing here knows an engine, a producer or a reward.
+"""Conversations: how a rollout is produced from a prompt.
+
+A conversation is a generator. It yields the next request to the engine, receives each completion, and returns the messages. A
+``Transcript`` keeps the tokens. This module knows no engine, producer or reward.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Sa
 __all__ = ["Conversation", "ConversationSteps", "Dialogue", "Transcript", "Turn"]
 
 _ANSWERS = ("a", "b", "0", "1")
-"""Answers by which the end of an answer is found in a rendered chat; several, for the alphabet of a test may lack some."""
+"""Sample answers, used to find the text that a rendered chat has after an answer.
+
+There are several because a small test alphabet may lack some of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request to an engine: int32[C] context and how to sample after it."""
+    """One request to an engine: the context, int32[C], and how to sample after it."""
 
     context_ids: np.ndarray
     sampling: Sampling
@@ -32,9 +37,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialogue:
-    """What a conversation returns. ``segments``: the tokens, ``policy_mask`` True only where the policy wrote. ``messages``: what was said
-    behind the prompt, in order, the policy's with ``policy=True``. ``turn_rewards``: (), or a number for each message of the policy;
-    ``extra``: plain values that JSON can hold; the reward gets both. ``finish``: how it ended, None for as the last completion did."""
+    """The result of a conversation.
+
+    ``segments``: the tokens. ``policy_mask`` is True only for tokens that the policy wrote.
+    ``messages``: the messages after the prompt, in order. The policy's messages have ``policy=True``.
+    ``turn_rewards``: (), or one number for each message of the policy. The reward receives them.
+    ``extra``: plain values that JSON can represent. The reward receives them.
+    ``finish``: how the rollout ended; None means: as the last completion ended.
+    """
 
     segments: tuple[Segment, ...]
     messages: tuple[Message, ...]
@@ -47,24 +57,34 @@ ConversationSteps = Generator[Turn, Completion, Dialogue]
 
 
 class Conversation(ABC):
-    """Makes a rollout of a prompt. One instance serves all rollouts of a producer, many at the same time: what belongs to one of them is a
-    local variable of the generator. It runs in the thread that generates, so it must not wait for anything."""
+    """A way to produce a rollout from a prompt.
+
+    One instance serves all rollouts of a producer, many of them at the same time. Keep the state of one rollout in local variables of the
+    generator. The generator runs in the thread that generates, so it must not block.
+    """
 
     max_turns: int = 64
-    """A rollout that asks for more turns ends the run: its conversation does not end by itself."""
+    """The limit of turns. A rollout that asks for more ends the run, because its conversation does not terminate."""
     who: str = "the conversation"
-    """What a sentence calls it; rlcore sets it."""
+    """The name of the conversation in messages; rlcore sets it."""
 
     @abstractmethod
     def converse(self, transcript: Transcript) -> ConversationSteps:
-        """A generator: it yields a ``Turn``, receives its ``Completion`` (never an aborted one), and so on, and returns a ``Dialogue``."""
+        """Return a generator that yields a ``Turn``, receives its ``Completion``, repeats this, and returns a ``Dialogue``.
+
+        The generator never receives an aborted completion.
+        """
 
 
 @dataclass
 class Transcript:
-    """The tokens of one rollout, as one segment that grows behind the prompt. Each context begins with the tokens of the one before it, as
-    they were sampled; no text is tokenized again. ``context_ids`` int32[C]: the prompt, rendered. ``sampling.max_new_tokens`` bounds all
-    tokens behind it, those between the turns too. ``noise``: the key of whatever the conversation itself draws at random.
+    """The tokens of one rollout, kept as one segment that grows after the prompt.
+
+    Each context begins with the tokens of the previous one, as they were sampled. No text is tokenized twice.
+
+    ``context_ids``: int32[C], the rendered prompt.
+    ``sampling``: its ``max_new_tokens`` bounds all tokens after the prompt, including those between the turns.
+    ``noise``: the key for random draws of the conversation itself.
 
     >>> guess = yield from transcript.ask()
     >>> if guess != "7" and transcript.say(Message(role="user", content="higher")):
@@ -83,12 +103,16 @@ class Transcript:
 
     @property
     def room(self) -> int:
-        """How many tokens may still follow."""
+        """The number of tokens that may still follow."""
         return self.sampling.max_new_tokens - sum(len(part.token_ids) for part in self._parts)
 
     def ask(self, max_new_tokens: int | None = None, stop: tuple[str, ...] | None = None) -> Generator[Turn, Completion, str]:
-        """Let the policy write; returns its text. ``max_new_tokens``: of this turn, as far as there is room. ``stop``: its stop strings,
-        None for those of the run. RunError if the tokenizer cannot decode what was sampled."""
+        """Let the policy write one message, and return its text.
+
+        :param max_new_tokens: the limit of this turn, itself limited by ``room``; None for all of ``room``.
+        :param stop: stop strings of this turn; None for those of the run.
+        :raises RunError: the tokenizer cannot decode the sampled tokens.
+        """
         most = self.room if max_new_tokens is None else min(max_new_tokens, self.room)
         sampling = replace(self.sampling, max_new_tokens=most, stop=self.sampling.stop if stop is None else stop)
         said = yield Turn(np.concatenate([self.context_ids, *(part.token_ids for part in self._parts)]), sampling)
@@ -96,13 +120,16 @@ class Transcript:
         try:
             text = self.tokenizer.decode(said.token_ids.tolist())
         except Exception as error:
-            raise RunError(f"the tokenizer failed while decoding what the engine sampled: {type(error).__name__}: {error}") from error
+            raise RunError(f"the tokenizer failed to decode the sampled tokens: {type(error).__name__}: {error}") from error
         self._messages.append(Message(role="assistant", content=text, policy=True))
         return text
 
     def say(self, *messages: Message) -> bool:
-        """Put messages behind the last answer, and the request for the next one, as the chat template writes them. The policy did not write
-        them: they are masked. False if they leave no room for an answer: then nothing is said, and the rollout counts as truncated."""
+        """Append messages after the last answer, and the generation prompt for the next answer, as the chat template writes them.
+
+        The policy did not write these tokens, so they are masked. Return False if they leave no room for an answer: then nothing is
+        appended, and the rollout counts as truncated.
+        """
         following = self._following(messages)
         if len(following) >= self.room:
             self._finish = FinishReason.LENGTH
@@ -113,7 +140,7 @@ class Transcript:
         return True
 
     def dialogue(self, *, turn_rewards: Sequence[float] = (), extra: Mapping[str, Any] | None = None) -> Dialogue:
-        """What the conversation returns."""
+        """Return the result of the conversation."""
         names = ("token_ids", "logprobs", "versions", "policy_mask")
         arrays = {name: np.concatenate([getattr(part, name) for part in self._parts]) for name in names}
         details = TokenDetails.joined([(part.details, len(part.token_ids)) for part in self._parts])
@@ -128,12 +155,15 @@ class Transcript:
         self._parts.append(Segment(context_ids=ids[:0], details=details, **arrays))
 
     def _following(self, messages: Sequence[Message]) -> np.ndarray:
-        """int32: what two chats that differ in an answer have in common behind it. A stop token that was sampled is not repeated."""
+        """Return int32: the tokens that follow an answer in the rendered chat.
+
+        They are the common end of two chats that differ only in one answer. A stop token that the policy has sampled is not repeated.
+        """
         before = self.prompt.messages
         chats = [self.tokenizer.render([*before, Message(role="assistant", content=text), *messages]).tolist() for text in _ANSWERS]
         backwards = zip(reversed(chats[0]), reversed(next((chat for chat in chats if chat != chats[0]), [])), strict=False)
         following = [token for token, other in takewhile(lambda pair: pair[0] == pair[1], backwards)][::-1]
         if not following:
-            raise ValueError("the chat template writes all answers alike, or nothing behind them, so no message can follow an answer")
+            raise ValueError("the chat template renders all answers alike, or nothing after them, so a message cannot follow an answer")
         repeated = self._parts and following[0] in self.tokenizer.stop_ids and following[0] in self._parts[-1].token_ids[-1:]
         return np.array(following[1:] if repeated else following, np.int32)

@@ -1,7 +1,7 @@
-"""One root error and the few children that decide how a command ends.
+"""One root error and the few subclasses that decide how a command ends.
 
-``UsageError`` and its children are the user's to mend: one sentence, exit code 2, nothing written.
-``RunError`` ends a run that had started: exit code 1, what was saved stays.
+The user can fix a ``UsageError`` and its subclasses: one sentence, exit code 2, nothing written. ``RunError`` ends a run that had started:
+exit code 1, and the saved files stay.
 """
 
 from __future__ import annotations
@@ -31,64 +31,67 @@ _FULL = ("No space left on device", "Disk quota exceeded", "disk full")
 
 
 class RlcoreError(Exception):
-    """Every error that rlcore raises on purpose; ``str(error)`` is one sentence meant for a person."""
+    """Base class of every error that rlcore raises on purpose. ``str(error)`` is one sentence for the user."""
 
     exit_code = 1
 
 
 class UsageError(RlcoreError):
-    """What was typed or handed in cannot work. Says what, where, which rule, and what to type instead."""
+    """The command, the configuration or an argument cannot work.
+
+    The message names the culprit, its place, the rule, and what to type instead.
+    """
 
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    """A setting is unknown, has the wrong type, breaks a rule, or contradicts another."""
+    """A setting is unknown, has the wrong type, breaks a rule, or contradicts another setting."""
 
 
 class DataError(UsageError):
-    """A data file cannot be read, or a row of it breaks a rule; names file and line."""
+    """A data file cannot be read, or one of its rows breaks a rule. The message names file and line."""
 
 
 class PluginError(UsageError):
-    """A plugin is missing, broken, of another API version, or clashes with another one."""
+    """A plugin is missing, is broken, was built for another API version, or clashes with another plugin."""
 
 
 class RunError(RlcoreError):
-    """A run that had started cannot go on."""
+    """A run that had started cannot continue."""
 
 
 class WeightsError(RunError):
-    """A snapshot arrived damaged, or a backend serves other weights than it says."""
+    """A snapshot arrived damaged, or a backend serves other weights than it claims."""
 
 
 class GroupBrokenError(WeightsError):
-    """The group of an engine's own transfer lost a member: another group, with a higher epoch, takes its place."""
+    """The group of an engine's own transfer lost a member. Another group, with a higher epoch, replaces it."""
 
 
 class WorkerLostError(RunError):
-    """A part of the run that it cannot do without died: the coordinator, a trainer rank, the last producer."""
+    """An indispensable part of the run died: the coordinator, a trainer rank, or the last producer."""
 
 
 class RuntimeLostError(RunError):
-    """What all workers of a run stand on is gone (the head of somebody else's cluster): nothing that this process does brings it back."""
+    """The foundation of all workers is gone, such as the head of an external cluster. This process cannot restore it."""
 
 
 class InterruptedRunError(RunError):
-    """A run that had been told to end lost a part before it had saved its last step: a scheduler may type its command again."""
+    """A run that was asked to end lost a part before it had saved its last step. A scheduler may run its command again."""
 
     exit_code = 130
 
 
 class InfrastructureError(RlcoreError):
-    """The machine around a reward failed (a sandbox, a network), not the judged text and not the reward's own code.
+    """The infrastructure around a reward failed (a sandbox, a network), not the judged text and not the reward's own code.
 
-    A reward that raises it gets outcome ``infra``: the rollout is tried once more, then masked, counted and budgeted.
+    A reward that raises it gets the outcome ``infra``: the rollout is tried once more, then masked, counted and budgeted.
     """
 
 
 class SandboxError(InfrastructureError):
-    """A sandbox died, twice, or cannot be made here; says what was tried and what to install."""
+    """A sandbox died twice, or cannot be created on this machine. The message says what was tried and what to install."""
 
 
 class RewardBudgetError(RunError):
@@ -100,6 +103,6 @@ class StarvationError(RunError):
 
 
 def disk_full(error: BaseException) -> str:
-    """Return "disk full" if an error says so in whatever words, else ""."""
+    """Return "disk full" if the error says so by its number or its text, else ""."""
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(words in str(error) for words in _FULL)
     return "disk full" if full else ""

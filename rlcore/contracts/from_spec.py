@@ -13,7 +13,7 @@ __all__ = ["FromSpec"]
 class FromSpec:
     """Base of what specs offer. ``class Mine(Loss, spec=SPEC)`` takes the facts of ``SPEC`` that ``SPEC.on_class`` names.
 
-    The spec stands in the light entry module of the plugin, and the module of the class imports it. A class may state the facts itself
+    The spec is in the light entry module of the plugin, and the module of the class imports it. A class may state the facts itself
     instead, without ``spec``; a run refuses it if they differ from those of its spec.
     """
 

@@ -1,4 +1,4 @@
-"""Outlines of groups: what a trainer rank must know of a group whose tokens it does not compute on."""
+"""Outlines of groups: the parts of a group that a trainer rank needs if it does not compute on the group's tokens."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ __all__ = ["SegmentOutline", "outline_of"]
 
 
 def outline_of(group: Group, *, logprobs: bool = False, told: bool = False) -> Group:
-    """The group with outlines in place of its segments. ``logprobs``: with the sampler's; ``told``: with what was said, for whoever reports
-    it."""
+    """Return the group with outlines in place of its segments.
+
+    :param logprobs: keep the sampler's log probabilities.
+    :param told: keep texts, turns and extra values, for a caller that reports them.
+    """
     contexts: dict[bytes, int] = {}
     return replace(group, rollouts=tuple(_outlined(rollout, contexts, logprobs=logprobs, told=told) for rollout in group.rollouts))
 
 
 def _outlined(rollout: Rollout, contexts: dict[bytes, int], *, logprobs: bool, told: bool) -> Rollout:
-    """``contexts``: a number for each context of its group, which grows."""
+    """Return the rollout with outlines.
+
+    :param contexts: a number for each context of the group so far; this function adds to it.
+    """
     segments = tuple(
         SegmentOutline.of(segment, contexts.setdefault(segment.context_ids.tobytes(), len(contexts)), logprobs=logprobs)
         for segment in rollout.segments
@@ -30,20 +36,26 @@ def _outlined(rollout: Rollout, contexts: dict[bytes, int], *, logprobs: bool, t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentOutline(Segment):
-    """A segment without its tokens: lengths and mask are true, ids are below 0, equal where the contexts of two segments of one group are
-    equal; ``versions`` are all the smallest of those that the policy sampled; ``logprobs`` NaN, unless they are kept. It travels as a bit
-    a token, and 4 bytes with ``logprobs``."""
+    """A segment without its tokens.
+
+    Lengths and mask are true. The ids are below 0, and equal if the contexts of two segments of one group are equal. ``versions`` all have
+    the smallest version of the tokens that the policy sampled. ``logprobs`` are NaN, unless they are kept. An outline travels as one bit a
+    token, plus 4 bytes a token with ``logprobs``.
+    """
 
     @classmethod
     def of(cls, segment: Segment, context: int, *, logprobs: bool) -> SegmentOutline:
-        """``context``: the number of its context within its group."""
+        """Return the outline of a segment.
+
+        :param context: the number of its context within its group.
+        """
         version = int(segment.versions[segment.policy_mask].min()) if segment.policy_mask.any() else -1
         kept = segment.logprobs.tobytes() if logprobs else b""
         mask = np.packbits(segment.policy_mask).tobytes()
         return _unpacked_outline(len(segment.context_ids), len(segment.token_ids), context, version, mask, kept)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """The numbers that it is made of."""
+        """Pickle the numbers from which it is built."""
         tokens, context = len(self.token_ids), len(self.context_ids)
         number = -1 - int(self.context_ids[0]) if context else 0
         version = int(self.versions[0]) if tokens else -1

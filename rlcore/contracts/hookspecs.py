@@ -1,8 +1,9 @@
-"""The hooks of rlcore: what a plugin may implement, when each is called, since which version. This file is the manual.
+"""The hooks of rlcore: what a plugin may implement, when each hook is called, and since which version. This file is the manual.
 
-A registering hook returns a list of specs, one for each thing that the plugin offers of a kind, and imports nothing heavy. Observer
-hooks are called in the driver process; one that raises is reported once, switched off, and named in the run's summary. No hook sits in
-a hot path.
+Registering hooks are called once, when plugins are first listed. Each returns a list of specs, one for each thing that the plugin offers of
+its kind, and imports nothing heavy. Observer hooks are called in
+the driver process. If an observer raises, the error is reported once, the observer is switched off, and the run's summary names it. No hook
+is called in a hot path.
 """
 
 from __future__ import annotations
@@ -185,10 +186,10 @@ def rlcore_register_row_formats() -> Sequence[RowFormatSpec]:  # type: ignore[em
 
 @hookspec
 def rlcore_check_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
-    """Return every problem that the plugin sees in a resolved run configuration, one sentence each, [] where it sees none.
+    """Return every problem that the plugin finds in a resolved run configuration, one sentence each; [] if it finds none.
 
-    Called after the core's own checks and before anything heavy starts; one problem refuses the run (exit code 2). A command that trains
-    nothing, such as an evaluation, names no data to train on: ``config.data.sources`` is empty. Since 1.0.
+    Called after the core's own checks and before anything heavy starts. One problem refuses the run (exit code 2). A command that does not
+    train, such as an evaluation, has no training data: ``config.data.sources`` is empty. Since 1.0.
 
     :param config: the resolved ``rlcore.config.RunConfig``, frozen.
     """
@@ -196,7 +197,7 @@ def rlcore_check_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcore_note_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
-    """Return what the user should read of a resolved run configuration, one sentence each: among the notes of the plan. Since 1.0.
+    """Return notes on a resolved run configuration that the user should read, one sentence each. The plan shows them. Since 1.0.
 
     :param config: as for ``rlcore_check_run``, which found no problem.
     """
@@ -207,10 +208,10 @@ def rlcore_note_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcore_open_display(console: Any) -> AbstractContextManager[Any] | None:
-    """Return a context manager that shows a run, see ``rlcore.api.display``; None if there is nothing to show on this console. Since 2.0.
+    """Return a context manager that shows a run, see ``rlcore.api.display``; None if this console cannot show anything. Since 2.0.
 
-    Called when the command line is about to run something, unless the user typed ``--quiet`` or ``--json``. The first plugin that
-    returns a display shows the run.
+    Called when the command line is about to run something, unless the user typed ``--quiet`` or ``--json``. The first plugin that returns a
+    display shows the run.
 
     :param console: the ``rich.console.Console`` of standard output.
     """
@@ -221,36 +222,38 @@ def rlcore_open_display(console: Any) -> AbstractContextManager[Any] | None:
 
 @hookspec
 def rlcore_run_started(run: RunInfo) -> None:
-    """The run folder exists and training is about to begin. Since 1.0."""
+    """Observe the start of training. The run folder exists. Since 1.0."""
 
 
 @hookspec
 def rlcore_groups_scored(groups: Sequence[Group], version: int) -> None:
-    """Groups were scored since the last call, those among them that were filtered or failed; ``version`` is the policy version now.
+    """Observe the groups that were scored since the last call, including those that were filtered or failed.
 
     Called before each update, in the driver process. The sequence is read-only. Since 1.0.
+
+    :param version: the current policy version.
     """
 
 
 @hookspec
 def rlcore_step_finished(step: int, metrics: Mapping[str, float]) -> None:
-    """An update was completed and published; ``step`` counts from 1. Since 1.0."""
+    """Observe an update that was completed and published. ``step`` counts from 1. Since 1.0."""
 
 
 @hookspec
 def rlcore_note_step(step: int, metrics: Mapping[str, float]) -> Sequence[str]:  # type: ignore[empty-body]
-    """Return what the user should be warned of after an update, one sentence each, [] where there is nothing (almost always).
+    """Return warnings for the user after an update, one sentence each; [] if there are none, which is the usual case.
 
-    The run shows each at once as a warning and keeps it among the remarks of its summary; it is for the plugin not to repeat itself.
-    Called right after ``rlcore_step_finished``, with the same arguments: a figure may be absent, or NaN. Since 1.0.
+    The run shows each one at once as a warning and keeps it among the remarks of its summary. The plugin must not repeat itself. Called
+    right after ``rlcore_step_finished``, with the same arguments: a figure may be absent, or NaN. Since 1.0.
     """
 
 
 @hookspec
 def rlcore_checkpoint_saved(step: int, folder: Path) -> None:
-    """A checkpoint was written whole. Since 1.0."""
+    """Observe a checkpoint that was written completely. Since 1.0."""
 
 
 @hookspec
 def rlcore_run_finished(summary: Mapping[str, Any]) -> None:
-    """The run ended: ``summary`` is what the user is shown, or ``{"error": …}`` where it failed. Since 1.0."""
+    """Observe the end of the run. ``summary`` is the summary that the user sees, or ``{"error": …}`` if the run failed. Since 1.0."""

@@ -1,4 +1,4 @@
-"""What the core applies around a loss, as a plugin implements it: aggregations, KL estimators, mismatch corrections."""
+"""The functions that the core applies around a loss, as plugins implement them: aggregations, KL estimators, mismatch corrections."""
 
 from __future__ import annotations
 
@@ -18,35 +18,45 @@ __all__ = ["Aggregation", "Correction", "KlEstimator"]
 
 
 class Aggregation(ABC):
-    """From a loss per token to one number, ``sum(weights * per_token)``: weights that are fixed before the first forward."""
+    """A rule that reduces a loss per token to one number, ``sum(weights * per_token)``. The weights are fixed before the first forward."""
 
     @abstractmethod
     def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
-        """float64[N]: the weight of each policy token of one optimizer step. What is outside the loss weighs 0, whatever stands there.
+        """Return float64[N]: the weight of each policy token of one optimizer step.
 
-        :param lengths: int64[R], policy tokens of each rollout; they follow each other on the axis [N].
-        :param in_loss: bool[R], rollouts that train.
-        :param group: int64[R], the number of the rollout's group.
+        The core sets the weights of tokens outside the loss to 0.
+
+        :param lengths: int64[R], policy tokens of each rollout. The rollouts follow each other on the axis [N].
+        :param in_loss: bool[R], True for the rollouts that train.
+        :param group: int64[R], the group number of each rollout.
         :param normalisers: counts over the same rollouts.
         """
 
 
 class KlEstimator(ABC):
-    """KL(policy || reference) per token, from the log probabilities of the tokens taken; finite however far the two are apart."""
+    """An estimator of KL(policy || reference) per token, from the log probabilities of the sampled tokens.
+
+    The result must be finite however far the two models are apart.
+    """
 
     @abstractmethod
     def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """[n], [n] -> [n], differentiable in ``logprobs``; in float64 it goes into the reward."""
+        """Return the estimate: [n], [n] -> [n], differentiable in ``logprobs``.
+
+        The inputs are float64 if the estimate goes into the reward.
+        """
 
     def penalty(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """What goes into the loss: the value of ``estimate``, with the gradient that it is to have there."""
+        """Return the term that goes into the loss: the value of ``estimate``, with the gradient that it should have in the loss."""
         return self.estimate(logprobs, reference)
 
 
 class Correction(FromSpec, ABC, described_by=CorrectionSpec):
-    """A weight for data of another policy, which multiplies the loss and not the penalties. Made as ``target(bounds)`` or
-    ``target(bounds, options)``: ``bounds`` is (low, high) of ``algorithm.mismatch_range``, (0, inf) if there is none. ``per``,
-    ``usual_range`` and ``masks``: see ``CorrectionSpec``."""
+    """A weight for data that another policy sampled. It multiplies the loss, but not the penalties.
+
+    Made as ``target(bounds)`` or ``target(bounds, options)``. ``bounds`` is the pair (low, high) of ``algorithm.mismatch_range``, or
+    (0, inf) if there is none. ``CorrectionSpec`` explains ``per``, ``usual_range`` and ``masks``.
+    """
 
     per: Literal["rollout", "token"] = "token"
     usual_range: tuple[float, ...] = ()
@@ -54,5 +64,8 @@ class Correction(FromSpec, ABC, described_by=CorrectionSpec):
 
     @abstractmethod
     def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[n] weight of each token, finite, without gradient, from ``old_logprobs`` and ``rollout_logprobs``; bool[n], where its bounds
-        acted. A micro-batch holds whole rollouts, and other rollouts must not matter."""
+        """Return the weight [n] of each token, finite and without gradient, and bool[n], True for the tokens on which the bounds acted.
+
+        The weights are computed from ``old_logprobs`` and ``rollout_logprobs``. A micro-batch holds whole rollouts, and a rollout's weights
+        must not depend on other rollouts.
+        """

@@ -1,7 +1,7 @@
-"""Every figure of metrics.jsonl that rlcore's own parts write: its name, its unit, what it says. Trackers get the same numbers.
+"""Every figure that rlcore's own parts write to metrics.jsonl: its name, its unit, its meaning. Trackers receive the same numbers.
 
-The page of metrics in the documentation is generated from this table, and a test compares it with what runs write. A loss of yours reports
-what it likes, as ``loss/<name>``.
+The metrics page of the documentation is generated from this table, and a test compares the table with the records of runs. A plugin's loss
+reports its own figures as ``loss/<name>``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ __all__ = ["METRICS", "Metric", "metric_of"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``name`` holds ``<task>``, ``<name>`` … in the place of what differs; ``when``: what it depends on, "" if it is always there."""
+    """A figure. ``name`` has placeholders such as ``<task>`` or ``<name>`` for its variable parts.
+
+    ``when`` is the condition for it, "" if it is always present.
+    """
 
     name: str
     unit: str
@@ -27,50 +30,48 @@ _EVALUATED = "with held-out tasks, at each evaluation"
 _SEVERAL = "with eval_samples above 1"
 
 METRICS: tuple[Metric, ...] = (
-    Metric("step", "count", "updates that were made, this one included"),
-    Metric("seconds", "s", "wall clock from the last update to this one, evaluations and checkpoints included"),
-    Metric("tokens_per_second", "tokens/s", "tokens of the sampled responses that were trained on, over `seconds`"),
-    Metric(
-        "mfu", "share", "model FLOPs of the update over what the trainers' devices could do in its time", "on devices whose peak is known"
-    ),
+    Metric("step", "count", "updates so far, including this one"),
+    Metric("seconds", "s", "wall-clock time since the last update, including evaluations and checkpoints"),
+    Metric("tokens_per_second", "tokens/s", "tokens of the sampled responses in the update, divided by `seconds`"),
+    Metric("mfu", "share", "model FLOPs of the update, divided by the peak of the trainers' devices in that time", "if that peak is known"),
     # rewards
     Metric("reward/mean", "reward", "mean reward of the sampled rollouts that count in the statistics"),
     Metric("reward/std", "reward", "standard deviation of the same rewards"),
-    Metric("reward/group_std", "reward", "standard deviation within a group, mean over groups of two or more: what advantages are made of"),
+    Metric("reward/group_std", "reward", "standard deviation within a group, mean over groups of two or more: the basis of advantages"),
     Metric("reward/accuracy", "share", "mean accuracy of the same rollouts", "if a reward gives one"),
-    Metric("reward/format", "share", "rollouts whose form was right", "if a reward looks at the form"),
+    Metric("reward/format", "share", "rollouts with the correct format", "if a reward checks the format"),
     Metric("reward/part/<name>", "reward", "mean of one named part of the reward", "if rewards name parts"),
-    Metric("reward/outcome/<outcome>", "share", "of what was judged since the last update, the verdicts that ended so: `ok`, `wrong` …"),
-    Metric("reward/latency_<percentile>", "s", "`p50`, `p99`: how long the verdicts took"),
-    Metric("reward/timeouts", "count", "verdicts that took too long"),
-    Metric("reward/<reward>/outcome/<outcome>", "share", "the same of one reward", "with several rewards"),
-    Metric("reward/<reward>/latency_<percentile>", "s", "the same of one reward", "with several rewards"),
-    Metric("reward/<reward>/timeouts", "count", "the same of one reward", "with several rewards"),
+    Metric("reward/outcome/<outcome>", "share", "verdicts since the last update that have this outcome: `ok`, `wrong` …"),
+    Metric("reward/latency_<percentile>", "s", "`p50`, `p99`: time of a verdict"),
+    Metric("reward/timeouts", "count", "verdicts that reached their deadline"),
+    Metric("reward/<reward>/outcome/<outcome>", "share", "the same for one reward", "with several rewards"),
+    Metric("reward/<reward>/latency_<percentile>", "s", "the same for one reward", "with several rewards"),
+    Metric("reward/<reward>/timeouts", "count", "the same for one reward", "with several rewards"),
     Metric("groups", "count", "groups of the update"),
-    Metric("groups/masked", "count", "groups that the filter took out of the loss"),
-    Metric("groups/zero_spread", "share", "groups whose rewards are all the same, so that a group baseline learns nothing of them"),
-    Metric("groups/filtered", "count", "groups that the filter took out on the way to this update", "with a filter"),
-    Metric("filter/accuracy", "share", "mean of what the filter looked at, over all groups that it saw for this update", "with a filter"),
+    Metric("groups/masked", "count", "groups that the filter removed from the loss"),
+    Metric("groups/zero_spread", "share", "groups with equal rewards, from which a group baseline learns nothing"),
+    Metric("groups/filtered", "count", "groups that the filter removed before this update", "with a filter"),
+    Metric("filter/accuracy", "share", "mean accuracy that the filter read, over all its groups for this update", "with a filter"),
     Metric("filter/too_easy", "share", "of these groups, those above filter_range", "with a filter"),
     Metric("filter/too_hard", "share", "of these groups, those below it", "with a filter"),
     # responses
     Metric("response_length/mean", "tokens", "mean length of the sampled responses"),
-    Metric("response_length/max", "tokens", "the longest"),
+    Metric("response_length/max", "tokens", "length of the longest response"),
     Metric("response_length/<percentile>", "tokens", "`p10`, `p50`, `p90`: percentiles of the lengths"),
     Metric("response_tokens", "tokens", "tokens of all sampled responses"),
     Metric("truncated", "share", "responses that were cut off at the length limit"),
-    Metric("turns/mean", "count", "answers of the policy in a conversation", "with several turns"),
-    Metric("temperature", "", "mean temperature at which they were sampled"),
+    Metric("turns/mean", "count", "mean number of answers of the policy in a conversation", "with several turns"),
+    Metric("temperature", "", "mean sampling temperature of the responses"),
     Metric("cut_share", "share", "tokens of the groups that oversampling cut", "with oversampling"),
     Metric("entropy/sampled", "nats", "mean of -log p of the sampled tokens under the sampler: an estimate of its entropy"),
     # the update
-    Metric("loss", "", "what the optimizer lowers, penalties included, mean over optimizer steps"),
-    Metric("policy_loss", "", "the same without KL and entropy terms"),
+    Metric("loss", "", "loss that the optimizer minimises, including penalties, mean over optimizer steps"),
+    Metric("policy_loss", "", "the same loss without KL and entropy terms"),
     Metric(
         "loss/<name>",
         "",
-        "what the loss itself reports, mean over policy tokens: for clipped losses `loss/clip_fraction`, `loss/clip_low`, "
-        "`loss/clip_high`, the shares of tokens whose gradient the clip stopped, and at which bound",
+        "figures of the loss itself, mean over policy tokens; clipped losses report clip fractions, the shares of tokens whose "
+        "gradient the clip stopped: `loss/clip_fraction`, and at each bound `loss/clip_low`, `loss/clip_high`",
     ),
     Metric("entropy", "nats", "entropy of the policy per token", "with entropy_coeff or a loss that needs it"),
     Metric("kl_old", "nats", "k3 estimate of KL(old, policy) per token: how far the policy moved within the update"),
@@ -82,29 +83,29 @@ METRICS: tuple[Metric, ...] = (
     Metric("mismatch_weight", "", "mean weight of the correction", "with a mismatch correction"),
     Metric("mismatch_cut", "share", "tokens on which the range of the correction acted", "with a mismatch correction"),
     Metric("skipped_rollouts", "count", "rollouts left out by skip_threshold"),
-    Metric("skipped_steps", "count", "optimizer steps whose gradient was not finite, and that were skipped"),
-    Metric("optimizer_steps", "count", "optimizer steps that were made"),
-    Metric("padding_share", "share", "positions of the forwards that are padding", "from the backend torch"),
+    Metric("skipped_steps", "count", "optimizer steps that were skipped because their gradient was not finite"),
+    Metric("optimizer_steps", "count", "optimizer steps that were taken"),
+    Metric("padding_share", "share", "positions of the forwards that are padding", "with the backend torch"),
     Metric("learning_rate", "", "of the last optimizer step"),
     Metric("grad_norm", "", "norm of the gradient before clipping, mean over optimizer steps"),
     Metric("tokens", "tokens", "tokens in the loss"),
-    Metric("rollouts_in_loss", "count", "rollouts in the loss; those of the batch that are not were masked"),
+    Metric("rollouts_in_loss", "count", "rollouts in the loss; the other rollouts of the batch were masked"),
     Metric("advantage_abs_mean", "", "mean absolute advantage of the tokens in the loss"),
     # the schedule
-    Metric("staleness/mean", "versions", "how many updates older than the policy the rollouts are"),
-    Metric("staleness/max", "versions", "the oldest"),
+    Metric("staleness/mean", "versions", "mean number of versions by which the rollouts are older than the policy"),
+    Metric("staleness/max", "versions", "the same number for the oldest rollout"),
     Metric(
         "time/trainer/<category>",
         "s",
         "seconds of all trainers by category since the last update: `waiting_for_data` and "
-        "`waiting_for_weights` are the bubble; the latter is what a publish costs",
+        "`waiting_for_weights` are the bubble; the latter is the cost of publishing",
     ),
     Metric("time/producers/<category>", "s", "seconds of all producers by category since the last update"),
     # evaluation
     Metric("eval/<task>", "share", "avg@k: mean accuracy of the k completions of each prompt", _EVALUATED),
-    Metric("eval/<task>/<bound>", "share", "`low`, `high`: 95 % interval of it over prompts", _EVALUATED),
-    Metric("eval/<task>/pass@<k>", "share", "unbiased estimate that one of k completions is right", _SEVERAL),
-    Metric("eval/<task>/maj@<k>", "share", "that the answer that most of k completions give is right", _SEVERAL),
+    Metric("eval/<task>/<bound>", "share", "`low`, `high`: its 95 % interval over prompts", _EVALUATED),
+    Metric("eval/<task>/pass@<k>", "share", "unbiased estimate of the probability that at least one of k completions is right", _SEVERAL),
+    Metric("eval/<task>/maj@<k>", "share", "unbiased estimate of the probability that the most frequent of k answers is right", _SEVERAL),
     Metric("eval/<task>/pass@<k>/<bound>", "share", "95 % interval", _SEVERAL),
     Metric("eval/<task>/maj@<k>/<bound>", "share", "95 % interval", _SEVERAL),
     Metric("eval/<task>/reward", "reward", "mean reward", _EVALUATED),
@@ -116,7 +117,7 @@ METRICS: tuple[Metric, ...] = (
 
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], Metric], ...]:
-    """A name without a placeholder is found before those with one."""
+    """Return pattern and metric of each name. Names without a placeholder come before those with one."""
     ordered = sorted(METRICS, key=lambda metric: ("<" in metric.name, -metric.name.count("/")))
     return tuple((re.compile(re.sub(r"<[^>]+>", _part, re.escape(metric.name)) + r"\Z"), metric) for metric in ordered)
 
@@ -126,5 +127,5 @@ def _part(found: re.Match[str]) -> str:
 
 
 def metric_of(name: str) -> Metric | None:
-    """What a figure of ``metrics.jsonl`` is; None if it is of a plugin that rlcore does not know."""
+    """Return the description of a figure of ``metrics.jsonl``; None if it belongs to a plugin that rlcore does not know."""
     return next((metric for pattern, metric in _patterns() if pattern.match(name)), None)

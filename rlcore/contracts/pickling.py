@@ -1,6 +1,6 @@
-"""Records that travel between processes by the thousand: pickled as a tuple of their fields.
+"""Fast pickling for records that travel between processes by the thousand: each becomes a tuple of its fields.
 
-The pickle that ``dataclass(frozen=True, slots=True)`` gives goes through Python code for each field, which costs more than many a verdict.
+The default pickle of ``dataclass(frozen=True, slots=True)`` runs Python code for each field. That costs more than many a verdict.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ Record = TypeVar("Record")
 
 
 def pickled_by_fields(cls: type[Record]) -> type[Record]:
-    """Decorator of a frozen dataclass with slots and at least two fields. What was checked when the record was made is not checked again on
-    arrival. A class derived from it is pickled as dataclasses are."""
+    """Decorate a frozen dataclass that has slots and at least two fields.
+
+    Unpickling does not repeat the checks of the constructor. A derived class is pickled as dataclasses usually are.
+    """
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     values = attrgetter(*names)
 

@@ -1,4 +1,4 @@
-"""From where a run goes on: what its driver reads once and every worker is told with the plan."""
+"""The point from which a run resumes. The driver reads it once, and every worker receives it with the plan."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["ResumePoint"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """A checkpoint of the run in the folder ``run``, whole and verified: its folder, its step (the policy version that it holds), and what
-    its ``state.json`` says."""
+    """A complete and verified checkpoint of the run in the folder ``run``.
+
+    ``checkpoint`` is its folder, ``step`` its policy version, and ``state`` the content of its ``state.json``.
+    """
 
     run: Path
     checkpoint: Path

@@ -1,4 +1,4 @@
-"""What observers and trackers learn of a run when it starts."""
+"""The information that observers and trackers receive when a run starts."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ __all__ = ["RunInfo"]
 
 
 def _unheard(text: str) -> None:
-    """Nobody listens."""
+    """Ignore the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What observers and trackers learn of a run when it starts."""
+    """The information that observers and trackers receive when a run starts."""
 
     folder: Path
     config: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
-    """Updates that were made before: a run that goes on keeps its folder, and counts from here."""
+    """Updates that were made before. A resumed run keeps its folder and counts from here."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
-    """What manifest.json holds: versions, the plugins with the hashes of their code, seed, data."""
+    """The content of manifest.json: versions, the plugins with the hashes of their code, seed, data."""
     note: Callable[[str], object] = field(default=_unheard, compare=False, repr=False)
-    """Shows the user one line, such as where the figures can be seen; a tracker may call it until it is closed."""
+    """Shows one line to the user, such as the address of the figures. A tracker may call it until the tracker is closed."""
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The records of the steps up to ``step``, as they were logged, from metrics.jsonl: what a tracker of a run that goes on may begin
-        with. A figure that was no finite number is NaN."""
+        """Yield the logged records of the steps up to ``step`` from metrics.jsonl, so that a tracker of a resumed run can begin with them.
+
+        A figure that was not a finite number is NaN.
+        """
         path = self.folder / "metrics.jsonl"
         with path.open(encoding="utf-8") if self.step and path.exists() else nullcontext(()) as lines:
             for line in lines:

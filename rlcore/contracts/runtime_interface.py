@@ -1,6 +1,6 @@
-"""What the loop of a run asks of its workers, wherever they are: in this process, or as actors on a cluster.
+"""The interface between the loop of a run and its workers, in this process or as actors on a cluster.
 
-The loop (``training_run.py``) owns the run folder, the listeners and the order of events; a crew owns the roles. One thread calls it.
+The loop (``training_run.py``) owns the run folder, the listeners and the order of events. A runtime owns the roles. One thread calls it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ __all__ = ["Admission", "FilterReport", "Interrupt", "Runtime", "Status", "TaskR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """One update, trained, and its weights on their way: the version that it made, its figures, the rows of the rollout log where they
-    were asked for. ``times``: worker -> category -> seconds of this step, as far as they are known."""
+    """One finished update, whose weights are being published.
+
+    ``version``: the policy version that it made. ``figures``: its metrics. ``rollouts``: the rows of the rollout log, if the caller asked
+    for them. ``times``: worker -> category -> seconds of this step, for the workers that have reported.
+    """
 
     version: int
     figures: Mapping[str, float]
@@ -36,9 +39,14 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """One task at one version: means over the judged completions, None where nothing gave the figure; ``failed``: how many others there
-    are; a row a completion. ``at_k``: ``low`` and ``high`` of the accuracy, with several completions a prompt ``pass@k`` and ``maj@k``,
-    each with ``/low`` and ``/high``; ``length`` and ``truncated`` of all completions."""
+    """The evaluation of one task at one version.
+
+    ``accuracy``, ``reward``: means over the judged completions, None if no completion has the figure.
+    ``failed``: the number of completions that were not judged.
+    ``rows``: one row for each completion.
+    ``at_k``: ``low`` and ``high`` of the accuracy; with several completions a prompt ``pass@k`` and ``maj@k``, each with ``/low`` and
+        ``/high``; ``length`` and ``truncated`` over all completions.
+    """
 
     task: str
     accuracy: float | None
@@ -48,21 +56,21 @@ class TaskReport:
     at_k: Mapping[str, float] = field(default_factory=dict)
 
     def figures(self) -> dict[str, float]:
-        """By the names that they have in ``metrics.jsonl``."""
+        """Return the figures by their names in ``metrics.jsonl``."""
         known = {"": self.accuracy, "/reward": self.reward, "/failed": float(self.failed) or None}
         named = {**known, **{f"/{name}": figure for name, figure in self.at_k.items()}}
         return {f"eval/{self.task}{name}": figure for name, figure in named.items() if figure is not None}
 
 
 class WaitingFor(StrEnum):
-    """Why ``next_batch`` gives nothing."""
+    """The reason why ``next_batch`` returns no batch."""
 
     NOTHING = "nothing"
-    """It would give a batch now."""
+    """A batch is available now."""
     GROUPS = "groups"
     """Too few groups are ready."""
     STRAGGLERS = "stragglers"
-    """Enough are ready, but leaving without those in flight would push one of them over the staleness bound."""
+    """Enough groups are ready, but a batch without those in flight would push one of them over the staleness bound."""
     UPDATE = "update"
     """A batch is being trained."""
     END = "end"
@@ -70,21 +78,23 @@ class WaitingFor(StrEnum):
 
 
 class Admission(StrEnum):
-    """Whether ``lease`` would grant something, or what forbids it."""
+    """Whether ``lease`` would grant a lease, or the reason why not."""
 
     OPEN = "open"
     STALENESS = "staleness"
-    """More would be older than allowed when their turn comes: producers wait for the trainer."""
+    """Further groups would be older than allowed when they are trained: producers wait for the trainer."""
     BUFFER = "buffer"
-    """As many groups are in flight and ready as the buffer may hold: back-pressure."""
+    """The groups in flight and ready fill the buffer: back-pressure."""
     EXHAUSTED = "exhausted"
-    """No prompt is left to ask for, unless one is given back."""
+    """No prompt is left, unless a lease is given back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where the schedule stands. Groups: ``in_flight`` leased, ``buffered`` ready, ``taken`` in the batch being trained, ``set_aside``
-    those of a void batch (ready, but outside the buffer's bound until the next batch); prompts: ``given_back`` wait for a new lease.
+    """The state of the schedule.
+
+    Numbers of groups: ``in_flight`` are leased; ``buffered`` are ready; ``taken`` are in the batch being trained; ``set_aside`` come from a
+    void batch (ready, but outside the buffer's bound until the next batch). Number of prompts: ``given_back`` wait for a new lease.
     """
 
     version: int
@@ -102,7 +112,7 @@ class Status:
 
 
 class FilterReport(Protocol):
-    """What the group filter saw in the whole run; ``rlcore.api.runtime.FilterMonitor`` is one."""
+    """The group filter's statistics of the whole run; ``rlcore.api.runtime.FilterMonitor`` implements it."""
 
     def figures(self) -> dict[str, float]:
         """Return the figures for the summary; {} without a filter."""
@@ -115,8 +125,10 @@ class FilterReport(Protocol):
 
 
 class TimeReport(Protocol):
-    """Where the seconds since ``Runtime.start_clock`` went; ``rlcore.api.runtime.Timing`` is one. ``peaks``: worker -> bytes of its
-    process at their most."""
+    """The use of the time since ``Runtime.start_clock``; ``rlcore.api.runtime.Timing`` implements it.
+
+    ``peaks``: worker -> peak memory of its process in bytes.
+    """
 
     seconds: float
     by_activity: dict[str, float]
@@ -129,11 +141,14 @@ class TimeReport(Protocol):
         """Return worker -> category -> seconds."""
 
     def rows(self) -> list[tuple[str, str, str, float, float]]:
-        """Return the rows of the trace: worker, role, activity, start since 1970, seconds."""
+        """Return the rows of the trace: worker, role, activity, start in seconds since 1970, duration in seconds."""
 
 
 class Interrupt:
-    """Says whether somebody asked the run to end. The loop calls ``wakes`` at that moment, for a crew that waits for something else."""
+    """A flag that says whether the user asked the run to end.
+
+    The loop calls ``wakes`` at that moment, for a runtime that waits for something else.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -145,12 +160,16 @@ class Interrupt:
 
 
 class Runtime(FromSpec, ABC, described_by=RuntimeSpec):
-    """The workers of one run. Errors are RlcoreErrors; whatever was started ends with the ExitStack that the crew was built with.
+    """The workers of one run.
 
-    ``horizon``: the updates that are planned; ``fingerprints``: of data sets and tokenizer, by name (``loading.fingerprints``);
-    ``prompts``: how many there are to train on, 0 if that is not known;
-    ``dropped``: prompts that were too long and are left out, by data set (``Texts.dropped``); ``loop_role``: whose profile that of the
-    loop's thread is. If the plan says from where a run goes on (``plan.resume``), weights, schedule and filter watch begin there.
+    Errors are RlcoreErrors. The ExitStack that the runtime was built with ends everything that was started. If the plan has a resume point
+    (``plan.resume``), weights, schedule and filter watch begin there.
+
+    ``horizon``: the number of planned updates.
+    ``fingerprints``: of data sets and tokenizer, by name (``loading.fingerprints``).
+    ``prompts``: the number of prompts to train on, 0 if it is not known.
+    ``dropped``: the number of prompts that are left out because they are too long, by data set (``Texts.dropped``).
+    ``loop_role``: the role under which the loop's thread is profiled.
     """
 
     loop_role = "trainer"
@@ -163,12 +182,14 @@ class Runtime(FromSpec, ABC, described_by=RuntimeSpec):
 
     @abstractmethod
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
-        """The run folder exists: hand out the weights that the run begins with. A batch is waited for only until ``interrupt`` is
-        requested."""
+        """Publish the first weights of the run. The loop calls this once the run folder exists.
+
+        Later calls of ``next_batch`` wait only until ``interrupt`` is requested.
+        """
 
     @abstractmethod
     def next_batch(self) -> bool:
-        """Wait for the groups of the next update; False at the end of the run, or where it is interrupted before they are there."""
+        """Wait for the groups of the next update. Return False at the end of the run, or if it is interrupted before they are ready."""
 
     @abstractmethod
     def train(self, *, log_rollouts: bool) -> Update:
@@ -176,55 +197,67 @@ class Runtime(FromSpec, ABC, described_by=RuntimeSpec):
 
     @abstractmethod
     def evaluate(self, step: int) -> None:
-        """Have the held-out tasks evaluated with the newest weights; the reports come by ``take_evaluations``."""
+        """Start the evaluation of the held-out tasks with the newest weights; ``take_evaluations`` returns the reports."""
 
     @abstractmethod
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
-        """(step, reports) of the evaluations that are complete; with ``wait``, of all that were asked for."""
+        """Return (step, reports) of the complete evaluations; with ``wait``, of all that were started."""
 
     @abstractmethod
     def take_scored(self) -> Sequence[Group]:
-        """The groups that were scored since the last call, for observers; a crew far away sends none where nobody observes."""
+        """Return the groups that were scored since the last call, for observers. A remote runtime sends none if no plugin observes them."""
 
     @abstractmethod
     def take_failures(self) -> list[dict[str, Any]]:
-        """The prompts that failed since the last call: ``prompt_id``, ``episode``, ``reason``, and the ``step`` (from 1) that was awaited
-        or made when they failed. What the schedule has counted when ``state`` returns is among them."""
+        """Return the prompts that failed since the last call.
+
+        Each has ``prompt_id``, ``episode``, ``reason``, and the ``step`` (from 1) that the run was waiting for or making at that time.
+        Every failure that the schedule has counted when ``state`` returns is among them.
+        """
 
     @abstractmethod
     def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
-        """What rewards raised since the last call. ``last``: the run has ended, well or not; what is still on its way is waited for, a
-        little, and nothing is raised."""
+        """Return the exceptions of rewards since the last call.
+
+        :param last: the run has ended, successfully or not. The call then waits briefly for faults that are still on their way, and raises
+            nothing.
+        """
 
     @abstractmethod
     def remarks(self) -> list[str]:
-        """What of the whole run a person should read at its end, the filter aside."""
+        """Return the remarks on the whole run that the user should read at its end, except those of the filter."""
 
     @abstractmethod
     def save(self, folder: Path) -> PendingSave | None:
-        """Write ``model/`` and ``trainer/`` below an existing folder; what it returns is done when they are written, None: now."""
+        """Write ``model/`` and ``trainer/`` below an existing folder.
+
+        The returned ``PendingSave`` is done when both are written; None means that they are written already.
+        """
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """JSON values for a checkpoint, as the last update left them: ``coordinator`` and ``watch`` (``Coordinator.state``,
-        ``FilterMonitor.state``), and what else a crew goes on with. The next run gets them as ``plan.resume.state``."""
+        """Return JSON values for a checkpoint, as of the last update.
+
+        They hold ``coordinator`` and ``watch`` (``Coordinator.state``, ``FilterMonitor.state``), and other state with which the runtime
+        resumes. The next run receives them as ``plan.resume.state``.
+        """
 
     @abstractmethod
     def status(self) -> Status:
-        """Where the schedule stands."""
+        """Return the state of the schedule."""
 
     @abstractmethod
     def watch(self) -> FilterReport:
-        """What the group filter saw."""
+        """Return the statistics of the group filter."""
 
     @abstractmethod
     def start_clock(self) -> None:
-        """From here on seconds count; what was booked before (start, first evaluation) does not."""
+        """Start to count seconds here, and discard those recorded before (start, first evaluation)."""
 
     @abstractmethod
     def timing(self) -> TimeReport:
-        """Where the seconds since ``start_clock`` went."""
+        """Return the use of the time since ``start_clock``."""
 
     @abstractmethod
     def stop(self) -> None:
-        """No further batch is wanted; producers end what they do."""
+        """Ask for no further batch; producers finish their current work."""

@@ -1,4 +1,7 @@
-"""What is asked of a sandbox, what it answers, what a sandbox is, and what users set of it. Knows no process and no operating system."""
+"""Sandboxes: the records of a job and its result, the base class, and the user's options.
+
+This module knows no process and no operating system.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,26 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = ["Job", "Level", "Limit", "Limits", "ProgramResult", "Sandbox", "SandboxOptions"]
 
 _MIB = 1 << 20
-_LEAST = {"memory_bytes": 64 * _MIB, "disk_bytes": 4096, "files": 16, "output_bytes": 0, "address_bytes": 0}  # what a jail itself needs
+_LEAST = {"memory_bytes": 64 * _MIB, "disk_bytes": 4096, "files": 16, "output_bytes": 0, "address_bytes": 0}  # the minimum of a jail itself
 _MOST_SECONDS, _MOST = 86400.0, 1 << 50
-_LONGEST_NAME, _LONGEST_PATH = 255, 3000  # bytes; file systems have the first one, the kernel takes little more than the second
+_LONGEST_NAME, _LONGEST_PATH = 255, 3000  # bytes: the limit of file systems, and about that of the kernel
 
 
 class Level(StrEnum):
-    """How a program is walled in."""
+    """The way in which a program is isolated."""
 
     NAMESPACES = "namespaces"
     """bubblewrap: fresh user, pid, mount, ipc, net and uts namespaces for every run, seccomp, resource limits."""
     LANDLOCK = "landlock"
-    """Landlock and seccomp, resource limits: for machines that give no namespaces, such as most containers."""
+    """Landlock, seccomp and resource limits, for machines that allow no namespaces, such as most containers."""
     REMOTE = "remote"
-    """The program runs on another machine, whose service walls it in."""
+    """The program runs on another machine, whose service isolates it."""
     NONE = "none"
-    """A process with resource limits and no walls; given only to users who ask for it."""
+    """A process with resource limits and without isolation. Users get it only if they ask for it."""
 
 
 class Limit(StrEnum):
-    """Which limit a program ran into."""
+    """The limit that a program reached."""
 
     CPU = "cpu"
     WALL = "wall"
@@ -44,10 +47,15 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use. ``cpu_seconds`` and ``memory_bytes`` hold for a process (memory for the whole tree, too, as far as resident);
-    ``output_bytes`` for standard output, standard error being cut, never a reason to stop; ``disk_bytes`` and ``files`` for the private
-    folder; ``processes`` counts threads too (level landlock: threads only). ``address_bytes``, where it is above ``memory_bytes``: what a
-    process may reserve without using it, as Node and Java do; then only resident memory is held to ``memory_bytes``."""
+    """The resources that one run may use.
+
+    ``cpu_seconds``, ``memory_bytes``: for each process. The resident memory of the whole process tree is limited to ``memory_bytes`` too.
+    ``output_bytes``: for standard output. Standard error is cut; it never stops a run.
+    ``disk_bytes``, ``files``: for the private folder.
+    ``processes``: processes and threads together (level landlock: threads only).
+    ``address_bytes``: if above ``memory_bytes``, the address space that a process may reserve without using it, as Node and Java do. Then
+        only resident memory is limited to ``memory_bytes``.
+    """
 
     cpu_seconds: float = 5.0
     wall_seconds: float = 10.0
@@ -69,8 +77,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run: a Python program (``source``, as text or as the bytes of a file) or a command (``argv``, an absolute path first), exactly
-    one of the two. ``files`` lie in the working folder, by relative path, before it starts.
+    """One run of a Python program or of a command; exactly one of ``source`` and ``argv`` is set.
+
+    ``source`` is the program, as text or as the bytes of a file. ``argv`` begins with an absolute path. ``files`` are in the working
+    folder, by relative path, before the program starts.
 
     >>> Job(source="print(sum(map(int, input().split())))", stdin=b"1 2\\n")
     >>> Job(argv=("/usr/bin/awk", "{print $1 + $2}"), stdin=b"1 2\\n")
@@ -93,7 +103,7 @@ class Job:
             raise ValueError(f"a job's argv begins with an absolute path, not {self.argv[0]!r}")
         folders = {str(folder) for name in self.files if isinstance(name, str) for folder in PurePosixPath(name).parents}
         for name, content in self.files.items():
-            gap = _gap(name) or ("is a folder of another file, too" if name in folders else None)
+            gap = _gap(name) or ("is also a folder of another file" if name in folders else None)
             if gap or not isinstance(content, bytes):
                 raise ValueError(f"the job's file {str(name)[:200]!r} {gap or 'does not hold bytes'}")
 
@@ -106,24 +116,28 @@ def _bytes(text: str) -> bytes | None:
 
 
 def _gap(name: object) -> str | None:
-    """Return what is wrong with the name of a job's file, None if nothing is."""
+    """Return what is wrong with the name of a job's file, None if it is valid."""
     written = _bytes(name) if isinstance(name, str) else None
     if not isinstance(name, str) or written is None or "\0" in name:
-        return "has a name that is no text of a file name: UTF-8, without NUL"
+        return "has a name that is not a valid file name: UTF-8, without NUL"
     parts = written.split(b"/")
     if {b"", b".", b".."} & set(parts):
         return "must be named by a relative path below the working folder, in its shortest form"
     if len(written) > _LONGEST_PATH or max(map(len, parts)) > _LONGEST_NAME:
-        return f"has a longer name than {_LONGEST_NAME} bytes, or a longer path than {_LONGEST_PATH}"
+        return f"has a name of more than {_LONGEST_NAME} bytes, or a path of more than {_LONGEST_PATH}"
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
-    """What became of a run. One of ``exit_code`` and ``signal`` is None; both are None if the sandbox ended the run (``limit`` says why).
+    """The result of a run. One of ``exit_code`` and ``signal`` is None.
 
-    ``stdout``: at most ``output_bytes``; ``stderr``: the last 4 KiB. ``cpu_seconds`` of the program and the children it waited for;
-    ``memory_bytes``: resident, of the largest process.
+    If the sandbox ended the run, both are None, and ``limit`` says why.
+
+    ``stdout``: at most ``output_bytes``.
+    ``stderr``: the last 4 KiB.
+    ``cpu_seconds``: of the program and the children that it waited for.
+    ``memory_bytes``: peak resident memory of the largest process.
     """
 
     exit_code: int | None
@@ -142,34 +156,39 @@ class ProgramResult:
 
 
 class Sandbox(ABC):
-    """Runs one program at a time, walled in. A worker process has one; ``run`` may be called from any thread, calls wait for each other.
+    """A sandbox that runs one program at a time in isolation.
 
-    A plugin registers a subclass, or a function that returns an instance, by a ``SandboxSpec``; a class in a file is named by its path
-    in ``SandboxOptions.backend``. Either is called with one argument, made of ``SandboxOptions.backend_options``: an instance of the
-    sandbox's options model (``SandboxSpec.config``, or the attribute ``Options`` of a class in a file), or the mapping itself if there is
-    no model. A field ``level`` or ``readable`` of the model gets the value that ``SandboxOptions`` has there.
+    A worker process has one. Any thread may call ``run``; concurrent calls wait for each other.
+
+    A plugin registers a subclass, or a function that returns an instance, with a ``SandboxSpec``. ``SandboxOptions.backend`` names a class
+    in a file by its path. rlcore calls either with one argument, made from ``SandboxOptions.backend_options``. The argument is an instance
+    of the sandbox's options model (``SandboxSpec.config``, or the attribute ``Options`` of a class in a file), or the mapping itself if
+    there is no model. The fields ``level`` and ``readable`` of the model, if it has them, receive the values of ``SandboxOptions``.
     """
 
     level: Level
-    """What the walls promise; set before the constructor returns."""
+    """The isolation that the sandbox guarantees; set before the constructor returns."""
     packages: frozenset[str] | None = None
-    """Names of the packages that programs may import beside the standard library, set before the constructor returns; None: not known."""
+    """Names of the packages, in addition to the standard library, that programs may import; None: not known.
+
+    Set before the constructor returns.
+    """
 
     @abstractmethod
     def run(self, job: Job) -> ProgramResult:
-        """Run it to its end or its first limit; nothing of it is left afterwards.
+        """Run the job to its end or its first limit, and leave nothing of it behind.
 
-        :raises SandboxError: the sandbox itself failed, twice; says nothing about the program.
-        :raises ValueError: the job's own files leave no room on its disk, or its source none in its memory.
+        :raises SandboxError: the sandbox itself failed twice; this says nothing about the program.
+        :raises ValueError: the job's own files fill its disk, or its source fills its memory.
         """
 
     @abstractmethod
     def describe(self) -> str:
-        """One line for a person: level, and what gives it."""
+        """Return one line for the user: the level and its mechanism."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop everything; may be called twice."""
+        """Stop everything. May be called twice."""
 
     def __enter__(self) -> Sandbox:
         return self
@@ -179,12 +198,12 @@ class Sandbox(ABC):
 
 
 class SandboxOptions(BaseModel):
-    """How programs are walled in: which sandbox runs them, and what the user asks of it. A reward puts it into its own options."""
+    """The isolation of programs: which sandbox runs them, and the user's demands on it. A reward includes this model in its own options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     level: Literal["auto", "namespaces", "landlock", "remote", "none"] = Field(
-        default="auto", description="walls around a program; auto: namespaces, else landlock, else refused; none: no walls at all"
+        default="auto", description="isolation of programs; auto: namespaces, else landlock, else refused; none: no isolation at all"
     )
     backend: str = Field(default="local", description="the sandbox that runs programs: its name, ./file.py:Class, or package.module:Class")
     backend_options: dict[str, Any] = Field(default={}, description="options of that sandbox")

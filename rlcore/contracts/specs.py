@@ -1,4 +1,7 @@
-"""What a plugin declares: a name, where the implementation lives, its options, its documentation. Nothing heavy is imported."""
+"""Specs: the declarations of plugins.
+
+A spec holds a name, the place of the implementation, its options and its documentation; it imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ __all__ = [
 
 
 Reach = Literal["process", "host", "cluster"]
-"""How far apart two processes are."""
+"""How far apart two processes can be."""
 
 _ADDRESS = ("run.master_address", "run.master_port", "run.ray_dir")
 DEADLINE_SETTINGS = (
@@ -51,14 +54,14 @@ DEADLINE_SETTINGS = (
 )
 _ENVIRONMENTS = ("inference.environment", "training.environment")
 RUNTIME_SETTINGS = (*_ADDRESS, *DEADLINE_SETTINGS, *_ENVIRONMENTS)
-"""The settings of the core that not every runtime reads."""
+"""The core settings that only some runtimes read."""
 
 Per = Literal["rollout", "token"]
-"""What an advantage belongs to."""
+"""The unit of an advantage."""
 
 
 class PluginKind(StrEnum):
-    """The kinds of thing that a plugin can offer; the value is the word that users type (``rlcore show reward boxed``)."""
+    """The kinds of things that a plugin can offer. The value is the word that users type (``rlcore show reward boxed``)."""
 
     REWARD = "reward"
     INFERENCE = "inference"
@@ -80,7 +83,7 @@ class PluginKind(StrEnum):
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), **REPRODUCIBLE}
-"""Fields that take one of a few words, by their annotation."""
+"""Annotation of a field -> the words that it accepts."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -88,12 +91,17 @@ _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """Common to all kinds. ``name``: lower case (users may type any case); ``target``: ``"package.module:attribute"``, imported on first
-    use; ``config``: the same for a pydantic model of its options, "" for none; ``summary``: one line; ``source``: paper and equation.
+    """The fields that all kinds share.
+
+    ``name``: in lower case; users may type it in any case.
+    ``target``: ``"package.module:attribute"``, imported on first use.
+    ``config``: the same for a pydantic model of its options, "" for none.
+    ``summary``: one line.
+    ``source``: paper and equation.
     """
 
     on_class: ClassVar[tuple[str, ...]] = ()
-    """Fields that are attributes of the class, too. They stand in the spec so that a run is checked without importing the class, and the
+    """Fields that are attributes of the class, too. They are in the spec so that a run is checked without importing the class, and the
     class takes them from there: ``class Mine(Loss, spec=SPEC)``."""
 
     name: str
@@ -122,12 +130,18 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec(Spec):
-    """A reward. ``requires``: columns a row must have; ``gives_accuracy``: its scores carry ``accuracy`` (a group filter needs that);
-    ``system_prompt`` and ``stop``: defaults where the user sets none; ``full_value_option``: the option that holds the value of a right
-    answer, by which the punishment of overlong responses is scaled ("": a right answer is worth 1). ``deadline``: seconds that it has for
-    one response where the user sets none. ``reads_tokens``: its ``RewardInput`` comes with the ids of the sampled tokens.
-    ``audit``: ``"package.module:function"`` returning the ``AuditCase`` list that ``rlcore audit``
-    runs it on; imported by that command only."""
+    """A reward.
+
+    ``requires``: the columns that a row must have.
+    ``gives_accuracy``: whether its scores have ``accuracy``; a group filter needs that.
+    ``system_prompt``, ``stop``: defaults for the user's settings.
+    ``full_value_option``: the option that holds the value of a right answer; it scales the punishment of overlong responses. "": a right
+        answer is worth 1.
+    ``deadline``: the default of seconds for one response.
+    ``reads_tokens``: whether its ``RewardInput`` has the ids of the sampled tokens.
+    ``audit``: ``"package.module:function"``. The function returns the ``AuditCase`` list on which ``rlcore audit`` runs the reward. Only
+        that command imports it.
+    """
 
     on_class = ("requires", "stop", "system_prompt", "gives_accuracy", "reads_tokens")
 
@@ -148,9 +162,13 @@ class RewardSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceBackendSpec(Spec):
-    """An inference backend. ``requires_module``: the engine that must be importable (the distribution installs without it);
-    ``tokenizer``: ``"module:function"`` called with the model's path where the engine does not use a Hugging Face tokenizer.
-    ``capabilities``: those of the class; without them a dry run cannot tell what the backend would refuse."""
+    """An inference backend.
+
+    ``requires_module``: the engine that must be importable; the distribution installs without it.
+    ``install``: how to install the engine, for messages.
+    ``tokenizer``: ``"module:function"``, called with the model's path, if the engine does not use a Hugging Face tokenizer.
+    ``capabilities``: those of the class. Without them a dry run cannot check whether the backend supports the plan.
+    """
 
     on_class = ("capabilities",)
 
@@ -162,8 +180,11 @@ class InferenceBackendSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBackendSpec(Spec):
-    """A training backend; ``requires_module``, ``install`` and ``capabilities`` as for inference. ``preference``: of several that can do
-    what the run asks for, ``name = "auto"`` takes the one with the highest preference; below 0: never by itself."""
+    """A training backend. ``requires_module``, ``install`` and ``capabilities`` are as for inference.
+
+    ``preference``: ``name = "auto"`` selects, among the backends that support the run, the one with the highest preference. A backend with
+    a preference below 0 is never selected automatically.
+    """
 
     on_class = ("capabilities",)
 
@@ -175,9 +196,13 @@ class TrainingBackendSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageSpec(Spec):
-    """An advantage estimator. ``accepts_kl``: it can take the KL penalty in the reward; ``needs_greedy``: it asks for one greedy completion
-    a prompt; ``per``: it returns one advantage for a rollout, or for a token. ``group_baseline``: its baseline is made of a prompt's other
-    completions, so a group of one has no advantage."""
+    """An advantage estimator.
+
+    ``accepts_kl``: it accepts the KL penalty in the reward.
+    ``needs_greedy``: the producer must sample one greedy completion per prompt (ReMax).
+    ``per``: it returns one advantage per rollout or per token.
+    ``group_baseline``: the baseline comes from the prompt's other completions, so a group of one has no advantage.
+    """
 
     on_class = ("accepts_kl", "needs_greedy", "per")
 
@@ -189,10 +214,13 @@ class AdvantageSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSpec(Spec):
-    """A policy-gradient loss. ``on_policy``: it has no ratio to the policy that sampled, so it is right for one optimizer step on fresh
-    data only; None, not said: ``max_staleness = "auto"`` is 0 without a correction. ``sequence_ratio``: it has one ratio a response,
-    which a weight for stale data must then be too. ``one_advantage``: it takes one advantage a response, so KL in the reward of an
-    estimator that is ``per`` token is refused."""
+    """A policy-gradient loss.
+
+    ``on_policy``: the loss has no ratio to the policy that sampled, so it is correct only for one optimizer step on fresh data. None: not
+        declared; ``max_staleness = "auto"`` is then 0 without a correction.
+    ``sequence_ratio``: the loss has one ratio per response; a weight for stale data must then be per response too.
+    ``one_advantage``: the loss takes one advantage per response, so KL in the reward is refused with an estimator that is ``per`` token.
+    """
 
     on_class = ("on_policy", "sequence_ratio", "one_advantage")
 
@@ -203,23 +231,29 @@ class LossSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregationSpec(Spec):
-    """A way from losses per token to one number: the value of ``algorithm.loss_variation``. Its options stand in
-    ``[algorithm.loss_variation_options]``."""
+    """A reduction of losses per token to one number: the value of ``algorithm.loss_variation``.
+
+    Its options are in ``[algorithm.loss_variation_options]``.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KlSpec(Spec):
-    """An estimate of the KL divergence from the reference: the value of ``algorithm.kl_kind``. Its options stand in
-    ``[algorithm.kl_kind_options]``."""
+    """An estimate of the KL divergence from the reference: the value of ``algorithm.kl_kind``.
+
+    Its options are in ``[algorithm.kl_kind_options]``.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectionSpec(Spec):
-    """A weight for data of another policy: the value of ``algorithm.mismatch_correction``. Its options stand in
-    ``[algorithm.mismatch_correction_options]``.
+    """A weight for data that another policy sampled: the value of ``algorithm.mismatch_correction``.
 
-    ``per``: whether each token has a weight of its own, or a whole rollout has one. ``usual_range``: (low, high) that
-    ``mismatch_range = "auto"`` means, with 1 in it; () if it has no bounds. ``masks``: it drops what lies outside, so it needs bounds.
+    Its options are in ``[algorithm.mismatch_correction_options]``.
+
+    ``per``: whether each token or each rollout has its own weight.
+    ``usual_range``: the pair (low, high) for ``mismatch_range = "auto"``, with 1 inside it; () if the correction has no bounds.
+    ``masks``: the correction drops data outside the bounds, so it needs bounds.
     """
 
     on_class = ("per", "usual_range", "masks")
@@ -237,10 +271,10 @@ class CorrectionSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmSpec(Spec):
-    """A recipe: an estimator and a loss by registered name, and defaults for settings of the core, each with where it comes from.
+    """A recipe: an estimator and a loss by registered name, and defaults for core settings, each with its source.
 
-    ``defaults`` maps a setting's path to ``(value, source)``: ``{"algorithm.kl_coeff": (0.01, "GRPO, section 4.1")}``. ``notes`` is the
-    formula and the differences from other conventions, in plain text. A recipe has no code: ``target`` stays "".
+    ``defaults`` maps the path of a setting to ``(value, source)``: ``{"algorithm.kl_coeff": (0.01, "GRPO, section 4.1")}``. ``notes`` has
+    the formula and the differences from other conventions, in plain text. A recipe has no code: ``target`` stays "".
     """
 
     target: str = ""
@@ -260,8 +294,10 @@ class AlgorithmSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerSpec(Spec):
-    """A tracker of metrics. Its options are in ``[log.options.NAME]``, so its name contains no dot. ``requires_module`` and ``install`` as
-    for inference."""
+    """A tracker of metrics. Its options are in ``[log.options.NAME]``, so its name contains no dot.
+
+    ``requires_module`` and ``install`` are as for inference.
+    """
 
     requires_module: str = ""
     install: str = ""
@@ -280,19 +316,25 @@ def _check_among(spec: Spec, label: str, known: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSpec(Spec):
-    """A runtime: it decides where the roles of a run live. The target is called as ``target(plan, closing, say)`` and returns a ``Runtime``
-    (``rlcore.api.runtime``).
+    """A runtime, which decides where the roles of a run execute.
 
-    ``reach``: how far apart its processes may be: ``process`` (one process, with one producer and one trainer rank), ``host`` (processes on
-    one host), ``cluster`` (processes on any hosts; one that reads ``run.master_address`` stays on this host without it). ``alternating``:
-    whether one producer and one trainer rank share a process if they take turns (``max_staleness`` 0), neither has an environment, and
-    the weights go through the host, however far it reaches; one whose reach is ``process`` takes no other ``max_staleness``. ``settings``:
-    the settings of the core that not every runtime reads and that this one does, by path:
-    ``run.master_address``, ``run.master_port``, ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``,
-    ``schedule.producer_load_deadline``, ``schedule.heartbeat_deadline``, ``schedule.lease_deadline``, ``schedule.trainer_deadline``,
-    ``inference.environment``, ``training.environment``. ``requires_module`` and ``install`` as for inference. ``config``: the model of
-    ``[run.options]``, whose instance the crew finds as ``plan.runtime_options``. ``preference``: of several that can place the roles,
-    ``runtime = "auto"`` takes the one with the highest preference; below 0: never by itself."""
+    The target is called as ``target(plan, closing, say)`` and returns a ``Runtime`` (``rlcore.api.runtime``).
+
+    ``reach``: how far apart its processes can be: ``process`` (one process, with one producer and one trainer rank), ``host`` (processes on
+        one host), ``cluster`` (processes on any hosts). A runtime that reads ``run.master_address`` stays on this host if the setting is
+        absent.
+    ``alternating``: whether one producer and one trainer rank share a process if they alternate (``max_staleness`` 0), neither has an
+        environment, and the weights go through host memory. This holds for any reach. A runtime whose reach is ``process`` accepts no other
+        ``max_staleness``.
+    ``settings``: the paths of the core settings that this runtime reads and others may not: ``run.master_address``, ``run.master_port``,
+        ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``, ``schedule.producer_load_deadline``,
+        ``schedule.heartbeat_deadline``, ``schedule.lease_deadline``, ``schedule.trainer_deadline``, ``inference.environment``,
+        ``training.environment``.
+    ``requires_module``, ``install``: as for inference.
+    ``config``: the model of ``[run.options]``. The runtime finds its instance as ``plan.runtime_options``.
+    ``preference``: ``runtime = "auto"`` selects, among the runtimes that can place the roles, the one with the highest preference. A
+        runtime with a preference below 0 is never selected automatically.
+    """
 
     on_class = ("reach", "settings")
 
@@ -315,13 +357,15 @@ class RuntimeSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightTransferSpec(Spec):
-    """A way for weights from the trainer to the engines; ``target`` is an ``rlcore.api.weights.WeightTransfer``.
+    """A way to transfer weights from the trainer to the engines; ``target`` is an ``rlcore.api.weights.WeightTransfer``.
 
-    ``reach``: how far apart the two ends may be: ``process`` (the same process, and what was published is there as soon as ``publish``
-    has returned), ``host`` (two processes of one user on one host), ``cluster`` (processes on any hosts). ``runtimes``: the names of the
-    runtimes that it works in, () for all. ``preference``: of several that fit, ``transport = "auto"`` takes the one that reaches no farther
-    than it must, then the one with the highest preference; below 0: never by itself. ``way``: how the bytes reach the engine, of those that
-    ``InferenceCapabilities.transfers`` of an engine names: ``host``, or a transfer of engines' own, which they join by themselves.
+    ``reach``: how far apart the two ends can be: ``process`` (the same process; published weights are available as soon as ``publish`` has
+        returned), ``host`` (two processes of one user on one host), ``cluster`` (processes on any hosts).
+    ``runtimes``: the names of the runtimes in which it works, () for all.
+    ``preference``: ``transport = "auto"`` selects, among the transfers that fit, those with the shortest sufficient reach, then the one
+        with the highest preference. A transfer with a preference below 0 is never selected automatically.
+    ``way``: how the bytes reach the engine, as in ``InferenceCapabilities.transfers``: ``host``, or an engine transfer, which the engines
+        join themselves.
     ``unusable``: half a sentence on why this machine cannot use it ("this Python has no os.memfd_create"), "" if it can.
     """
 
@@ -334,8 +378,10 @@ class WeightTransferSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec(Spec):
-    """A sandbox, which runs programs that nobody trusts. ``levels``: the values of ``rlcore.api.sandbox.Level`` that it can give,
-    strongest first; a user who asks for another one is refused before the run starts (empty: whatever it gives is known once it is open).
+    """A sandbox, which runs untrusted programs.
+
+    ``levels``: the values of ``rlcore.api.sandbox.Level`` that it can give, strongest first. A user who asks for another level is refused
+    before the run starts. Empty: the level is known only once the sandbox is open.
     """
 
     levels: tuple[str, ...] = ()
@@ -349,9 +395,13 @@ class SandboxSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec(Spec):
-    """A command of the ``rlcore`` command line. ``name`` is what users type, ``summary`` its line in ``rlcore --help``; ``target`` is a
-    class derived from ``rlcore.api.commands.Command``, which is imported when the command is typed. ``position``: ``rlcore --help`` lists
-    commands by rising position, and by name those of one position."""
+    """A command of the ``rlcore`` command line.
+
+    ``name``: the word that users type.
+    ``summary``: its line in ``rlcore --help``.
+    ``target``: a class derived from ``rlcore.api.commands.Command``, imported when the user types the command.
+    ``position``: ``rlcore --help`` lists commands by rising position, then by name.
+    """
 
     position: int = 100
 
@@ -360,9 +410,12 @@ class CommandSpec(Spec):
 class DataSourceSpec(Spec):
     """A reader of data sets; ``target`` is an ``rlcore.api.data.RowSource``.
 
-    ``prefix``: paths that it reads begin so ("hf:"); what stands behind it need not be a file. ``suffixes``: file names that it reads end
-    so (".jsonl"); the longest suffix wins, and "" is any file that no other data source claims. ``folders``: it reads folders. One
-    without any of these is used by its name only (``source = "…"``), and gives the path any meaning it likes.
+    ``prefix``: the beginning of the paths that it reads ("hf:"). The rest of the path need not be a file.
+    ``suffixes``: the ends of the file names that it reads (".jsonl"). The longest suffix wins. "" matches any file that no other data
+        source claims.
+    ``folders``: whether it reads folders.
+
+    A data source without any of these is used only by its name (``source = "…"``), and may give the path any meaning.
     """
 
     suffixes: tuple[str, ...] = ()
@@ -372,8 +425,11 @@ class DataSourceSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFormatSpec(Spec):
-    """A way from the rows of a published data set to rows of rlcore; ``target`` is an ``rlcore.api.data.RowFormat``, which has no options.
-    It is chosen by ``data.format``, or because it alone recognises the first row of a file."""
+    """A conversion of the rows of a published data set to rows of rlcore.
+
+    ``target`` is an ``rlcore.api.data.RowFormat``, which has no options. The format is selected by ``data.format``, or because it is the
+    only one that recognises the first row of a file.
+    """
 
     def __post_init__(self) -> None:
         Spec.__post_init__(self)
@@ -383,8 +439,10 @@ class RowFormatSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSpec(Spec):
-    """A way to make a rollout of a prompt; ``target`` is an ``rlcore.api.conversations.Conversation``. Its options stand in
-    ``[sampling.options]``."""
+    """A way to produce a rollout from a prompt; ``target`` is an ``rlcore.api.conversations.Conversation``.
+
+    Its options are in ``[sampling.options]``.
+    """
 
 
 _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
@@ -408,6 +466,6 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}
-"""What a kind is called in a sentence."""
+"""The name of each kind in a sentence."""
 REGISTERING_HOOKS: Mapping[str, PluginKind] = {f"rlcore_register_{many}": kind for kind, (_, _, many) in _KINDS.items()}
 """The hook that offers things of a kind; ``hookspecs.py`` writes each of them out."""

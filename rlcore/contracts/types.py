@@ -1,7 +1,7 @@
-"""The records that cross modules and processes: frozen, slotted, keyword-only, numpy and plain values only.
+"""The records that cross modules and processes: frozen, slotted, keyword-only, with numpy arrays and plain values only.
 
-Axes used in the docstrings: ``C`` context tokens, ``T`` sampled tokens of a segment, ``V`` vocabulary.
-Nothing here knows torch, a tokenizer, or how a record travels.
+Axes in the docstrings: ``C`` context tokens, ``T`` sampled tokens of a segment, ``V`` vocabulary. This module knows no torch, no tokenizer,
+and no way in which a record travels.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class FinishReason(StrEnum):
-    """Why a completion ended."""
+    """The reason why a completion ended."""
 
     STOP = "stop"
     """The end-of-sequence token or a stop string."""
@@ -48,14 +48,14 @@ class FinishReason(StrEnum):
 
 
 class RolloutKind(StrEnum):
-    """How the tokens of a rollout were chosen."""
+    """The way in which the tokens of a rollout were chosen."""
 
     SAMPLED = "sampled"
     GREEDY = "greedy"
 
 
 class Outcome(StrEnum):
-    """What became of judging one rollout. The last four are failures of the judge, never of the judged text."""
+    """The outcome of judging one rollout. The last four are failures of the judge, never of the judged text."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -68,7 +68,7 @@ class Outcome(StrEnum):
 
     @property
     def judged(self) -> bool:
-        """True where the judge reached a verdict on the text, so that the value may train."""
+        """True if the judge reached a verdict on the text, so that the value may train."""
         return self in (Outcome.OK, Outcome.WRONG, Outcome.MALFORMED, Outcome.UNPARSEABLE)
 
 
@@ -84,10 +84,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One row of a data set, checked.
+    """One checked row of a data set.
 
-    ``index`` is its place in the data set, ``columns`` everything beside ``messages`` and ``reward`` (``gt_answer``,
-    ``test_cases``, …), ``reward`` the reward that the row routes itself to, ``source`` its ``file:line``.
+    ``index`` is its place in the data set. ``columns`` holds all columns except ``messages`` and ``reward`` (``gt_answer``, ``test_cases``,
+    …). ``reward`` is the reward that the row selects for itself. ``source`` is its ``file:line``.
     """
 
     prompt_id: str
@@ -100,10 +100,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are drawn. ``temperature`` 0 is greedy; ``top_p`` 1, ``top_k`` 0 and ``min_p`` 0 leave the vocabulary whole.
+    """How tokens are drawn. ``temperature`` 0 is greedy; ``top_p`` 1, ``top_k`` 0 and ``min_p`` 0 keep the whole vocabulary.
 
-    ``top_p`` is of what ``top_k`` leaves; ``min_p``: tokens at least this times as likely as the likeliest are kept; ``extra``: settings of
-    one engine, as its users know them. It is asked for ``min_p`` and for a name in ``extra`` if its ``capabilities.sampling`` has them."""
+    ``top_p`` applies to the tokens that ``top_k`` keeps. ``min_p`` keeps the tokens that are at least this many times as likely as the
+    likeliest. ``extra`` holds settings of one engine, by the names that its users know. An engine receives ``min_p`` and the names in
+    ``extra`` only if its ``capabilities.sampling`` lists them.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -115,7 +117,7 @@ class Sampling:
 
     @property
     def truncates(self) -> bool:
-        """True where the sampler's distribution is not the policy's, or may be another: nobody but the engine knows what ``extra`` does."""
+        """True if the sampler's distribution is not the policy's, or may not be: only the engine knows the effect of ``extra``."""
         return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0 or bool(self.extra)
 
 
@@ -130,7 +132,7 @@ def _rebuild(cls: type, values: dict[str, Any]) -> Any:
 
 
 class _Rebuilt:
-    """Pickles by its constructor, so that a record is checked and read-only on arrival too."""
+    """A record that pickles by its constructor, so that it is checked and read-only on arrival too."""
 
     __slots__ = ()
 
@@ -140,15 +142,16 @@ class _Rebuilt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(_Rebuilt):
-    """One completion asked of an inference backend.
+    """A request for one completion, sent to an inference backend.
 
-    ``token_ids`` int32[C] is the context. ``noise`` names the random stream, (seed, episode, prompt, rollout + 2**32 * turn): token ``t``
-    is drawn with the stream's ``t``-th uniform number, so the draw depends neither on batching nor on timing.
-
-    ``continued``: so many tokens at the end of ``token_ids`` are of an answer that was aborted, and this one goes on with it: its token
-    ``t`` is drawn with number ``continued + t``, a stop string may begin in them, and ``max_new_tokens`` counts the new ones. 0 unless the
-    engine's capabilities say ``continues``. ``group``: the same text for all rollouts of a group, and for all their turns, so that a router
-    can send them to where their prompt is cached.
+    ``token_ids``: int32[C], the context.
+    ``noise``: the random stream, (seed, episode, prompt, rollout + 2**32 * turn). Token ``t`` is drawn with the stream's ``t``-th uniform
+        number, so the draw depends neither on batching nor on timing.
+    ``continued``: the number of tokens at the end of ``token_ids`` that belong to an aborted answer, which this request continues. Its
+        token ``t`` is drawn with number ``continued + t``, a stop string may begin in those tokens, and ``max_new_tokens`` counts only new
+        tokens. 0 unless the engine's capabilities say ``continues``.
+    ``group``: the same text for all rollouts of a group and for all their turns, so that a router can send them to the place where their
+        prompt is cached.
     """
 
     request_id: str
@@ -164,11 +167,13 @@ class Request(_Rebuilt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenDetails(_Rebuilt):
-    """What an engine may tell of each of ``T`` tokens, for a trainer that computes with it.
+    """Details that an engine may report for each of ``T`` tokens, for a trainer that computes with them.
 
-    ``kept_ids`` int32[K] and ``kept_offsets`` int64[T + 1]: token ``t`` was drawn from ``kept_ids[kept_offsets[t]:kept_offsets[t + 1]]``,
-    all that top-k, top-p or min-p left, and its log probability is over these; none: from the whole vocabulary. ``experts``
-    int16[T, layers, k]: the experts that the routers chose where the token was predicted; -1: not known. None: the engine does not tell.
+    ``kept_ids``: int32[K], with ``kept_offsets``: int64[T + 1]. Token ``t`` was drawn from ``kept_ids[kept_offsets[t]:kept_offsets[t +
+        1]]``, the tokens that top-k, top-p or min-p kept, and its log probability is over these. An empty range: from the whole vocabulary.
+    ``experts``: int16[T, layers, k], the experts that the routers chose when the token was predicted; -1: not known.
+
+    None: the engine does not report it.
     """
 
     kept_ids: np.ndarray | None = None
@@ -180,7 +185,7 @@ class TokenDetails(_Rebuilt):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _frozen(getattr(self, name), dtype))
         if (self.kept_ids is None) != (self.kept_offsets is None):
-            raise ValueError("token details have kept_ids and kept_offsets, or neither")
+            raise ValueError("token details must have both kept_ids and kept_offsets, or neither")
         if self.kept_ids is not None and self.kept_offsets is not None:
             first, last = self.kept_offsets[:1].tolist(), self.kept_offsets[-1:].tolist()
             if first != [0] or last != [len(self.kept_ids)] or (np.diff(self.kept_offsets) < 0).any():
@@ -189,14 +194,14 @@ class TokenDetails(_Rebuilt):
             raise ValueError(f"experts has shape {list(self.experts.shape)}; it must be [tokens, layers, experts of a token]")
 
     def check(self, tokens: int, owner: str) -> None:
-        """ValueError, naming the ``owner``, if this is not of so many tokens."""
+        """Raise ValueError, naming the ``owner``, if the details are not for this number of tokens."""
         found = {"kept_offsets": None if self.kept_offsets is None else len(self.kept_offsets) - 1}
         found["experts"] = None if self.experts is None else len(self.experts)
         if strange := [name for name, number in found.items() if number not in (None, tokens)]:
-            raise ValueError(f"{owner} has {tokens} tokens, and details ({strange[0]}) of {found[strange[0]]}; they must be equally many")
+            raise ValueError(f"{owner} has {tokens} tokens, but details ({strange[0]}) of {found[strange[0]]}; the two must be equal")
 
     def take(self, places: np.ndarray) -> TokenDetails:
-        """Those of the tokens at ``places`` int64[T'], in their order."""
+        """Return the details of the tokens at ``places`` int64[T'], in that order."""
         ids, offsets, lengths = self.kept_ids, self.kept_offsets, np.zeros(0, np.int64)
         if ids is not None and offsets is not None:
             ids = np.concatenate([ids[:0], *(ids[offsets[place] : offsets[place + 1]] for place in places)])
@@ -209,7 +214,10 @@ class TokenDetails(_Rebuilt):
 
     @staticmethod
     def joined(parts: Sequence[tuple[TokenDetails | None, int]]) -> TokenDetails | None:
-        """(details, number of tokens) of stretches, one behind the other; what a stretch does not have counts as not known."""
+        """Return the concatenated details of consecutive stretches, given as (details, number of tokens).
+
+        Missing details count as not known.
+        """
         given = [part for part, _ in parts if part is not None]
         kept, routed = any(part.kept_ids is not None for part in given), next((p.experts for p in given if p.experts is not None), None)
         if not kept and routed is None:
@@ -230,11 +238,13 @@ class TokenDetails(_Rebuilt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion(_Rebuilt):
-    """What an inference backend returns for one request.
+    """The answer of an inference backend to one request.
 
-    ``token_ids`` int32[T] includes the end-of-sequence token where one was sampled; ``logprobs`` float32[T] are those of the
-    sampled tokens at the sampling temperature, over the full vocabulary (over the kept set where top-p or top-k cut it);
-    ``versions`` int32[T] is the policy version that produced each token; ``details``: see ``TokenDetails``, None for none.
+    ``token_ids``: int32[T], including the end-of-sequence token if one was sampled.
+    ``logprobs``: float32[T], the log probabilities of the sampled tokens at the sampling temperature, over the full vocabulary (over the
+        kept set if top-p or top-k cut it).
+    ``versions``: int32[T], the policy version that produced each token.
+    ``details``: see ``TokenDetails``, None for none.
     """
 
     request_id: str
@@ -259,10 +269,14 @@ class Completion(_Rebuilt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment(_Rebuilt):
-    """A stretch of tokens that the policy produced after one context; a single-turn answer is one segment.
+    """A stretch of tokens that the policy produced after one context. A single-turn answer is one segment.
 
-    ``context_ids`` int32[C]; ``token_ids`` int32[T]; ``logprobs`` float32[T] of the rollout policy; ``versions`` int32[T];
-    ``policy_mask`` bool[T], False where a token was forced rather than sampled; ``details`` of all ``T``: see ``TokenDetails``.
+    ``context_ids``: int32[C].
+    ``token_ids``: int32[T].
+    ``logprobs``: float32[T], of the rollout policy.
+    ``versions``: int32[T].
+    ``policy_mask``: bool[T], False for tokens that were forced rather than sampled.
+    ``details``: of all ``T`` tokens, see ``TokenDetails``.
 
     >>> Segment(context_ids=[1, 2], token_ids=[5, 6], logprobs=[-0.1, -0.2], versions=[0, 0], policy_mask=[True, True])
     """
@@ -284,19 +298,19 @@ class Segment(_Rebuilt):
             self.details.check(len(self.token_ids), "a segment")
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Its arrays as one buffer, which may travel beside the pickle, and is not copied on arrival."""
+        """Pickle the arrays as one buffer, which can travel out of band and is not copied on arrival."""
         packed = b"".join(getattr(self, name).tobytes() for name in _SEGMENT_DTYPES)
         buffer = PickleBuffer(packed) if protocol >= 5 else packed
         return _unpacked_segment, (len(self.context_ids), len(self.token_ids), buffer, self.details)
 
 
 def _unpacked_segment(context: int, tokens: int, buffer: Any, details: TokenDetails | None) -> Segment:
-    """What ``Segment.__reduce_ex__`` packed; ValueError if the buffer is of another size."""
-    # Bytes that were read from a socket are this record's own; to hold a view into a shared store would fill the store.
+    """Return the segment that ``Segment.__reduce_ex__`` packed. Raise ValueError if the buffer has another size."""
+    # Bytes that were read from a socket belong to this record alone. A view into a shared store would keep the store's memory occupied.
     lent = isinstance(buffer, memoryview) and not isinstance(buffer.obj, bytes | bytearray)
     data = bytes(buffer) if lent else buffer
     if (due := 4 * context + 13 * tokens) != len(data):
-        raise ValueError(f"a segment of {context} and {tokens} tokens came with {len(data)} bytes; {due} are due")
+        raise ValueError(f"a segment of {context} and {tokens} tokens arrived with {len(data)} bytes; it must have {due}")
     segment, start = object.__new__(Segment), 0
     for name, dtype in _SEGMENT_DTYPES.items():
         array: np.ndarray = np.frombuffer(data, dtype, context if name == "context_ids" else tokens, start)
@@ -321,8 +335,11 @@ _NO_TOKENS = Segment(context_ids=[], token_ids=[], logprobs=[], versions=[], pol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout(_Rebuilt):
-    """One completion of a prompt, with everything that training needs to know of how it came about. ``text`` is what the policy said last;
-    ``turns``, ``turn_rewards`` and ``extra`` are the messages and what else the conversation told for the reward: see ``RewardInput``."""
+    """One completion of a prompt, with all facts about its origin that training needs.
+
+    ``text`` is the last message of the policy. ``turns``, ``turn_rewards`` and ``extra`` are the messages and the values that the
+    conversation passes to the reward: see ``RewardInput``.
+    """
 
     prompt_id: str
     index: int
@@ -331,14 +348,14 @@ class Rollout(_Rebuilt):
     finish: FinishReason
     kind: RolloutKind = RolloutKind.SAMPLED
     temperature: float = 1.0
-    """The temperature that its tokens were sampled at; 0 for greedy ones. What is trained is trained at it."""
+    """The temperature at which its tokens were sampled, 0 for greedy ones. Training uses the same temperature."""
     turns: tuple[Message, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.segments:
-            raise ValueError(f"rollout {self.index} of prompt {self.prompt_id} has no segment; one is the least")
+            raise ValueError(f"rollout {self.index} of prompt {self.prompt_id} has no segment; it must have at least one")
 
     @property
     def length(self) -> int:
@@ -351,12 +368,12 @@ class Rollout(_Rebuilt):
         return np.concatenate([segment.token_ids[segment.policy_mask] for segment in self.segments])
 
     def without_tokens(self) -> Rollout:
-        """For whoever reads what was said alone: the same, with a segment of no tokens in place of its own."""
+        """Return the same rollout with one empty segment in place of its own, for readers that need only the messages."""
         return replace(self, segments=(_NO_TOKENS,))
 
     @property
     def version(self) -> int | None:
-        """The smallest policy version of the tokens that the policy sampled; None where it has no such token."""
+        """The smallest policy version of the tokens that the policy sampled; None if it sampled none."""
         versions = [int(segment.versions[segment.policy_mask].min()) for segment in self.segments if segment.policy_mask.any()]
         return min(versions) if versions else None
 
@@ -364,11 +381,16 @@ class Rollout(_Rebuilt):
 @pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardInput:
-    """What a reward sees of one rollout: the prompt's messages, the columns it declared, what the policy said last, how it ended.
+    """The input of a reward for one rollout.
 
-    ``turns``: all that was said behind the prompt, in order, the policy's messages with ``policy=True``; the answer alone if nothing is
-    given. ``turn_rewards``: what the conversation gave for each of these, () for nothing; ``extra``: what else it told the reward.
-    ``token_ids`` int32[T]: the tokens that the policy sampled, only if the reward's spec says ``reads_tokens``.
+    ``messages``: the prompt's messages.
+    ``columns``: the columns that the reward declared.
+    ``text``: the policy's last message.
+    ``finish``: how the rollout ended.
+    ``turns``: all messages after the prompt, in order. The policy's messages have ``policy=True``. If none are given, the answer alone.
+    ``turn_rewards``: the numbers that the conversation gave to each of the policy's messages, () for none.
+    ``extra``: other values that the conversation passes to the reward.
+    ``token_ids``: int32[T], the tokens that the policy sampled. Present only if the reward's spec says ``reads_tokens``.
     """
 
     messages: tuple[Message, ...]
@@ -390,11 +412,15 @@ class RewardInput:
 class Score:
     """A verdict and its reason.
 
-    ``value`` trains; ``accuracy`` (0 to 1) and ``format_ok`` are reported and filtered on where the reward gives them; ``parts``
-    are named shares of the value; ``parsed`` is the answer that was judged, as extracted from the text. ``in_statistics``: counts for
-    baselines and group accuracy. ``in_loss``: its tokens train. ``turn_rewards``: (), or ``value`` split over the messages of the policy;
-    what they do not add up to belongs to the rollout as a whole. ``token_rewards``: one number for each of ``RewardInput.token_ids``,
-    which an estimator that needs them finds beside the value; None: none.
+    ``value``: the reward that trains.
+    ``accuracy`` (0 to 1), ``format_ok``: reported and used for filtering, if the reward gives them.
+    ``parts``: named shares of the value.
+    ``parsed``: the answer that was judged, as extracted from the text.
+    ``in_statistics``: whether the rollout counts for baselines and group accuracy.
+    ``in_loss``: whether its tokens train.
+    ``turn_rewards``: (), or ``value`` split over the messages of the policy. The rest of ``value`` belongs to the rollout as a whole.
+    ``token_rewards``: one number for each of ``RewardInput.token_ids``, None for none. An estimator that needs them finds them next to the
+        value.
 
     >>> Score(value=10.0, accuracy=1.0, format_ok=True)
     >>> Score.failed(Outcome.TIMEOUT, "no verdict within 5 s")
@@ -414,14 +440,16 @@ class Score:
 
     @classmethod
     def failed(cls, outcome: Outcome, reason: str) -> Score:
-        """A score for an accident of the judge or the machine: counted, and masked everywhere."""
+        """Return a score for a failure of the judge or the machine: counted, and masked everywhere."""
         return cls(value=0.0, outcome=outcome, reason=reason, in_statistics=False, in_loss=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCase:
-    """One completion that ``rlcore audit`` shows a reward, with what is right: ``accept`` True (a right answer), False (must earn nothing
-    that a right answer earns), None (either will do, if only it ends). ``columns`` are those of the data row.
+    """One completion that ``rlcore audit`` shows to a reward, with the expected verdict.
+
+    ``accept``: True (a right answer), False (the reward must give it nothing that a right answer gets), None (both are fine, but the reward
+    must finish). ``columns`` are those of the data row.
 
     >>> AuditCase(name="anagram", columns={"gt_answer": "live"}, text="\\\\boxed{evil}", accept=False)
     """
@@ -437,8 +465,11 @@ class AuditCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The rollouts of one prompt with their scores, in the order of ``Rollout.index``; sizes may differ between groups. With oversampling
-    indices may be absent: ``cut_tokens`` were sampled for rollouts that were cut, which are neither scored nor trained."""
+    """The rollouts of one prompt with their scores, in the order of ``Rollout.index``. Sizes may differ between groups.
+
+    With oversampling some indices may be absent. ``cut_tokens`` is the number of tokens sampled for rollouts that were cut; these are
+    neither scored nor trained.
+    """
 
     prompt_id: str
     episode: int
@@ -450,13 +481,13 @@ class Group:
     def __post_init__(self) -> None:
         if len(self.rollouts) != len(self.scores):
             raise ValueError(
-                f"group {self.prompt_id} has {len(self.rollouts)} rollouts and {len(self.scores)} scores; one each is the rule"
+                f"group {self.prompt_id} has {len(self.rollouts)} rollouts and {len(self.scores)} scores; each rollout must have one score"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right and the duty to produce one group. Indices only: every producer reads the same data set."""
+    """The right and the duty to produce one group. It holds only indices, because every producer reads the same data set."""
 
     lease_id: int
     episode: int

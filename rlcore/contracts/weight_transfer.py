@@ -1,9 +1,11 @@
-"""How weights travel: one end takes them from the trainer, bucket by bucket, and offers the newest version; the other holds it whole and
-verified, or not at all.
+"""The transfer of weights.
 
-Publishing waits only for the end of a receiver that was given up; receiving never waits for a publisher; the newest version wins, and
-versions in between may never arrive. A weight transfer is a plugin: a ``WeightTransfer`` makes both ends, each in the process that
-needs it.
+One end takes them from the trainer, bucket by bucket, and offers the newest version. The other end holds a version complete and verified,
+or not at all.
+
+Publishing waits only for the end of a receiver that was given up. Receiving never waits for a publisher. The newest version wins, and
+versions in between may never arrive. A weight transfer is a plugin: a ``WeightTransfer`` creates both ends, each in the process that needs
+it.
 """
 
 from __future__ import annotations
@@ -18,20 +20,22 @@ from rlcore.contracts.snapshots import Probe, Snapshot, WeightSource
 __all__ = ["OnFailure", "Publisher", "Receiver", "WeightTransfer"]
 
 OnFailure = Callable[[WeightsError], None]
-"""Told, in some thread, what ended a transfer that nobody waits for; the next ``publish`` raises the same."""
+"""Called, in any thread, with the error that ended a transfer in the background. The next ``publish`` raises the same error."""
 
 
 class Publisher(ABC):
     """The trainer's end (rank 0). One thread calls it; transfers run in the background.
 
-    ``on_failure`` is for a trainer that may not publish again for long: where no producer gets weights, nothing to train on arrives.
-    ``on_drop`` is told, in some thread, in one sentence, of a receiver that the publisher waits for no more: its producer is replaced.
-    ``on_end`` is told the name of such a receiver if its process still runs. The runtime ends that producer by its own handle, on whatever
-    host it is. A publisher must not end a process by a number that a receiver has sent: the number may name another process here.
+    ``on_failure``: informs a trainer that may not publish again for a long time: if no producer receives weights, no groups to train on
+        arrive.
+    ``on_drop``: called, in any thread, with a sentence about a receiver that the publisher has given up. The producer of that receiver is
+        replaced.
+    ``on_end``: called with the name of such a receiver if its process still runs. The runtime ends that producer by its own handle, on any
+        host. A publisher must not end a process by a number that a receiver has sent: on this host the number may name another process.
     """
 
     who = "the weight transfer"
-    """Begins sentences about it; the runtime puts the names of the transfer and of its distribution here."""
+    """The beginning of messages about the transfer. The runtime sets it to the names of the transfer and of its distribution."""
 
     def __init__(self, on_failure: OnFailure | None = None) -> None:
         self.on_failure: OnFailure = on_failure if on_failure is not None else _unheard
@@ -40,28 +44,34 @@ class Publisher(ABC):
 
     @abstractmethod
     def address(self) -> Any:
-        """What a receiver needs to find this publisher; picklable."""
+        """Return the address by which a receiver finds this publisher; picklable."""
 
     @abstractmethod
     def publish(self, version: int, source: WeightSource, probe: Probe | None = None) -> None:
-        """Take every bucket of the source, and return: the trainer stands still for that copy alone, and may change its weights afterwards.
+        """Copy every bucket of the source, then return. The trainer stalls only during that copy, and may change its weights afterwards.
 
-        Waits for no receiver, but for the end of one that was given up and whose memory is needed. Raises WeightsError if a version does
-        not rise, if the source does not hand out what its manifest says, or if an earlier transfer failed: the sentence says who waited for
-        whom, and for which version. What it raised for is not published."""
+        The call does not wait for receivers, except for the end of one that was given up and whose memory is needed.
+
+        :raises WeightsError: the version does not rise, the source does not yield what its manifest says, or an earlier transfer failed.
+            The message says which side waited for which, and for which version. The version of the failed call is not published.
+        """
 
     def left(self, name: str) -> None:  # noqa: B027 - most transports notice a death by themselves
-        """The process of receiver ``name`` died. Any thread; for transports in which the others would wait for it (collective): a group
-        that had it as a member is built anew without it."""
+        """Handle the death of the process of receiver ``name``. Called in any thread.
+
+        For transfers in which the others would wait for it (collective): a group with that member is built anew without it.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Free everything; nothing is left in memory or in the file system. May be called twice."""
+        """Free everything, and leave nothing in memory or in the file system. May be called twice."""
 
 
 class Receiver(ABC):
-    """A producer's end. ``on_news`` (any thread) is called when ``newer_than`` has something to say, an error too.
-    ``who``: see Publisher."""
+    """A producer's end.
+
+    ``on_news`` is called, in any thread, when ``newer_than`` has a snapshot or an error to report. ``who``: see Publisher.
+    """
 
     who = "the weight transfer"
 
@@ -70,27 +80,38 @@ class Receiver(ABC):
         self.on_news = on_news
 
     def introduce(self, engine: Mapping[str, Any]) -> None:  # noqa: B027 - a transfer through the host need not know engines
-        """What the engine says of itself (``InferenceBackend.describe``); called once, before ``newer_than``. For a transfer of engines'
-        own, whose publisher must know its members before it builds a group."""
+        """Receive the engine's description (``InferenceBackend.describe``). Called once, before ``newer_than``.
+
+        For engine transfers, whose publisher must know its members before it builds a group.
+        """
 
     @abstractmethod
     def newer_than(self, version: int) -> Snapshot | None:
-        """The newest snapshot that arrived whole and whose every checksum was verified; None where there is none newer. Does not wait.
+        """Return the newest snapshot that arrived completely and whose checksums were all verified; None if there is no newer one.
 
-        Its arrays may be views of memory that the publisher writes again after ``release``. Raises WeightsError, naming the tensor, for
-        a snapshot that arrived damaged, and for a transfer that stood still beyond the deadline.
+        Does not wait.
 
-        A transfer of engines' own hands out a ``RemoteSnapshot``, once for each group that is to send it: the engine joins the group and
-        takes the bytes before anything else is asked for. If the group breaks, the version is offered again, under a higher epoch."""
+        The snapshot's arrays may be views of memory that the publisher reuses after ``release``. An engine transfer returns a
+        ``RemoteSnapshot``, once for each group that will send it. The engine joins the group and fetches the bytes before any other call.
+        If the group breaks, the version is offered again, under a higher epoch.
+
+        :raises WeightsError: a snapshot arrived damaged (the message names the tensor), or a transfer stalled beyond the deadline.
+        """
 
     def on_group_broken(self, epoch: int) -> None:  # noqa: B027 - for transfers of engines' own
-        """The engine raised GroupBrokenError over a snapshot of this epoch, and has not taken it whole: the publisher cannot know that,
-        if the group stands at its end. It ends that group and offers the version, or a newer one, under a higher epoch."""
+        """Handle a GroupBrokenError that the engine raised for a snapshot of this epoch, before it had received all of it.
+
+        The publisher cannot know of the failure if the group is intact at its own end. It ends that group and offers the version, or a
+        newer one, under a higher epoch.
+        """
 
     @abstractmethod
     def release(self, version: int) -> None:
-        """This snapshot and older ones are not read any more. Call it as soon as the engine has taken them: the publisher's memory is
-        bounded, and a receiver that holds a version may be told of no other, and be ended in the end."""
+        """Declare that this snapshot and older ones are no longer read.
+
+        Call it as soon as the engine has taken them. The publisher's memory is bounded: a receiver that holds a version may be offered no
+        other, and may finally be ended.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -98,31 +119,32 @@ class Receiver(ABC):
 
 
 class WeightTransfer(ABC):
-    """Makes the two ends of a way for weights. The target of a ``WeightTransferSpec``; made with its options where the spec names a model.
+    """A factory of the two ends of a transfer: the target of a ``WeightTransferSpec``. Made with its options, if the spec names a model.
 
-    Both ends of a run are made by the same plugin with the same options, so an address needs to be understood by its own receiver only.
+    The same plugin with the same options creates both ends of a run, so only its own receiver must understand an address.
     """
 
     @abstractmethod
     def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> Publisher:
-        """The trainer's end, in the process of rank 0.
+        """Return the trainer's end, in the process of rank 0.
 
-        :param deadline: seconds that a transfer may stand still.
-        :param bucket_bytes: what it asks a source's ``buckets`` for, as the other ranks do, who attend.
-        :param device: where the trainer keeps its weights, ``cpu`` or ``cuda``; for transfers between devices.
+        :param deadline: seconds that a transfer may stall.
+        :param bucket_bytes: the argument for the source's ``buckets``; the other ranks take part with the same value.
+        :param device: the device of the trainer's weights, ``cpu`` or ``cuda``; for transfers between devices.
         :param on_failure: see ``Publisher``.
         """
 
     @abstractmethod
     def receiver(self, *, name: str, address: Any, deadline: float, on_news: Callable[[], None]) -> Receiver:
-        """A producer's end, in the producer's process. WeightsError if the publisher cannot be reached.
+        """Return a producer's end, in the producer's process.
 
-        :param name: of the producer; sentences name it.
-        :param address: what the publisher's ``address`` returned, after pickling.
-        :param deadline: seconds that a transfer may stand still.
+        :param name: the name of the producer, for messages.
+        :param address: the value of the publisher's ``address``, after pickling.
+        :param deadline: seconds that a transfer may stall.
         :param on_news: see ``Receiver``.
+        :raises WeightsError: the publisher cannot be reached.
         """
 
 
 def _unheard(what: Any) -> None:
-    """Nobody asked to be told; ``publish`` will say it if it failed."""
+    """Ignore the failure; ``publish`` raises it again."""

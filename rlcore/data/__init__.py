@@ -1,4 +1,4 @@
-"""From files to checked prompts: reading, validation with ``file:line``, mixing. Loads no torch and no transformers."""
+"""Read data files into checked prompts: parsing, validation with ``file:line``, and mixing. Imports neither torch nor transformers."""
 
 from rlcore.data.dataset import DataSet
 from rlcore.data.prompts import check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt

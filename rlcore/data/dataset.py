@@ -1,4 +1,4 @@
-"""A checked data set in memory, its fingerprint, and how often its rows count."""
+"""A checked data set in memory, its fingerprint, and the number of times that its rows count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _MOST_BAD = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Prompts in order, ``prompts[i].index == i``, ids unique. ``fingerprint``: sha256 of the content, equal wherever the rows are equal.
+    """Prompts in order, with ``prompts[i].index == i`` and unique ids. ``fingerprint`` is the sha256 of the content: equal rows have equal
+    fingerprints.
 
     >>> len(DataSet.of([{"messages": {"role": "user", "content": "1 + 2"}, "gt_answer": "3"}]))
     1
@@ -38,21 +39,25 @@ class DataSet:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]], reward_specs: Sequence[RewardSpec] = (), name: str = "rows") -> DataSet:
-        """A data set of rows in memory, of the same shapes as in a file, with the same checks; ids default to ``rows:1``, ``rows:2``, …"""
+        """Return a data set of rows in memory, with the same shapes and checks as rows in a file. Ids default to ``rows:1``, ``rows:2``,
+        …"""
         return cls.made_of(collect(enumerate(rows, start=1), name=name, stem=name, routes=Routes(tuple(reward_specs))))
 
     @classmethod
     def made_of(cls, prompts: Sequence[Prompt]) -> DataSet:
-        """Number the prompts, refuse ids that occur twice, take the fingerprint."""
+        """Number the prompts, refuse duplicate ids, and compute the fingerprint."""
         numbered = tuple(prompt if prompt.index == index else replace(prompt, index=index) for index, prompt in enumerate(prompts))
         _check_unique(numbered)
         return cls(numbered, _fingerprint(numbered))
 
 
 def collect(rows: Iterable[tuple[int, object]], *, name: str, stem: str, routes: Routes) -> list[Prompt]:
-    """Prompts from (line, row); ``DataError`` names the first bad row and counts the others, so that nothing is loaded by half.
+    """Return prompts from (line, row). ``DataError`` names the first bad row and counts the others, so that a file is never partly loaded.
 
-    A row that is a ``BadRow`` already could not be read. ``stem`` makes the default id, ``name`` the place in messages.
+    A row that is already a ``BadRow`` could not be read.
+
+    :param name: the place in messages.
+    :param stem: the beginning of default ids.
     """
     prompts: list[Prompt] = []
     first, bad = "", 0
@@ -63,7 +68,7 @@ def collect(rows: Iterable[tuple[int, object]], *, name: str, stem: str, routes:
             prompts.append(parse_row(row, index=len(prompts), default_id=f"{stem}:{line}", source=f"{name}:{line}", routes=routes))
         except BadRow as error:
             first, bad = first or f"{name}:{line}: {error}", bad + 1
-        if bad == _MOST_BAD:  # a file of another kind may have millions
+        if bad == _MOST_BAD:  # a file of another format may have millions
             break
     if bad:
         least = "at least " if bad == _MOST_BAD else ""
@@ -75,9 +80,10 @@ def collect(rows: Iterable[tuple[int, object]], *, name: str, stem: str, routes:
 
 
 def resized(prompts: Sequence[Prompt], ratio: float) -> list[Prompt]:
-    """A data set as many times as ``ratio`` says: 2 goes through it twice, 0.5 takes half of it, spread evenly over its length.
+    """Return a data set repeated ``ratio`` times: 2 repeats it twice, 0.5 takes half of it, spread evenly over its length.
 
-    The copies are named ``id#2``, ``id#3``, …; at least one row is left. No randomness: the same file and ratio give the same list.
+    The copies are named ``id#2``, ``id#3``, …; at least one row remains. There is no randomness: the same file and ratio give the same
+    list.
     """
     count = max(1, round(len(prompts) * ratio))
     if count <= len(prompts):
@@ -113,7 +119,7 @@ def _fingerprint(prompts: Iterable[Prompt]) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON does not know and tables hold."""
+    """Convert values that tables hold and JSON does not have."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, datetime | date | time | Decimal):

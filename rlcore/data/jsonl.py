@@ -1,5 +1,6 @@
-"""Opens data files, and reads JSON strictly: UTF-8, no NaN, no key twice; a row a line, or a file that holds one list. Knows nothing of
-what a row means."""
+"""Open data files and read strict JSON: UTF-8, no NaN, no duplicate keys; one row per line, or one list per file.
+
+This module does not know the meaning of a row."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlcore.contracts.errors import DataError
-from rlcore.contracts.interfaces import RowSource
+from rlcore.contracts.row_interfaces import RowSource
 from rlcore.data.rows import BadRow, readable
 from rlcore.host.bounded_reading import InputTooLargeError, UnpackedTooLargeError, bounded_lines, unpacked
 
@@ -24,17 +25,17 @@ __all__ = ["JsonFile", "JsonLines", "opened", "read_jsonl"]
 _GZIP = b"\x1f\x8b"
 _ALWAYS_UNPACKED = 64 << 20
 _MOST_TIMES = 50
-"""A gzip file may unpack to so many times its size; texts of people and of models have a tenth of that."""
+"""The most that a gzip file may expand, as a multiple of its size. Text of people and of models expands a tenth of that."""
 _ALWAYS_LINES = 200_000
 _LEAST_OF_A_LINE = 4
-"""Packed bytes: rows that differ take more than that."""
+"""Compressed bytes. Rows that differ need more than that."""
 _LONGEST_LIST = 2 << 30
 """Bytes of a ``.json`` file, which is held in memory as a whole."""
 _START = 1 << 16
-"""Bytes that show whether it holds a list."""
+"""Bytes at the start that show whether the file holds a list."""
 _UNREADABLE = {
     b"PAR1": "is Parquet; let its name end in .parquet",
-    b"PK\x03\x04": "is a zip archive; unpack it and name what was in it",
+    b"PK\x03\x04": "is a zip archive; unpack it and name the file in it",
     b"\x28\xb5\x2f\xfd": "is packed with zstd; unpack it (zstd -d), or pack it with gzip",
     b"\xfd7zXZ": "is packed with xz; unpack it (xz -d), or pack it with gzip",
     b"BZh": "is packed with bzip2; unpack it (bzip2 -d), or pack it with gzip",
@@ -43,10 +44,13 @@ _UNREADABLE = {
 
 @contextmanager
 def opened(path: Path, name: str) -> Iterator[BinaryIO]:
-    """The bytes of a text file, unpacked if they are gzip, whatever its name says. DataError, while it is read too, for what cannot be
-    read, and for a gzip file that unpacks to far more than its size; ``name`` is how the user typed it."""
+    """Open a text file as bytes. Gzip is unpacked, whatever the name of the file.
+
+    Raises DataError, also during reading, for a file that cannot be read and for a gzip file that expands far beyond its size.
+
+    :param name: the name as the user typed it."""
     if not path.is_file():
-        raise DataError(f"{name}: is no regular file; write the rows to a file and name that")
+        raise DataError(f"{name}: is not a regular file; write the rows to a file and name that file")
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -62,9 +66,11 @@ def opened(path: Path, name: str) -> Iterator[BinaryIO]:
             else:
                 yield file
     except UnpackedTooLargeError as error:
-        raise DataError(f"{name}: {error}, the most for a gzip file of its size; if you trust it, unpack it with gunzip") from error
+        raise DataError(
+            f"{name}: {error}, which is the limit for a gzip file of its size; if you trust it, unpack it with gunzip"
+        ) from error
     except InputTooLargeError as error:
-        raise DataError(f"{name}:{error}, the most that a row may have; split that row, or leave it out") from error
+        raise DataError(f"{name}:{error}, which is the limit for a row; split that row, or leave it out") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{name}: the gzip file is damaged or cut short ({error}); copy it again") from error
     except OSError as error:
@@ -78,21 +84,23 @@ class JsonLines(RowSource):
     """The data source ``jsonl``."""
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
-        """See RowSource; the number of a row is that of its line."""
+        """See RowSource. The number of a row is its line number."""
         return read_jsonl(Path(path), path)
 
 
 class JsonFile(RowSource):
-    """The data source ``json``: a file that holds one list of rows. One that holds a row a line is read as JSONL."""
+    """The data source ``json``: a file that holds one list of rows. A file with one row per line is read as JSONL."""
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
-        """See RowSource; the number of a row is its place in the list. The whole file is read at once."""
+        """See RowSource. The number of a row is its position in the list. The whole file is read at once."""
         with opened(Path(path), path) as file:
             start = file.read(_START)
             is_list = start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"")
             content = start + (file.read(_LONGEST_LIST - len(start) + 1) if is_list else b"")
         if len(content) > _LONGEST_LIST:
-            raise DataError(f"{path}: the list has more than {_LONGEST_LIST >> 20} MiB, the most; write a row a line and name it .jsonl")
+            raise DataError(
+                f"{path}: the list has more than {_LONGEST_LIST >> 20} MiB, which is the limit; write one row per line in a .jsonl file"
+            )
         if not content.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
             yield from JsonLines().rows(path)
             return
@@ -108,9 +116,11 @@ class JsonFile(RowSource):
 
 
 def read_jsonl(path: Path, name: str) -> Iterator[tuple[int, object | BadRow]]:
-    """(line number from 1, decoded value or the reason why there is none) of every line that is not blank.
+    """Yield (line number from 1, decoded value or the reason why there is none) for every line that is not blank.
 
-    A byte-order mark is skipped; gzip is unpacked. ``DataError`` where the file cannot be read at all; ``name`` is how the user typed it.
+    Skips a byte-order mark and unpacks gzip. Raises ``DataError`` if the file cannot be read at all.
+
+    :param name: the name as the user typed it.
     """
     offset = 0
     with opened(path, name) as file:
@@ -124,7 +134,7 @@ def read_jsonl(path: Path, name: str) -> Iterator[tuple[int, object | BadRow]]:
 
 
 def _other_format(first: bytes) -> str:
-    """What to do if the first line, which is no row, shows that the file holds something else than a row a line; else nothing."""
+    """Return advice if the first line, which is not a row, shows that the file has another format; else ""."""
     if first.lstrip().startswith(b"["):
         return "; a file that holds one JSON list is read if its name ends in .json"
     return "; the file looks like CSV, which is read if its name ends in .csv" if _CSV_HEADER.fullmatch(first.strip()) else ""
@@ -144,14 +154,15 @@ def _decoded(raw: bytes, offset: int) -> object | BadRow:
 
 
 def _strict_json(text: str) -> object:
-    """The value of a JSON text. BadRow, with the reason, for one that the standard or this program does not take; JSONDecodeError for
-    what is no JSON."""
+    """Return the value of a JSON text. Raises BadRow, with the reason, for text that the standard or this program does not accept.
+
+    Raises JSONDecodeError for text that is not JSON."""
     try:
         value: object = _DECODER.decode(text.strip(" \t\r\n"))
-        if "\\u" in text:  # an escaped lone surrogate is valid JSON and not valid text
+        if "\\u" in text:  # an escaped lone surrogate is valid JSON but not valid text
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise BadRow("the line escapes half a surrogate pair (like \\ud800), which is no character; remove it") from error
+        raise BadRow("the line escapes half a surrogate pair (like \\ud800), which is not a character; remove it") from error
     except json.JSONDecodeError:
         raise
     except (RecursionError, ValueError) as error:

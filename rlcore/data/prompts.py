@@ -1,6 +1,6 @@
-"""What a run asks of its data: load the training prompts or an evaluation task, put a system prompt in front, bound the length.
+"""Load the training prompts or an evaluation task, add a system prompt, and bound the length of prompts.
 
-Rows are read by the plugin of the data source. What such a plugin raises becomes one sentence that names it.
+The plugin of the data source reads the rows. Its errors become one sentence that names the plugin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlcore.config.data_source import is_file, source_of, source_spec
 from rlcore.config.run_config import DataSection, DataSource
 from rlcore.contracts.errors import DataError, RlcoreError
-from rlcore.contracts.interfaces import RowSource
+from rlcore.contracts.row_interfaces import RowSource
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.dataset import DataSet, collect, resized
@@ -28,13 +28,13 @@ __all__ = ["check_prompt_lengths", "load_eval", "load_prompts", "read_rows", "sh
 
 
 def _stem_of(source: DataSource, registry: Registry) -> str:
-    """What the default ids of its rows begin with: the file's stem, or the whole path if its prefix chose the data source."""
+    """Return the beginning of the rows' default ids: the file's stem, or the whole path if its prefix chose the data source."""
     prefix = source_spec(source, registry).prefix
     return source.path if prefix and source.path.startswith(prefix) else Path(source.path).stem
 
 
 def _silent(line: str) -> None:
-    """Whoever wants to know which format was found says how."""
+    """Ignore the detected format. Callers that want to report it pass their own function."""
 
 
 def read_rows(
@@ -45,11 +45,13 @@ def read_rows(
     beside: Sequence[str] = (),
     say: Callable[[str], None] = _silent,
 ) -> Iterator[tuple[int, object]]:
-    """(number from 1, row of rlcore, or a BadRow with the reason) of each row: read by the data source, converted as ``data.format`` and
-    ``data.columns`` say. DataError if the data set is not there or cannot be read.
+    """Yield (number from 1, row of rlcore or a BadRow with the reason) for each row.
 
-    ``beside``: columns that a row may have and that no row format sees, such as a completion to judge; ``say``: told once which format
-    was found."""
+    The data source reads the rows, and ``data.format`` and ``data.columns`` convert them. Raises DataError if the data set does not exist
+    or cannot be read.
+
+    :param beside: columns that a row may have and that the row format does not see, such as a completion to score.
+    :param say: receives the detected format once."""
     source = DataSource(path=source) if isinstance(source, str) else source
     conversion = RowConversion(path=source.path, registry=registry, data=data or DataSection(), beside=beside, say=say)
     return converted(_raw_rows(source, registry), conversion)
@@ -60,7 +62,7 @@ def _raw_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, obj
         raise DataError(f"{source.path}: no such data file; check the path that was typed")
     name = source_of(source, registry)
     model = registry.options_model(PluginKind.DATA, name)
-    # The options of a plan went through JSON, which has no tuples; a strict model takes them back as JSON only.
+    # The options of a plan went through JSON, which has no tuples. A strict model accepts them only as JSON.
     options = model.model_validate_json(json.dumps(dict(source.options))) if model is not None else None
     made: RowSource = registry.make(PluginKind.DATA, name, options=options)
     return _guarded(made, source.path, f"the data source {name} of {registry.owner(PluginKind.DATA, name)}")
@@ -70,24 +72,24 @@ def _guarded(source: RowSource, path: str, label: str) -> Iterator[tuple[int, ob
     try:
         for place, item in enumerate(source.rows(path), start=1):
             if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], int)):
-                said = f"{label} yielded {kind_of(item)} as item {place}, not a pair of a number and a row; mend the plugin"
+                said = f"{label} yielded {kind_of(item)} as item {place}, not a pair of a number and a row; fix the plugin"
                 raise DataError(f"{path}: {said}")
             if not isinstance(item[1], Mapping | BadRow):
-                raise DataError(f"{path}:{item[0]}: {label} yielded {kind_of(item[1])} as this row, not a mapping; mend the plugin")
+                raise DataError(f"{path}:{item[0]}: {label} yielded {kind_of(item[1])} as this row, not a mapping; fix the plugin")
             yield item
     except RlcoreError:
         raise
-    except (Exception, SystemExit) as error:  # of a plugin: whatever it raises, the data set cannot be read
+    except (Exception, SystemExit) as error:  # raised by a plugin: the data set cannot be read
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise DataError(f"{path}: {label} failed ({said}); mend the data, its options or the plugin") from error
+        raise DataError(f"{path}: {label} failed ({said}); fix the data, its options or the plugin") from error
 
 
 def load_prompts(
     config: RunConfig, reward_specs: Sequence[RewardSpec], registry: Registry, say: Callable[[str], None] = _silent
 ) -> DataSet:
-    """The training prompts of a run: one data set, or several one after the other, each as many times as its ratio says.
+    """Load the training prompts of a run: one or more data sets in order, each repeated by its ratio.
 
-    Every row is checked before anything is returned. ``DataError``: one sentence with ``file:line`` of the first bad row.
+    Every row is checked before anything is returned. ``DataError`` has one sentence with ``file:line`` of the first bad row.
     """
     sources = config.data.sources
     if not sources:
@@ -108,21 +110,23 @@ def load_eval(
     data: DataSection | None = None,
     say: Callable[[str], None] = _silent,
 ) -> DataSet:
-    """One evaluation task; the same formats and rules as for training. ``data``: how rows are converted, by default as nothing is set."""
+    """Load one evaluation task, with the same formats and rules as for training.
+
+    :param data: the conversion of rows; the defaults if None."""
     source = DataSource(path=str(path))
     stem, routes = _stem_of(source, registry), Routes(tuple(reward_specs))
     return DataSet.made_of(collect(read_rows(source, registry, data, say=say), name=source.path, stem=stem, routes=routes))
 
 
 def with_system_prompt(messages: Sequence[Message], system_prompt: str | None) -> tuple[Message, ...]:
-    """The messages with a system prompt in front, unless there is none to add ("" or None) or the row brings its own."""
+    """Return the messages with a system prompt in front, unless there is none ("" or None) or the row has its own."""
     if not system_prompt or any(message.role == "system" for message in messages):
         return tuple(messages)
     return (Message(role="system", content=system_prompt), *messages)
 
 
 def check_prompt_lengths(prompts: Sequence[Prompt], token_counts: Sequence[int], max_prompt_tokens: int) -> None:
-    """``DataError`` where a rendered prompt has more tokens than ``max_prompt_tokens`` allows: nothing is cut or dropped silently."""
+    """Raise ``DataError`` if a rendered prompt has more than ``max_prompt_tokens`` tokens. Nothing is cut or dropped silently."""
     long = [(prompt, count) for prompt, count in zip(prompts, token_counts, strict=True) if count > max_prompt_tokens]
     if not long:
         return
@@ -135,7 +139,7 @@ def check_prompt_lengths(prompts: Sequence[Prompt], token_counts: Sequence[int],
 
 
 def short_prompts(prompts: Sequence[Prompt], token_counts: Sequence[int], max_prompt_tokens: int, name: str) -> tuple[Prompt, ...]:
-    """Those of the data set ``name`` that have at most ``max_prompt_tokens``; ``DataError`` if none is left."""
+    """Return the prompts of the data set ``name`` that have at most ``max_prompt_tokens``. Raises ``DataError`` if none remains."""
     if not (kept := tuple(prompt for prompt, count in zip(prompts, token_counts, strict=True) if count <= max_prompt_tokens)):
         raise DataError(
             f"{prompts[0].source}: this prompt and all others of {name} have more than {max_prompt_tokens} tokens, so --overlong drop "
@@ -145,6 +149,6 @@ def short_prompts(prompts: Sequence[Prompt], token_counts: Sequence[int], max_pr
 
 
 def _stems(sources: Sequence[DataSource], registry: Registry) -> list[str]:
-    """What default ids begin with: the file's stem, or the path if two files have one stem."""
+    """Return the beginnings of default ids: the file's stem, or the path if two files have the same stem."""
     stems = [_stem_of(source, registry) for source in sources]
     return [source.path if stems.count(stem) > 1 else stem for source, stem in zip(sources, stems, strict=True)]

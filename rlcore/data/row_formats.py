@@ -1,7 +1,7 @@
-"""From a row as somebody published it to a row of rlcore: names mapped by ``[data.columns]``, then a row format of a plugin.
+"""Convert a published row to a row of rlcore: ``[data.columns]`` renames columns, then a plugin's row format converts the row.
 
-Knows no files. A row that is one of rlcore already passes as it is; which format reads a data set is decided by its first row that is one
-of rlcore, or that a format recognises.
+This module does not know about files. A row that already is a row of rlcore passes unchanged. The format of a data set is decided by its
+first row that is a row of rlcore or that a format recognises.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import DataError, RlcoreError
-from rlcore.contracts.row_format import RowFormat
+from rlcore.contracts.row_interfaces import RowFormat
 from rlcore.contracts.specs import PluginKind
 from rlcore.data.rows import BadRow, kind_of, listed
 from rlcore.registry.install import install_line
@@ -24,8 +24,10 @@ __all__ = ["RowConversion", "converted", "is_raw"]
 
 @dataclass(slots=True, kw_only=True)
 class RowConversion:
-    """How the rows of one data set, ``path``, become rows of rlcore. ``beside``: columns that belong to no data row, such as a completion
-    to judge, and that no format sees; ``say``: told once which format was found."""
+    """Converts the rows of the data set ``path`` to rows of rlcore.
+
+    ``beside`` names columns that do not belong to the data row, such as a completion to score; formats do not see them. ``say`` receives
+    the detected format once."""
 
     path: str
     registry: Registry
@@ -37,7 +39,7 @@ class RowConversion:
     _made: dict[str, RowFormat] = field(default_factory=dict, init=False)
 
     def row(self, raw: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        """The row of rlcore; BadRow where it cannot be one, DataError where no row of the data set can."""
+        """Return the row of rlcore. Raises BadRow if it cannot be converted, and DataError if no row of the data set can."""
         if self._asked and self._chosen is None and not self.data.columns:
             return raw
         mapped, absent = _mapped(raw, self.data.columns)
@@ -49,7 +51,7 @@ class RowConversion:
         converted = {**converted, **apart}
         if lost := next((target for target in absent if converted.get(target) is None), ""):
             told = f'which [data.columns] names for "{lost}" (it has {listed(whole) or "nothing"})'
-            raise BadRow(f'the row has no "{absent[lost]}", {told}; mend [data.columns] or --columns')
+            raise BadRow(f'the row has no "{absent[lost]}", {told}; fix [data.columns] or --columns')
         return converted
 
     def _choose(self, first: Mapping[Any, Any]) -> None:
@@ -72,7 +74,7 @@ class RowConversion:
             self._asked, self._chosen = True, (found[0], made[found[0]])
             owner = self.registry.owner(PluginKind.FORMAT, found[0])
             self.say(f"{self.path}: read by the row format {found[0]} of {owner}; --data-format none takes rows as they are")
-        elif first.get("messages") is None:  # a broken row says nothing of those behind it
+        elif first.get("messages") is None:  # a broken row says nothing about the rows after it
             has = listed(first) or "nothing"
             raise BadRow(f'the row has no "messages" (it has {has}), and {_none_knows(made)}; {_ADVICE}')
         else:
@@ -81,7 +83,7 @@ class RowConversion:
     def _recognised(self, row: Mapping[Any, Any], name: str, format: RowFormat) -> bool:
         try:
             return bool(format.recognises(row))
-        except (Exception, SystemExit) as error:  # of a plugin
+        except (Exception, SystemExit) as error:  # raised by a plugin
             raise DataError(self._broken(name, error)) from error
 
     def _converted(self, row: Mapping[Any, Any], name: str, format: RowFormat) -> Mapping[Any, Any]:
@@ -89,10 +91,10 @@ class RowConversion:
             made: object = format.convert(row)
         except (BadRow, RlcoreError):
             raise
-        except (Exception, SystemExit) as error:  # of a plugin: a row that it cannot convert is to be a BadRow
+        except (Exception, SystemExit) as error:  # raised by a plugin: for a row that it cannot convert, it should raise BadRow
             raise DataError(self._broken(name, error)) from error
         if not isinstance(made, Mapping):
-            raise DataError(f"{self.path}: {self._label(name)} made {kind_of(made)} of a row, not a mapping; mend the plugin")
+            raise DataError(f"{self.path}: {self._label(name)} turned a row into {kind_of(made)}, not a mapping; fix the plugin")
         return made
 
     def _label(self, name: str) -> str:
@@ -100,14 +102,14 @@ class RowConversion:
 
     def _broken(self, name: str, error: BaseException) -> str:
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        return f"{self.path}: {self._label(name)} failed ({said}); mend the plugin, or name another --data-format"
+        return f"{self.path}: {self._label(name)} failed ({said}); fix the plugin, or name another --data-format"
 
 
 _ADVICE = 'add {"role": "user", "content": "…"} or a list of these, or name columns: [data.columns] messages = "…"'
 
 
 def converted(rows: Iterable[tuple[int, object]], conversion: RowConversion) -> Iterator[tuple[int, object]]:
-    """(number, row of rlcore or the reason why there is none) of each row."""
+    """Yield (number, row of rlcore or the reason why there is none) for each row."""
     for number, row in rows:
         if not isinstance(row, Mapping):
             yield number, row
@@ -120,14 +122,14 @@ def converted(rows: Iterable[tuple[int, object]], conversion: RowConversion) -> 
 
 
 def is_raw(row: Mapping[Any, Any]) -> bool:
-    """Whether a row is none of rlcore: it has no messages, or they end with the answer of an assistant."""
+    """Return whether a row is not a row of rlcore: it has no messages, or they end with an assistant's answer."""
     messages = row.get("messages")
     last = messages[-1] if isinstance(messages, list | tuple) and messages else messages
     return messages is None or (isinstance(last, Mapping) and last.get("role") == "assistant")
 
 
 def _mapped(row: Mapping[Any, Any], columns: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The columns that ``[data.columns]`` names, by their new names; and new name -> path of those that the row lacks."""
+    """Return the columns that ``[data.columns]`` names, by their new names; and new name -> path of those that the row lacks."""
     mapped: dict[str, Any] = {}
     absent: dict[str, str] = {}
     for target, path in columns.items():
@@ -140,7 +142,7 @@ def _mapped(row: Mapping[Any, Any], columns: Mapping[str, str]) -> tuple[dict[st
 
 
 def _at(row: Mapping[Any, Any], path: str) -> tuple[bool, Any]:
-    """Whether there is such a column, or such a place in an object or a list that is one, and what it holds."""
+    """Return whether the row has the column, or the place inside an object or a list in a column, and its value."""
     if path in row:
         return True, row[path]
     value: Any = row
@@ -155,7 +157,7 @@ def _at(row: Mapping[Any, Any], path: str) -> tuple[bool, Any]:
 
 
 def _fitted(target: str, value: Any) -> Any:
-    """What nobody can put into quotes in a data set of somebody else: a prompt that is text, a gold answer that is a number."""
+    """Adapt a value that a user cannot change in another author's data set: a prompt that is text, or a gold answer that is a number."""
     if target == "messages" and isinstance(value, str):
         return {"role": "user", "content": value}
     if target == "gt_answer" and isinstance(value, int | float) and not isinstance(value, bool):
@@ -165,7 +167,7 @@ def _fitted(target: str, value: Any) -> Any:
 
 def _none_knows(made: Mapping[str, RowFormat]) -> str:
     known = (
-        f"no installed row format knows it ({len(made)} were asked, rlcore plugins lists them)" if made else "no row format is installed"
+        f"no installed row format knows it ({len(made)} were tried, rlcore plugins lists them)" if made else "no row format is installed"
     )
     owners = {distribution_of(PluginKind.FORMAT, name) for name in known_names(PluginKind.FORMAT) if name not in made}
     lines = [install_line(owner) for owner in sorted(filter(None, owners))]

@@ -1,7 +1,7 @@
-"""One row of a data set, from a decoded object to a ``Prompt``: which shapes are accepted, and the reason where one is not.
+"""Parse one row of a data set from a decoded object to a ``Prompt``, or give the reason why its shape is not accepted.
 
-Knows neither files nor line numbers; whoever reads a file puts them in front of the reason. Of the columns that rewards need it checks
-``gt_answer`` alone, which many share and a run shows; what any other column must hold is for its reward to say (``Reward.check``).
+This module does not know files or line numbers; the reader of a file adds them to the reason. Of the columns that rewards need, it checks
+only ``gt_answer``, which many rewards share and a run shows. The reward checks the content of any other column (``Reward.check``).
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ ROLES = ("system", "user", "assistant")
 
 
 class BadRow(Exception):
-    """A row breaks a rule; the text is the reason, without its place."""
+    """A row that breaks a rule. The text is the reason, without its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The rewards of the run: what a row may route itself to, and the columns that it must then have."""
+    """The rewards of the run that a row may route itself to, and the columns that it then needs."""
 
     specs: tuple[RewardSpec, ...] = ()
 
     def find(self, name: str) -> RewardSpec | None:
-        """The reward that goes by this name or alias, in any case of letters."""
+        """Return the reward with this name or alias, ignoring case."""
         wanted = name.lower()
         return next((spec for spec in self.specs if wanted == spec.name or wanted in spec.aliases), None)
 
     def required(self, route: RewardSpec | None) -> dict[str, str]:
-        """Column -> the reward that needs it: of the routed reward, or of all rewards where the row has no route."""
+        """Return column -> the reward that needs it: the routed reward, or all rewards if the row has no route."""
         specs = self.specs if route is None else (route,)
         return {column: spec.name for spec in reversed(specs) for column in spec.requires}
 
 
 def readable(value: object) -> Mapping[Any, Any] | BadRow:
-    """A value that a file holds in the place of a row; what is no object is a fault of the file."""
+    """Return the value if it is an object, else a BadRow: a file may hold any value in place of a row."""
     return value if isinstance(value, Mapping | BadRow) else _no_object(value)
 
 
@@ -49,7 +49,7 @@ def _no_object(value: object) -> BadRow:
 
 
 def parse_row(row: object, *, index: int, default_id: str, source: str, routes: Routes) -> Prompt:
-    """A checked prompt; ``BadRow`` with the reason otherwise. Absent columns and ``null`` mean the same."""
+    """Return a checked prompt. Raises ``BadRow`` with the reason. Absent columns and ``null`` mean the same."""
     if not isinstance(row, Mapping):
         raise _no_object(row)
     if unnamed := [key for key in row if not isinstance(key, str)]:
@@ -81,7 +81,7 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
         raise BadRow('"messages" is an empty list; a prompt needs at least one message')
     messages = tuple(_message(item, "" if item is value else f" {number}") for number, item in enumerate(items, start=1))
     if messages[-1].role != "user":
-        raise BadRow(f'the last message has role "{messages[-1].role}"; it must be "user", for the model answers it')
+        raise BadRow(f'the last message has role "{messages[-1].role}"; it must be "user", because the model answers it')
     if not messages[-1].content.strip():
         raise BadRow("the last message is empty; the model would have nothing to answer")
     return messages
@@ -126,7 +126,7 @@ def _prompt_id(value: object, default: str) -> str:
 def _check_columns(columns: Mapping[str, Any], required: Mapping[str, str]) -> None:
     for column, reward in required.items():
         if column not in columns:
-            has = listed(columns) or "nothing beside its messages"
+            has = listed(columns) or "nothing except its messages"
             named = f'; if another column holds it, name that: [data.columns] {column} = "…"' if columns else ""
             raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {has}){named}')
     if "gt_answer" in columns:
@@ -151,7 +151,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in words of JSON, with the value if it is short."""
+    """Return the kind of a value in JSON terms, with the value if it is short."""
     name = next((name for types, name in _KINDS if isinstance(value, types)), f"a Python {type(value).__name__}")
     return f"{name} ({_short(value)})" if isinstance(value, bool | int | float | str) else name
 
@@ -162,6 +162,6 @@ def _short(value: object, limit: int = 24) -> str:
 
 
 def listed(row: Mapping[Any, Any]) -> str:
-    """The names of its first columns, in quotes."""
+    """Return the names of its first columns, in quotes."""
     names = [f'"{name}"' for name in row]
     return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face model as rlcore asks for one. transformers is imported on first use, never with this module."""
+"""The tokenizer of a Hugging Face model, with rlcore's interface. transformers is imported on first use, not with this module."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["ChatTokenizer", "load_tokenizer"]
 
 
 def load_tokenizer(path: str, *, model: str | None = None, trust_remote_code: bool = False) -> ChatTokenizer:
-    """Load the tokenizer in a folder, or under a hub name; ConfigError where there is none or it has no chat template.
+    """Load the tokenizer from a folder or by hub name. Raises ConfigError if there is none or it has no chat template.
 
-    ``model``: the folder of the model where it is another one; the tokens that end a response are those of both.
-    ``trust_remote_code``: run Python code that the folder brings along; nobody is asked.
+    :param model: the folder of the model, if it is another one. A response ends with the stop tokens of either.
+    :param trust_remote_code: run Python code in the folder without asking.
     """
     try:
         from transformers import AutoTokenizer
@@ -32,22 +32,22 @@ def load_tokenizer(path: str, *, model: str | None = None, trust_remote_code: bo
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         if not trust_remote_code and "trust_remote_code" in str(error):
             raise ConfigError(
-                f"tokenizer {path!r}, or the model in its folder, brings code of its own (auto_map), which rlcore does not run unasked; "
-                "read the code and type --trust-remote-code, or name another folder"
+                f"tokenizer {path!r}, or the model in its folder, comes with its own code (auto_map), which rlcore does not run without "
+                "permission; read the code and type --trust-remote-code, or name another folder"
             ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"tokenizer {path!r} cannot be loaded: {reason}; point --model or --tokenizer-path at one") from error
     if not inner.chat_template:
         raise ConfigError(
-            f"tokenizer {path!r} has no chat template, so a prompt cannot be rendered; use an instruction-tuned model, "
-            "or --tokenizer-path with a copy whose tokenizer_config.json has chat_template (or a chat_template.jinja beside it)"
+            f"tokenizer {path!r} has no chat template, so a prompt cannot be rendered; use an instruction-tuned model, or --tokenizer-path "
+            "with a copy whose tokenizer_config.json has chat_template (or a chat_template.jinja next to it)"
         )
     stop_ids = _stop_ids(path) | (_stop_ids(model) if model and model != path else frozenset())
     made = ChatTokenizer(inner, stop_ids=stop_ids, rows=_rows(model or path))
     if made.rows is not None and made.stop_ids and min(made.stop_ids) >= made.rows:
         raise ConfigError(
-            f"the model has {made.rows} rows in its vocabulary and can never say token {min(made.stop_ids)} ({inner.eos_token!r}), with "
-            f"which tokenizer {path!r} ends a response; use the tokenizer that belongs to the model"
+            f"the model has {made.rows} rows in its vocabulary and can never generate token {min(made.stop_ids)} ({inner.eos_token!r}), "
+            f"with which tokenizer {path!r} ends a response; use the tokenizer that belongs to the model"
         )
     return made
 
@@ -55,8 +55,8 @@ def load_tokenizer(path: str, *, model: str | None = None, trust_remote_code: bo
 class ChatTokenizer(Tokenizer):
     """Wraps a Hugging Face tokenizer with a chat template.
 
-    ``stop_ids`` holds the tokenizer's end-of-sequence token and those given, which the model's own files name. ``rows``: of the model's
-    vocabulary, None if it is not known.
+    ``stop_ids`` holds the tokenizer's end-of-sequence token and the given ones, which the model's own files name. ``rows`` is the size of
+    the model's vocabulary, None if it is not known.
     """
 
     def __init__(self, inner: Any, *, stop_ids: frozenset[int] = frozenset(), rows: int | None = None) -> None:
@@ -66,8 +66,9 @@ class ChatTokenizer(Tokenizer):
         self.stop_ids = stop_ids | own
 
     def render(self, messages: Sequence[Message]) -> np.ndarray:
-        """int32[C]: the chat template applied, with the generation prompt. DataError where the template refuses the messages, ConfigError
-        where the model has no row for a token."""
+        """Return int32[C]: the chat template applied, with the generation prompt.
+
+        Raises DataError if the template refuses the messages, and ConfigError if the model has no row for a token."""
         from jinja2 import TemplateError
 
         turns = [{"role": message.role, "content": message.content} for message in messages]
@@ -79,7 +80,7 @@ class ChatTokenizer(Tokenizer):
                 f"the chat template refuses messages with roles {roles}: {error}; change the messages or --system-prompt"
             ) from error
         if not len(ids):
-            raise DataError("the chat template renders to no token at all; mend the tokenizer's chat_template")
+            raise DataError("the chat template renders no tokens at all; fix the tokenizer's chat_template")
         if self.rows is not None and (beyond := max(ids)) >= self.rows:
             raise ConfigError(
                 f"the prompt holds token {beyond} ({self._inner.convert_ids_to_tokens(beyond)!r}), and the model's vocabulary has "
@@ -88,12 +89,13 @@ class ChatTokenizer(Tokenizer):
         return np.asarray(ids, dtype=np.int32)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text without special tokens, character for character: no space is cleaned away."""
+        """Return the exact text without special tokens; spaces are not cleaned up."""
         ids = [int(token) for token in token_ids]
         return str(self._inner.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def fingerprint(self) -> str:
-        """SHA-256 over vocabulary, merges, special tokens, text rules (normaliser, pre-tokenizer, decoder), template and stop tokens."""
+        """Return the SHA-256 of vocabulary, merges, special tokens, text rules (normaliser, pre-tokenizer, decoder), template and stop
+        tokens."""
         inner = self._inner
         identity = {
             "vocabulary": inner.get_vocab(),
@@ -106,13 +108,14 @@ class ChatTokenizer(Tokenizer):
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write it beside a model; ``load_tokenizer`` reads it back with the model's configuration, which names further stop tokens."""
+        """Write it next to a model. ``load_tokenizer`` reads it back with the model's configuration, which names further stop tokens."""
         self._inner.save_pretrained(str(folder))
 
 
 def _rules(inner: Any) -> dict[str, Any]:
-    """What a fast tokenizer does beside its vocabulary; a slow one's rules are its class. Its padding and truncation are left out: they
-    are settings of the last call."""
+    """Return the rules of a fast tokenizer apart from its vocabulary. The rules of a slow one are its class.
+
+    Padding and truncation are left out, because they are settings of the last call."""
     backend = getattr(inner, "backend_tokenizer", None)
     if backend is None:
         return {"class": type(inner).__name__}
@@ -122,7 +125,7 @@ def _rules(inner: Any) -> dict[str, Any]:
 
 
 def _stop_ids(path: str) -> frozenset[int]:
-    """End-of-sequence tokens named by the model's ``generation_config.json`` and ``config.json``, where these exist."""
+    """Return the end-of-sequence tokens in the model's ``generation_config.json`` and ``config.json``, if these exist."""
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         value = _settings_in(path, name).get("eos_token_id")
@@ -132,14 +135,14 @@ def _stop_ids(path: str) -> frozenset[int]:
 
 
 def _rows(path: str) -> int | None:
-    """How many tokens the model in a folder knows, by its ``config.json``; None if that does not say."""
+    """Return the vocabulary size in the ``config.json`` of a model's folder; None if it is not given."""
     config = _settings_in(path, "config.json")
     tables = [table for table in (config, config.get("text_config")) if isinstance(table, Mapping)]
     return next((size for table in tables if isinstance(size := table.get("vocab_size"), int)), None)
 
 
 def _settings_in(path: str, name: str) -> Mapping[str, Any]:
-    """A JSON file of the model, empty where it has none."""
+    """Return a JSON file of the model, or an empty mapping if it has none."""
     from transformers.utils import cached_file
 
     file = cached_file(

@@ -1,4 +1,4 @@
-"""Reading with bounds: files of strangers may hold a line without an end, or unpack to a thousand times their size."""
+"""Reading with bounds: a file of a third party may hold an endless line, or unpack to a thousand times its size."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from typing import Any, BinaryIO
 __all__ = ["LONGEST_ROW", "InputTooLargeError", "UnpackedTooLargeError", "bounded_lines", "json_document", "read_document", "unpacked"]
 
 LONGEST_ROW = 256 << 20
-"""Bytes of a line, of a row, or of a JSON or TOML document. A row of code with all its tests has less."""
+"""The limit in bytes of a line, a row, or a JSON or TOML document. A row of code with all its tests is smaller."""
 
 
 class InputTooLargeError(ValueError):
-    """A file holds more than a reader takes; the text is what it holds, without its place."""
+    """A file is larger than a reader accepts. The message says what is too large, but not where."""
 
 
 class UnpackedTooLargeError(InputTooLargeError):
-    """A packed file holds too much."""
+    """The content of a compressed file is too large."""
 
 
 def bounded_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, line) of each line. InputTooLargeError, with the number in front, for one that is too long."""
+    """Yield (line number from 1, line) of each line. Raise InputTooLargeError, which begins with the number, for a line that is too
+    long."""
     number = 0
     while line := stream.readline(LONGEST_ROW + 1):
         number += 1
@@ -34,7 +35,10 @@ def bounded_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def unpacked(file: BinaryIO, most: int, lines: int) -> BinaryIO:
-    """What a gzip file holds. UnpackedTooLargeError, while it is read, if it unpacks to more than ``most`` bytes, or to more ``lines``."""
+    """Return the content of a gzip file as a stream.
+
+    Reading raises UnpackedTooLargeError if the content has more than ``most`` bytes, or more ``lines``.
+    """
     return io.BufferedReader(_Unpacked(file, most, lines), 1 << 17)
 
 
@@ -59,7 +63,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def read_document(path: Path) -> bytes:
-    """A file that is read at once. OSError if it cannot be read, InputTooLargeError if it is too large."""
+    """Return the content of a whole file. Raise OSError if it cannot be read, InputTooLargeError if it is too large."""
     with path.open("rb") as file:
         data = file.read(LONGEST_ROW + 1)
     if len(data) > LONGEST_ROW:
@@ -68,11 +72,12 @@ def read_document(path: Path) -> bytes:
 
 
 def json_document(path: Path) -> Any:
-    """The value of a JSON file, which must be a regular one: a pipe in its place would hang the reader.
+    """Return the value of a JSON file, which must be a regular file: a pipe in its place would hang the reader.
 
-    OSError if it cannot be read, ValueError if it holds no JSON that can be used."""
+    Raise OSError if it cannot be read, ValueError if it does not hold usable JSON.
+    """
     if path.exists() and not path.is_file():
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     try:
         return json.loads(read_document(path).decode("utf-8"))
     except RecursionError:

@@ -1,4 +1,4 @@
-"""The devices that this machine seems to have, seen without asking a driver."""
+"""The devices that this machine seems to have, found without a driver call."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _OTHER_NODES = ("dxg", "nvhost-gpu", "nvgpu", "kfd")
 
 
 def cuda_devices(dev: Path = Path("/dev")) -> int | None:
-    """How many CUDA devices a process may find here at most; None if device files do not tell. No driver is asked: that takes long, and
-    a process that has asked cannot be forked."""
+    """Return the largest number of CUDA devices that a process can find here; None if device files do not tell.
+
+    It calls no driver, because that takes long, and a process that has called one cannot be forked.
+    """
     if sys.platform != "linux" or any((dev / name).exists() for name in _OTHER_NODES):
         return None
     count, visible = len(list(dev.glob("nvidia[0-9]*"))), os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -25,7 +27,7 @@ def cuda_devices(dev: Path = Path("/dev")) -> int | None:
 
 
 def device_of(typed: str, offered: Collection[str] | None) -> str:
-    """The device that a backend computes on here, ``auto`` resolved; ``auto`` stays if nobody can tell before the backend is made.
+    """Return the device on which a backend computes here, with ``auto`` resolved. ``auto`` stays if only the backend itself can tell.
 
     :param offered: the devices that the backend declares, None if it declares none.
     """

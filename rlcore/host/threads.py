@@ -1,4 +1,7 @@
-"""How many threads the numerical libraries of a process may use: each library alone would take every core, beside all other processes."""
+"""The number of threads for the numerical libraries of a process.
+
+By default each library takes every core, without regard to other processes.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ _COUNTS = (
 
 
 def cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the number of cores that this process may use, at least 1: those that it may run on, and no more than its container has the
-    time of (``groups``: where its control group is seen, of version 2 or 1)."""
+    """Return the number of cores that this process may use, at least 1: its CPU affinity, limited by the CPU quota of its container.
+
+    :param groups: the folder of its control group, version 2 or 1.
+    """
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with suppress(OSError, ValueError):  # no such file, or no limit: "max", or -1
@@ -33,19 +38,21 @@ def cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def threads_of(roles: int) -> int:
-    """Return the threads of one of so many roles that compute at the same time: OMP_NUM_THREADS if it is a number, else an equal part of
-    the cores, at least 1."""
+    """Return the number of threads for each of ``roles`` roles that compute at the same time.
+
+    It is OMP_NUM_THREADS if that is a number, else an equal part of the cores, at least 1.
+    """
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(given) if given.isdecimal() and int(given) else max(1, cores() // roles)
 
 
 def thread_variables(threads: int) -> dict[str, str]:
-    """Return the environment variables that give every numerical library, and the tokenizers, so many threads."""
+    """Return the environment variables that limit every numerical library, and the tokenizers, to this number of threads."""
     return {**dict.fromkeys(_COUNTS, str(threads)), "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
 
 
 def limit_threads(threads: int) -> None:
-    """Give this process, and those that it starts, so many threads; a torch that is already imported too."""
+    """Limit this process, and those that it starts, to this number of threads, including a torch that is already imported."""
     os.environ.update(thread_variables(threads))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(threads)
@@ -53,7 +60,7 @@ def limit_threads(threads: int) -> None:
 
 @contextmanager
 def threads_limited(threads: int) -> Iterator[None]:
-    """``limit_threads`` inside; environment and torch are as before on leaving."""
+    """Apply ``limit_threads`` inside the context, and restore environment and torch afterwards."""
     before = {name: os.environ.get(name) for name in thread_variables(threads)}
     torch = sys.modules.get("torch")
     torch_before = torch.get_num_threads() if torch else 0

@@ -1,9 +1,9 @@
-"""The mathematics of one update: advantages, weights, losses, and how a batch is cut.
+"""The mathematics of one update: advantages, weights, losses, and the division of a batch.
 
-Public for plugins: ``from rlcore.learning import ClippedSurrogate``. Names are imported on first use, so that importing this package,
-or its numpy half (``advantages``, ``aggregation``, ``assemble``, ``shaping``), loads no torch. Nothing here knows a model, a process
-or a file. With ``BatchSettings``, ``assemble_batch``, ``assemble_rewards``, ``prepare_loss``, ``run_estimator``, ``split``,
-``SoftOverlong`` and ``PolicyObjective`` a test runs an algorithm on a batch as the core does.
+Public for plugins: ``from rlcore.learning import ClippedSurrogate``. Names are imported on first use. Therefore this package and its numpy
+half (``advantages``, ``aggregation``, ``assemble``, ``overlong_punishment``) can be imported without torch. This package
+knows no model, process or file. With ``BatchSettings``, ``assemble_batch``, ``assemble_rewards``, ``prepare_loss``, ``run_estimator``,
+``split``, ``SoftOverlong`` and ``PolicyObjective`` a test runs an algorithm on a batch as the core does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """avg@k, pass@k and maj@k of the completions of a prompt, and the 95 % interval of their means over prompts.
 
-All are unbiased: what k completions, drawn without replacement from the n that were made, are expected to give. Nothing is drawn here.
+All are unbiased: the expected value for k completions drawn without replacement from the n existing ones. Nothing is sampled here.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ _Z95 = 1.959963984540054
 
 
 def pass_at_k(n: int, correct: float, k: int) -> float:
-    """The probability that k of n completions, ``correct`` of which are right, hold a right one: 1 - C(n - correct, k) / C(n, k).
+    """Return the probability that k of n completions, ``correct`` of which are right, contain a right one: 1 - C(n - correct, k) / C(n, k).
 
-    Source: Evaluating Large Language Models Trained on Code (arXiv 2107.03374), equation 1. ValueError unless 1 <= k <= n and
-    0 <= correct <= n. A ``correct`` that is no whole number (accuracies between 0 and 1) is taken by the same formula, as a product."""
+    If ``correct`` is not a whole number (accuracies between 0 and 1), the same formula applies, as a product. Source: Evaluating Large
+    Language Models Trained on Code (arXiv 2107.03374), equation 1. Raise ValueError unless 1 <= k <= n and 0 <= correct <= n.
+    """
     _check(n, k)
     if not 0 <= correct <= n:
         raise ValueError(f"{correct} of {n} completions cannot be right")
@@ -30,15 +31,19 @@ def pass_at_k(n: int, correct: float, k: int) -> float:
 
 
 def majority_at_k(answers: Sequence[str | None], accuracies: Sequence[float], k: int) -> float:
-    """The expected accuracy of the answer that most of k completions give; if several are given equally often, their mean.
+    """Return the expected accuracy of the answer that most of k completions give. If several answers tie, their mean counts.
 
-    ``answers``: one for each of n completions, None for one that has no answer, which does not vote; ``accuracies``: float[n], 0 to 1.
-    Answers of one text count as one, with the mean of their accuracies. 0 if nobody votes. Over all C(n, k) choices at once, exactly, by
-    counting. Source of the vote: Self-Consistency (arXiv 2203.11171), section 2. ValueError unless 1 <= k <= n."""
+    Equal texts count as one answer, with the mean of their accuracies. The result is 0 if no completion votes. It is exact, by counting
+    over all C(n, k) choices at once. Source of the vote: Self-Consistency (arXiv 2203.11171), section 2. Raise ValueError unless 1 <= k <=
+    n.
+
+    :param answers: one for each of n completions, None for a completion without an answer, which does not vote.
+    :param accuracies: float[n], 0 to 1.
+    """
     n = len(answers)
     _check(n, k)
     if len(accuracies) != n:
-        raise ValueError(f"{n} answers and {len(accuracies)} accuracies; one each is the rule")
+        raise ValueError(f"{n} answers and {len(accuracies)} accuracies; each answer must have one accuracy")
     of_answer: dict[str, list[float]] = {}
     for answer, accuracy in zip(answers, accuracies, strict=True):
         if answer is not None:
@@ -53,7 +58,7 @@ def majority_at_k(answers: Sequence[str | None], accuracies: Sequence[float], k:
 
 
 def _share_won(votes: int, others: Sequence[int], silent: int, k: int) -> float:
-    """Over all choices of k: the sum of 1 / (winners) of those that the answer with so many ``votes`` wins."""
+    """Return the sum of 1 / (winners) over all choices of k that the answer with this number of ``votes`` wins."""
     return sum(
         math.comb(votes, most) * ways / winners
         for most in range(1, min(votes, k) + 1)
@@ -62,7 +67,10 @@ def _share_won(votes: int, others: Sequence[int], silent: int, k: int) -> float:
 
 
 def _ways(others: Sequence[int], silent: int, rest: int, most: int) -> dict[int, int]:
-    """Winners, the answer itself included -> in how many ways ``rest`` further completions leave it with no answer above ``most``."""
+    """Return number of winners, the answer itself included -> number of ways.
+
+    A way is a choice of ``rest`` further completions in which no answer has more than ``most`` votes.
+    """
     ways = {(drawn, 1): math.comb(silent, drawn) for drawn in range(min(silent, rest) + 1)}
     for size in others:
         longer: dict[tuple[int, int], int] = {}
@@ -88,14 +96,18 @@ class Estimate:
 
 
 def mean_interval(values: Sequence[float], completions: int = 1) -> Estimate:
-    """The mean of a figure in [0, 1] over prompts, and its 95 % interval: what other prompts of the same kind would give.
+    """Return the mean of a figure in [0, 1] over prompts, and its 95 % interval for other prompts of the same kind.
 
-    ``values``: one a prompt; ``completions``: how many each is a mean of. Wilson's interval, as for a share, with the sample size at which
-    a share would vary as these values do, between the number of prompts and that of completions: for one right or wrong completion a prompt
-    it is Wilson's, it never leaves [0, 1], and values that are all the same do not make it vanish. Sources: Wilson (1927); the prompt as
-    the unit that is sampled: Adding Error Bars to Evals (arXiv 2411.00640), section 2. ValueError without values, or outside [0, 1]."""
+    The interval is Wilson's, as for a share. Its sample size is the one at which a share would vary as these values do, between the number
+    of prompts and that of completions. For one right or wrong completion per prompt it is exactly Wilson's. It never leaves [0, 1], and it
+    does not vanish if all values are equal. Sources: Wilson (1927); the prompt as the unit of sampling: Adding Error Bars to Evals (arXiv
+    2411.00640), section 2. Raise ValueError without values, or for values outside [0, 1].
+
+    :param values: one per prompt.
+    :param completions: the number of completions of which each value is the mean.
+    """
     if not values or min(values) < 0 or max(values) > 1:
-        raise ValueError("an interval needs one figure or more, each in 0 to 1")
+        raise ValueError("an interval needs at least one figure, each from 0 to 1")
     prompts = len(values)
     mean = math.fsum(values) / prompts
     variance = math.fsum((value - mean) ** 2 for value in values) / prompts
@@ -108,7 +120,7 @@ def mean_interval(values: Sequence[float], completions: int = 1) -> Estimate:
 
 
 def usual_ks(n: int) -> tuple[int, ...]:
-    """The k above 1 that are reported for n completions: powers of two, and n itself."""
+    """Return the values of k above 1 that are reported for n completions: powers of two, and n itself."""
     powers = [1 << place for place in range(1, n.bit_length()) if 1 << place < n]
     return (*powers, n) if n > 1 else ()
 

@@ -1,8 +1,8 @@
-"""Advantage estimators that recipes of every family share, and the group statistics that others are written with.
+"""Advantage estimators that recipes of every family share, and the group statistics from which others are built.
 
-Pure numpy in float64, once per global batch. Axes: ``R`` rollouts, ``G`` groups. Statistics are over the rollouts of a group that are
-``in_statistics``; the others get advantage 0, and so do groups of one and groups whose rewards are all equal (exactly 0, whatever
-the rewards' rounding).
+Pure numpy in float64, once per global batch. Axes: ``R`` rollouts, ``G`` groups. Statistics cover the rollouts of a group that are
+``in_statistics``. The other rollouts get advantage 0, and so do groups of one and groups with equal rewards (exactly 0, whatever the
+rewards' rounding).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GroupNorm(AdvantageEstimator):
     epsilon = 1e-4
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[R]."""
+        """Return the advantages, float64[R]."""
         return _centred(batch) / (group_std(batch) + self.epsilon)
 
 
@@ -35,19 +35,19 @@ class GroupMean(AdvantageEstimator):
     """
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[R]."""
+        """Return the advantages, float64[R]."""
         return _centred(batch)
 
 
 def group_size(batch: RewardBatch) -> np.ndarray:
-    """int64[R]: how many rollouts of the rollout's group are in the statistics."""
+    """Return int64[R]: the number of rollouts in the rollout's group that are in the statistics."""
     return group_sum(batch, np.ones(len(batch.rewards))).astype(np.int64)
 
 
 def group_mean(batch: RewardBatch) -> np.ndarray:
-    """float64[R]: mean reward of the rollout's group; 0 where the group has nothing in the statistics.
+    """Return float64[R]: the mean reward of the rollout's group; 0 if the group has no rollout in the statistics.
 
-    Taken around the group's first reward, so that the mean of equal rewards is that reward bit for bit.
+    The mean is computed relative to the group's first reward, so that the mean of equal rewards is that reward bit for bit.
     """
     base = _first(batch)
     mean: np.ndarray = base + group_sum(batch, batch.rewards - base) / np.maximum(group_size(batch), 1)
@@ -55,7 +55,7 @@ def group_mean(batch: RewardBatch) -> np.ndarray:
 
 
 def group_std(batch: RewardBatch) -> np.ndarray:
-    """float64[R]: unbiased standard deviation of the rollout's group; 0 for a group of one."""
+    """Return float64[R]: the unbiased standard deviation of the rollout's group; 0 for a group of one."""
     squares = group_sum(batch, np.square(batch.rewards - group_mean(batch)))
     std: np.ndarray = np.sqrt(squares / np.maximum(group_size(batch) - 1, 1))
     return std
@@ -66,14 +66,14 @@ def _centred(batch: RewardBatch) -> np.ndarray:
 
 
 def group_sum(batch: RewardBatch, values: np.ndarray) -> np.ndarray:
-    """[R] -> float64[R]: the sum over the rollout's group, of what is in the statistics."""
+    """Return [R] -> float64[R]: the sum over the rollouts of the group that are in the statistics."""
     sums = np.bincount(batch.group, weights=np.where(batch.in_statistics, values, 0.0))
     spread: np.ndarray = np.asarray(sums, np.float64)[batch.group]
     return spread
 
 
 def _first(batch: RewardBatch) -> np.ndarray:
-    """float64[R]: the reward of the first rollout of the group that is in the statistics, 0 where there is none."""
+    """Return float64[R]: the reward of the first rollout of the group that is in the statistics, 0 if there is none."""
     groups, first = np.unique(batch.group[batch.in_statistics], return_index=True)
     table = np.zeros(batch.group.max(initial=-1) + 1)
     table[groups] = batch.rewards[batch.in_statistics][first]

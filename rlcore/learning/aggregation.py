@@ -1,6 +1,6 @@
-"""From a loss per token to one number: the weight of each token, with the normalisers of the whole optimizer step in it.
+"""The reduction of a loss per token to one number: the weight of each token, including the normalisers of the whole optimizer step.
 
-The weights are fixed before the first forward, so the loss of any share of the batch is ``sum(weights * per_token)``, and shares add up.
+The weights are fixed before the first forward. The loss of any share of the batch is ``sum(weights * per_token)``, and shares add up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TokenLevel(Aggregation):
 
 
 class SampleLevel(Aggregation):
-    """1 / (rollouts x tokens of its rollout): mean over the tokens of a rollout, then over rollouts.
+    """1 / (rollouts x tokens of its rollout): the mean over the tokens of a rollout, then over rollouts.
 
     Source: GRPO (arXiv 2402.03300), equation 3.
     """
@@ -33,17 +33,19 @@ class SampleLevel(Aggregation):
 
 
 class ConstantLength(Aggregation):
-    """1 / (rollouts x ``max_new_tokens``): sum over the tokens of a rollout / that length, then mean over rollouts (Dr. GRPO, arXiv
-    2503.20783, appendix A)."""
+    """1 / (rollouts x ``max_new_tokens``): the sum over the tokens of a rollout / that length, then the mean over rollouts.
+
+    Source: Dr. GRPO (arXiv 2503.20783), appendix A.
+    """
 
     def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
         return np.full(int(lengths.sum()), 1.0 / (max(normalisers.rollouts, 1) * normalisers.length))
 
 
 def count(lengths: np.ndarray, in_loss: np.ndarray, length: int) -> Normalisers:
-    """Normalisers of the rollouts that train: policy tokens and non-empty rollouts; ``length`` is ``max_new_tokens``.
+    """Return the normalisers of the rollouts that train: policy tokens and non-empty rollouts.
 
-    ``lengths`` int64[R] policy tokens, ``in_loss`` bool[R].
+    ``lengths``: int64[R] policy tokens. ``in_loss``: bool[R]. ``length``: ``max_new_tokens``.
     """
     trained = np.asarray(in_loss, np.bool_) & (np.asarray(lengths) > 0)
     return Normalisers(tokens=int(np.asarray(lengths)[trained].sum()), rollouts=int(trained.sum()), length=length)
@@ -52,10 +54,10 @@ def count(lengths: np.ndarray, in_loss: np.ndarray, length: int) -> Normalisers:
 def token_weights(
     lengths: np.ndarray, in_loss: np.ndarray, normalisers: Normalisers, variation: Aggregation, group: np.ndarray | None = None
 ) -> np.ndarray:
-    """float32[N]: the weight of each policy token, 0 outside the loss.
+    """Return float32[N]: the weight of each policy token, 0 outside the loss.
 
-    ``lengths`` int64[R] policy tokens (their sum is N), ``in_loss`` bool[R], ``group`` int64[R] (None: each rollout is one). Raises
-    RunError, naming the aggregation, if what it returns has another shape, or is not finite.
+    ``lengths``: int64[R] policy tokens (their sum is N). ``in_loss``: bool[R]. ``group``: int64[R] (None: each rollout is its own group).
+    Raise RunError, naming the aggregation, if the returned weights have another shape, or are not finite.
     """
     lengths, who = np.asarray(lengths, np.int64), f"aggregation {type(variation).__name__}"
     groups = np.arange(len(lengths)) if group is None else group

@@ -1,7 +1,7 @@
-"""From scored groups to batches: the flat arrays that estimators, training backends and losses see. Pure numpy.
+"""Assembles scored groups into batches: the flat arrays for estimators, training backends and losses. Pure numpy.
 
 Axes: ``R`` sampled rollouts, ``G`` groups, ``N`` policy tokens. Groups come in canonical order (the order of their leases, never of
-arrival); rollouts follow by index. Greedy rollouts are baselines: they lend their reward and never train.
+arrival), and rollouts follow by index. Greedy rollouts are baselines: only their reward is used, and they never train.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ __all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSettings:
-    """What of the run's configuration shapes a batch. ``filter_truncated``: a truncated rollout keeps its place in the statistics and
-    leaves the loss. ``overlong``: the soft punishment, None where it is off."""
+    """The part of the run's configuration that shapes a batch.
+
+    ``filter_truncated``: a truncated rollout stays in the statistics and leaves the loss. ``overlong``: the soft punishment, None if it is
+    off.
+    """
 
     max_new_tokens: int
     variation: Aggregation = field(default_factory=SampleLevel)
@@ -46,11 +49,13 @@ def assemble_rewards(
     with_greedy: bool = False,
     needs: Collection[RewardDetail] = (),
 ) -> RewardBatch:
-    """What an estimator sees of the groups.
+    """Return the groups as an estimator receives them.
 
-    ``masked``: places in ``groups`` of those that the group filter took out (statistics yes, loss no). ``kl`` float64[N] and its
-    coefficient where the run asks for KL in the reward; ``with_greedy`` where the estimator needs the greedy rollout's reward; ``needs``:
-    what else it declares. Raises RunError if a score is not finite, or has another number of token rewards than the rollout has tokens.
+    :param masked: places in ``groups`` of those that the group filter masked (in the statistics, not in the loss).
+    :param kl: float64[N], with its coefficient, if the run puts KL into the reward.
+    :param with_greedy: whether the estimator needs the greedy rollout's reward.
+    :param needs: the other fields that it declares.
+    :raises RunError: a score is not finite, or its number of token rewards differs from the rollout's number of tokens.
     """
     flat = _flatten(groups, settings, masked)
     rewards = np.array([_value(rollout, score) for rollout, score in zip(flat.rollouts, flat.scores, strict=True)], np.float64)
@@ -79,11 +84,12 @@ def assemble_batch(
     version: int = 0,
     seed: int = 0,
 ) -> TrainBatch:
-    """The global batch of one update, weights and normalisers for a single optimizer step in it.
+    """Return the global batch of one update, with weights and normalisers for a single optimizer step.
 
-    ``advantages`` [R] or [N] as ``run_estimator`` returns them, or None (zeros) where log probabilities are needed first; put them in
-    later with ``dataclasses.replace``. ``masked`` as for ``assemble_rewards``.
-    Raises RunError for a rollout that says it was sampled at a temperature that nothing can be sampled at.
+    :param advantages: [R] or [N] as ``run_estimator`` returns them, or None (zeros) if log probabilities are needed first. Set them later
+        with ``dataclasses.replace``.
+    :param masked: as for ``assemble_rewards``.
+    :raises RunError: a rollout is marked as sampled at a temperature that is impossible for sampling.
     """
     flat = _flatten(groups, settings, masked)
     _check_temperatures(flat.rollouts)
@@ -105,9 +111,9 @@ def assemble_batch(
 
 
 def run_estimator(name: str, estimator: AdvantageEstimator, batch: RewardBatch) -> np.ndarray:
-    """float32[N]: the estimator's advantages, checked, at every policy token; 0 for rollouts outside the statistics.
+    """Return float32[N]: the estimator's advantages, checked, at every policy token; 0 for rollouts outside the statistics.
 
-    Raises RunError, naming the estimator, if the result has another shape than ``estimator.per`` says, or is not finite in float32.
+    Raise RunError, naming the estimator, if the result has another shape than ``estimator.per`` says, or is not finite in float32.
     """
     try:
         values = np.asarray(estimator.estimate(batch), np.float64)
@@ -134,13 +140,13 @@ def run_estimator(name: str, estimator: AdvantageEstimator, batch: RewardBatch) 
 
 
 def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
-    """The batch with what ``loss.prepare`` chose over it.
+    """Return the batch with the arrays of ``loss.prepare``.
 
-    Raises RunError, naming the loss, for another shape than [N] or a value that is not finite.
+    Raise RunError, naming the loss, for another shape than [N] or a value that is not finite.
     """
     for array in (getattr(batch, known.name) for known in fields(batch)):
         if isinstance(array, np.ndarray):
-            array.setflags(write=False)  # a loss that writes into what it was lent would change the update without a word
+            array.setflags(write=False)  # a loss that writes into the batch would change the update silently
     extras = {}
     try:
         chosen = loss.prepare(batch)
@@ -161,17 +167,17 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
 
 
 def undeclared(error: BaseException, who: str = "a loss", known: type[StrEnum] = Need) -> str:
-    """The end of the sentence about a plugin's own error if it met a None: "" for any other error."""
+    """Return the end of the message for a plugin's own error if the plugin read a None; "" for any other error."""
     if not isinstance(error, TypeError | AttributeError) or "NoneType" not in str(error):
         return ""
-    return f"; what is None in a batch was not asked for: {who} declares what it reads in `needs` ({', '.join(known)})"
+    return f"; a field that is None in a batch was not declared: {who} declares the fields that it reads in `needs` ({', '.join(known)})"
 
 
 def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: int = 0) -> list[TrainBatch]:
-    """The optimizer steps of one epoch over the GLOBAL batch: whole groups, dealt by a permutation keyed by (seed, version, epoch).
+    """Return the optimizer steps of one epoch over the GLOBAL batch.
 
-    At most ``updates`` steps, fewer where there are fewer groups; inside a step the order stays canonical. Weights and normalisers are
-    those of each step. One step is the batch itself.
+    Whole groups are divided by a permutation keyed by (seed, version, epoch). There are at most ``updates`` steps, fewer if there are fewer
+    groups. Inside a step the order stays canonical. Weights and normalisers are those of each step. A single step is the batch itself.
     """
     groups = np.unique(batch.group)
     steps = min(updates, len(groups))
@@ -189,7 +195,7 @@ def _renormalised(batch: TrainBatch, settings: BatchSettings) -> TrainBatch:
 
 
 def _keyed_order(n: int, *key: int) -> np.ndarray:
-    # A hash rather than a generator: the same order on every rank, machine and numpy version.
+    # # A hash instead of a generator gives the same order on every rank, machine and numpy version.
     digests = [hashlib.blake2b(",".join(map(str, (*key, item))).encode(), digest_size=16).digest() for item in range(n)]
     return np.array(sorted(range(n), key=digests.__getitem__), np.int64)
 
@@ -237,7 +243,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
-    """float64[G]: the reward of the greedy rollout where it was judged, else NaN; with the same punishment of length as the others."""
+    """Return float64[G]: the reward of the greedy rollout if it was judged, else NaN, with the same length punishment as for the others."""
     values = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
         for rollout, score in zip(group.rollouts, group.scores, strict=True):
@@ -250,7 +256,7 @@ def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
 
 
 def _details(groups: Sequence[Group], flat: _Flat, needs: Collection[RewardDetail]) -> dict[str, Any]:
-    """The fields of a ``RewardBatch`` that an estimator declares."""
+    """Return the fields of a ``RewardBatch`` that an estimator declares."""
     found: dict[str, Any] = {}
     if RewardDetail.PROMPT_IDS in needs:
         found["prompt_ids"] = tuple(group.prompt_id for group in groups)
@@ -269,7 +275,7 @@ def _details(groups: Sequence[Group], flat: _Flat, needs: Collection[RewardDetai
 
 
 def _turns(segment: Segment) -> list[int]:
-    """The number of policy tokens in each unbroken run of them."""
+    """Return the number of policy tokens in each unbroken run of them."""
     ends = np.flatnonzero(np.diff(segment.policy_mask.astype(np.int8), prepend=0, append=0))
     return [int(turn) for turn in ends[1::2] - ends[::2]]
 
@@ -285,7 +291,10 @@ def _token_rewards(rollout: Rollout, score: Score) -> np.ndarray:
 
 
 def _counts(rollout: Rollout, score: Score) -> bool:
-    """Whether it enters statistics. An aborted rollout is an accident of the machine, whatever a judge made of its text."""
+    """Return whether a rollout enters the statistics.
+
+    An aborted rollout is a failure of the machine, whatever verdict a judge gave to its text.
+    """
     return score.in_statistics and rollout.finish is not FinishReason.ABORTED
 
 
@@ -298,7 +307,7 @@ def _value(rollout: Rollout, score: Score) -> float:
 
 
 def _fits_float32(values: np.ndarray | float) -> np.ndarray:
-    """bool, of the shape of ``values``: False for NaN, for infinity, and for what a cast to float32 would make infinite."""
+    """Return bool, in the shape of ``values``: False for NaN, for infinity, and for values that a cast to float32 would make infinite."""
     fits: np.ndarray = np.abs(values) <= np.finfo(np.float32).max
     return fits
 
@@ -307,8 +316,8 @@ def _check_temperatures(rollouts: Sequence[Rollout]) -> None:
     for rollout in rollouts:
         if not 0 < rollout.temperature < np.inf:
             raise RunError(
-                f"rollout {rollout.index} of prompt {rollout.prompt_id!r} is marked as sampled, at temperature {rollout.temperature}: "
-                "that cannot be trained at, it must be a finite number above 0"
+                f"rollout {rollout.index} of prompt {rollout.prompt_id!r} is marked as sampled at temperature {rollout.temperature}, "
+                "which cannot be trained; it must be a finite number above 0"
             )
 
 

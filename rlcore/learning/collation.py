@@ -1,7 +1,7 @@
-"""One micro-batch as tensors: padded rows, and where in them each policy token is predicted.
+"""One micro-batch as tensors: padded rows, and the position that predicts each policy token.
 
-Rows are right-padded, a context and its tokens each; causal attention then needs no mask, because no real token sees the padding behind
-it. Only positions that predict policy tokens are ever projected onto the vocabulary.
+Rows are right-padded, each with a context and its tokens. Causal attention then needs no mask, because no real token sees the padding after
+it. Only positions that predict policy tokens are projected onto the vocabulary.
 
 Axes: ``B`` rows, ``T`` width, ``n`` policy tokens (rollout after rollout, as on the flat axis of the batch).
 """
@@ -22,9 +22,15 @@ __all__ = ["MicroBatch", "collate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """``input_ids`` and ``position_ids`` int64[B, T]; ``select`` int64[n]: the position in [B x T] whose output predicts each policy token;
-    ``targets`` int64[n]: that token; ``index`` int64[n]: its place on the flat axis of the batch; ``rows``: the rollouts, of ``share``,
-    which is the batch cut to them; ``temperature``: that of all its rollouts, or float64[n], each token's, where they differ.
+    """The tensors of one micro-batch.
+
+    ``input_ids``, ``position_ids``: int64[B, T].
+    ``select``: int64[n], the position in [B x T] whose output predicts each policy token.
+    ``targets``: int64[n], that token.
+    ``index``: int64[n], its place on the flat axis of the batch.
+    ``rows``: the rollouts.
+    ``share``: the batch reduced to these rollouts.
+    ``temperature``: the temperature of all its rollouts; float64[n], one per token, if they differ.
     """
 
     input_ids: torch.Tensor
@@ -37,8 +43,10 @@ class MicroBatch:
     temperature: float | torch.Tensor
 
     def loss_batch(self, logprobs: torch.Tensor, entropy: torch.Tensor | None = None) -> LossBatch:
-        """What the loss sees, on the device and in the precision of ``logprobs`` [n], float32 at least; missing old log probabilities are
-        these, detached."""
+        """Return the input of the loss, on the device and in the precision of ``logprobs`` [n], at least float32.
+
+        If the batch has no old log probabilities, they are ``logprobs``, detached.
+        """
         logprobs = full_precision(logprobs)
 
         def tensor(values: np.ndarray) -> torch.Tensor:
@@ -61,16 +69,16 @@ class MicroBatch:
 
 
 def collate(batch: TrainBatch, rows: np.ndarray, *, device: torch.device | str = "cpu") -> MicroBatch:
-    """The tensors of one forward over the given rollouts (at least one), right-padded, a row for each segment.
+    """Return the tensors of one forward over the given rollouts (at least one), right-padded, with one row for each segment.
 
-    Raises RunError where a segment has no context, so that nothing predicts its first token.
+    Raise RunError if a segment has no context, because nothing would predict its first token.
     """
     segments = _segments(batch, rows)
     whole = [np.concatenate([segment.context_ids, segment.token_ids]) for segment in segments]
     input_ids = np.zeros((len(whole), max(map(len, whole))), np.int64)
     for row, tokens in zip(input_ids, whole, strict=True):
         row[: len(tokens)] = tokens
-    # A token is predicted where the one before it stands.
+    # # The position before a token predicts it.
     starts = [number * input_ids.shape[1] + len(segment.context_ids) - 1 for number, segment in enumerate(segments)]
     places = [np.flatnonzero(segment.policy_mask) + start for segment, start in zip(segments, starts, strict=True)]
     targets = np.concatenate([segment.token_ids[segment.policy_mask] for segment in segments])
@@ -94,9 +102,9 @@ def collate(batch: TrainBatch, rows: np.ndarray, *, device: torch.device | str =
 
 
 def _segments(batch: TrainBatch, rows: np.ndarray) -> list[Segment]:
-    """Rollout after rollout, the canonical order of the flat axis."""
+    """Return the segments, rollout after rollout: the canonical order of the flat axis."""
     for row in rows:
         if any(len(segment.context_ids) == 0 for segment in batch.rollouts[row].segments):
             prompt = batch.rollouts[row].prompt_id
-            raise RunError(f"a segment of prompt {prompt!r} has no context; at least one token must stand before what the policy samples")
+            raise RunError(f"a segment of prompt {prompt!r} has no context; at least one token must come before the sampled tokens")
     return [segment for row in rows for segment in batch.rollouts[row].segments]

@@ -1,13 +1,13 @@
-"""Weights that correct for data of another policy: what the sampler's log probabilities say against the trainer's old ones.
+"""Weights that correct for data of another policy, from the difference of the trainer's old and the sampler's log probabilities.
 
-The ratio old / sampler has two sources, and one weight answers both. With fresh data it is the mismatch of two engines that should
-compute one model; with stale data it is how far the policy has moved since the tokens were drawn, and the trainer's log probabilities
-before the update's first step are then the proximal policy of decoupled PPO. The weight multiplies the loss, not the penalties, and
-carries no gradient; what it takes out stays in every denominator.
+The ratio old / sampler has two sources, and one weight corrects both. With fresh data it is the mismatch of two engines that should compute
+one model. With stale data it is the distance that the policy has moved since the tokens were sampled. The trainer's log probabilities
+before the update's first step are then the proximal policy of decoupled PPO. The weight multiplies the loss, not the penalties, and has no
+gradient. Tokens that it removes stay in every denominator.
 
 Sources: decoupled: Hilton et al. (arXiv 2110.00641) and AReaL (arXiv 2505.24298), decoupled PPO objective; truncated importance sampling:
-Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025), C = 2; masked: IcePop (arXiv 2510.18855),
-0.5 to 5; sequence level: Liu et al., "When Speed Kills Stability" (2025).
+Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025), C = 2; masked: IcePop (arXiv 2510.18855), 0.5
+to 5; sequence level: Liu et al., "When Speed Kills Stability" (2025).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Decoupled", "Masked", "SequenceMasked", "SequenceTruncated", "Trunca
 
 @dataclass(frozen=True)
 class _Ratio(Correction):
-    """w = old / sampler of a token, or W, their product over its rollout, at each of its tokens; bounds are inclusive."""
+    """w = old / sampler of a token, or W, the product of w over a rollout, at each of its tokens. Bounds are inclusive."""
 
     bounds: tuple[float, float] = (0.0, inf)
 
@@ -41,20 +41,20 @@ class _Ratio(Correction):
 
 
 class Decoupled(_Ratio, spec=CORRECTIONS["decoupled"]):
-    """w as it is."""
+    """w, unchanged."""
 
 
 class Truncated(_Ratio, spec=CORRECTIONS["truncated"]):
-    """w, held within the range."""
+    """w, clamped to the range."""
 
 
 class Masked(_Ratio, spec=CORRECTIONS["masked"]):
-    """w within the range, 0 outside."""
+    """w inside the range, 0 outside."""
 
 
 class SequenceTruncated(_Ratio, spec=CORRECTIONS["sequence_truncated"]):
-    """W, held within the range."""
+    """W, clamped to the range."""
 
 
 class SequenceMasked(_Ratio, spec=CORRECTIONS["sequence_masked"]):
-    """W within the range, 0 outside."""
+    """W inside the range, 0 outside."""

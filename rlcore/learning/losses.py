@@ -1,4 +1,4 @@
-"""The clipped surrogate, its options, and the ratio that every loss of its family starts from."""
+"""The clipped surrogate, its options, and the ratio that every loss of its family uses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["ClippedOptions", "ClippedSurrogate", "policy_ratio"]
 
 
 def policy_ratio(logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.Tensor:
-    """[n], [n] -> [n]: exp(logprobs - old_logprobs), along its tangent beyond 20 nats, so that it is finite and never flat."""
+    """Return [n], [n] -> [n]: exp(logprobs - old_logprobs), along its tangent beyond 20 nats, so that it is finite and never flat."""
     return bounded_exp(logprobs - old_logprobs, RATIO_TANGENT)
 
 
 class ClippedOptions(BaseModel):
-    """Options of the clipped surrogate: the policy ratio is held within ``[1 - clip_eps_low, 1 + clip_eps_high]``."""
+    """Options of the clipped surrogate: the policy ratio is clipped to ``[1 - clip_eps_low, 1 + clip_eps_high]``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -38,11 +38,11 @@ class ClippedOptions(BaseModel):
 
 
 class ClippedSurrogate(Loss):
-    """-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) per token; with a dual clip c at most -c * A where A < 0.
+    """-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) per token; with a dual clip c at most -c * A if A < 0.
 
-    Without it a bad token that became much likelier than it was keeps its gradient, in proportion to the ratio: that is PPO's own rule,
-    and what pulls it back. Source: PPO (arXiv 1707.06347), equation 7; the two bounds apart: DAPO (arXiv 2503.14476), equation 10; dual
-    clip: Mastering Complex Control in MOBA Games (arXiv 1912.09729), dual-clip PPO, there with c = 3.
+    Without the dual clip, a bad token that became much more likely keeps its gradient, in proportion to the ratio. That is PPO's own rule,
+    and the gradient pulls the token back. Source: PPO (arXiv 1707.06347), equation 7; the two separate bounds: DAPO (arXiv 2503.14476),
+    equation 10; dual clip: Mastering Complex Control in MOBA Games (arXiv 1912.09729), dual-clip PPO, there with c = 3.
     """
 
     def __init__(self, options: ClippedOptions | None = None) -> None:
@@ -50,7 +50,10 @@ class ClippedSurrogate(Loss):
         self.low, self.high, self.dual = 1.0 - options.clip_eps_low, 1.0 + options.clip_eps_high, options.dual_clip
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        """[n] -> [n]; ``clip_fraction`` counts tokens whose gradient the clip stopped, ``clip_low`` and ``clip_high`` at which bound."""
+        """Return [n] -> [n], and the clip fractions.
+
+        ``clip_fraction`` counts the tokens whose gradient the clip stopped, ``clip_low`` and ``clip_high`` those at each bound.
+        """
         ratio = policy_ratio(logprobs, batch.old_logprobs)
         free = ratio * batch.advantages
         held = ratio.clamp(self.low, self.high) * batch.advantages

@@ -10,10 +10,10 @@ __all__ = ["learning_rate"]
 
 
 def learning_rate(settings: OptimizerSettings, step: int) -> float:
-    """The rate of optimizer step ``step``, counted from 0.
+    """Return the learning rate of optimizer step ``step``, counted from 0.
 
     Linear warm-up: step ``s`` of ``warmup_steps`` takes ``(s + 1) / warmup_steps`` of the rate, so no step is wasted at 0. Then half a
-    cosine down to ``min_lr_ratio * learning_rate`` at ``total_steps``, and that from there on.
+    cosine down to ``min_lr_ratio * learning_rate`` at ``total_steps``, and constant afterwards.
     """
     if step < settings.warmup_steps:
         return settings.learning_rate * (step + 1) / settings.warmup_steps

@@ -1,6 +1,7 @@
-"""How the rollouts of one optimizer step are cut into forwards of padded rows. Pure numpy; the cut never changes the gradient.
+"""The division of one optimizer step's rollouts into forwards of padded rows. Pure numpy; the division never changes the gradient.
 
-A rollout's segments stay in one micro-batch. Inside a slice of prompts, rollouts of like width go together, so that little is padding.
+A rollout's segments stay in one micro-batch. Inside a slice of prompts, rollouts of similar width are grouped, so that there is little
+padding.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ __all__ = ["plan_micro_batches"]
 
 
 def plan_micro_batches(batch: TrainBatch, *, rollouts: int, tokens: int, prompts: int, everything: bool = False) -> list[np.ndarray]:
-    """int64 rollout numbers of each forward, ascending; every non-empty rollout in the loss in exactly one of them.
+    """Return int64 rollout numbers of each forward, ascending. Every non-empty rollout in the loss is in exactly one forward.
 
-    At most ``rollouts`` (``-tmbs``) and ``tokens`` (rows x widest row, padding counted) a forward; a rollout wider than that goes alone.
-    No forward spans two slices of ``prompts`` groups (``-tMbs``). ``everything``: rollouts outside the loss too (for log probabilities).
+    A forward has at most ``rollouts`` (``-tmbs``) and ``tokens`` (rows x widest row, padding included); a rollout wider than that has its
+    own forward. No forward spans two slices of ``prompts`` groups (``-tMbs``). ``everything``: include rollouts outside the loss (for log
+    probabilities).
     """
     rows = np.flatnonzero((batch.lengths > 0) & (batch.in_loss | everything))
     groups = list(dict.fromkeys(int(group) for group in batch.group[rows]))
@@ -36,7 +38,7 @@ def _fill(batch: TrainBatch, rows: Sequence[int], rollouts: int, tokens: int) ->
     height = 0
     for row in sorted(rows, key=lambda row: (-widths[row], row)):
         height += heights[row]
-        # Widest first: the first rollout of a forward sets its width.
+        # # Widest first: the first rollout of a forward sets its width.
         if bins and len(bins[-1]) < rollouts and height * widths[bins[-1][0]] <= tokens:
             bins[-1].append(row)
         else:

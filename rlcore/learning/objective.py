@@ -1,7 +1,7 @@
-"""The objective of one micro-batch: a loss per token, KL penalty, entropy bonus, skipped rollouts, and the sum that trains.
+"""The objective of one micro-batch: a loss per token, KL penalty, entropy bonus, skipped rollouts, and the sum to minimise.
 
-A pure function of the last stage's output with the normalisers of the whole optimizer step already in the weights: the sum over all
-micro-batches of all ranks is the loss of the step. It does not know the model, the rewards or how the batch was cut.
+It is a pure function of the last stage's output. The weights already include the normalisers of the whole optimizer step, so the sum over
+all micro-batches of all ranks is the loss of the step. It does not know the model, the rewards or the division of the batch.
 """
 
 from __future__ import annotations
@@ -26,23 +26,30 @@ __all__ = ["WEIGHT", "WEIGHT_SQUARED", "PolicyObjective"]
 WEIGHT, WEIGHT_SQUARED = "sampler_weight", "sampler_weight_squared"
 """Metrics from which the consumer computes ``effective_sample_size``."""
 _NEAR = (0.9, 1.1)
-"""A ratio outside of these counts in ``ratio_outside``."""
+"""A ratio outside these bounds counts in ``ratio_outside``."""
 
 
 @dataclass(kw_only=True)
 class PolicyObjective:
-    """sum(weights * (correction * loss + kl_coeff * KL(policy || reference) - entropy_coeff * entropy)) over the rollouts that are not
-    skipped.
+    """The objective: a weighted sum over the rollouts that are not skipped.
 
-    ``name`` is the loss's, for errors. ``skip_threshold``: a rollout with any token whose ratio exp(logprob - old) exceeds it contributes
-    0 to loss and gradient, stays in every denominator, and is counted. ``correction``: weights for data of another policy, None for 1.
+    It is sum(weights * (correction * loss + kl_coeff * KL(policy || reference) - entropy_coeff * entropy)).
 
-    Metrics, each summing over micro-batches to the figure of the step: ``loss`` (what is minimised) and ``policy_loss`` (without
-    penalties) as aggregated; ``skipped_rollouts`` a count; as means over the step's policy tokens ``ratio_mean``, ``ratio_outside``
-    (share of ratios outside 0.9 to 1.1), ``kl_old`` (k3 of old against policy), ``sampler_gap`` (mean absolute difference to the
-    sampler's log probabilities), what ``effective_sample_size`` is computed from, ``kl_reference`` and ``entropy`` where computed,
-    ``mismatch_weight`` and ``mismatch_cut`` (share of tokens on which the range acted) with a correction, and ``loss/<name>`` for what
-    the loss itself reports.
+    ``name``: the name of the loss, for errors.
+    ``skip_threshold``: a rollout with any token whose ratio exp(logprob - old) exceeds it contributes 0 to loss and gradient, stays in
+        every denominator, and is counted.
+    ``correction``: weights for data of another policy, None for 1.
+
+    Metrics sum over micro-batches to the figure of the step. ``loss`` (the minimised sum) and ``policy_loss`` (without penalties) are
+    aggregated as the loss is. ``skipped_rollouts`` is a count. The others are means over the step's policy tokens:
+
+    ``ratio_mean``, ``ratio_outside``: the ratio, and the share of ratios outside 0.9 to 1.1.
+    ``kl_old``: k3 of old against policy.
+    ``sampler_gap``: the absolute difference to the sampler's log probabilities.
+    ``sampler_weight``, ``sampler_weight_squared``: the inputs of ``effective_sample_size``.
+    ``kl_reference``, ``entropy``: if computed.
+    ``mismatch_weight``, ``mismatch_cut``: with a correction; the latter is the share of tokens on which the range acted.
+    ``loss/<name>``: the figures that the loss itself reports.
     """
 
     loss: Loss
@@ -64,20 +71,24 @@ class PolicyObjective:
         self.needs = frozenset(self.loss.needs | reference | entropy)
 
     def __call__(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        """[n] -> scalar, metrics, in float32 at least. Raises RunError if log probabilities, what else is needed, or the loss's values are
-        not finite, or the loss returns another shape."""
+        """Return [n] -> scalar, metrics, at least in float32.
+
+        Raise RunError if log probabilities, another needed input, or the loss's values are not finite, or if the loss returns another
+        shape.
+        """
         logprobs = full_precision(logprobs)
         self._check_inputs(logprobs, batch)
         skipped = _skipped(logprobs, batch, self.skip_threshold)
-        # A skipped rollout is shown to the loss as if it had not moved: nothing in it can overflow and poison the gradients of others.
+        # # The loss sees a skipped rollout as if it had not moved, so that nothing in it can overflow and poison the gradients of other
+        # rollouts.
         safe = batch.old_logprobs.where(skipped, logprobs)
         per_token, reported = self._per_token(safe, batch)
         if self.correction is not None:
             who = f"mismatch correction {type(self.correction).__name__}"
             result = _asked(who, self.correction, "weights", _lend(batch)[0])
             if not (isinstance(result, tuple) and len(result) == 2):
-                raise RunError(f"{who} returned a {type(result).__name__}; it must return its weights, and where it acted")
-            _check_shapes(who, {"its weights": result[0], "where it acted": result[1]}, logprobs)
+                raise RunError(f"{who} returned a {type(result).__name__}; it must return its weights and its mask")
+            _check_shapes(who, {"its weights": result[0], "its mask": result[1]}, logprobs)
             weights, cut = (values.detach() for values in result)
             if not weights.isfinite().all():
                 raise RunError(f"{who} returned weights that are not finite")
@@ -96,7 +107,7 @@ class PolicyObjective:
             if not penalty.detach().isfinite().all():
                 raise RunError(f"{who} returned a penalty that is not finite")
             if logprobs.requires_grad and not penalty.requires_grad:
-                raise RunError(f"{who} is detached from the policy's log probabilities: its penalty would hold nothing back")
+                raise RunError(f"{who} is detached from the policy's log probabilities: its penalty would have no effect")
             total = total + self.kl_coeff * _weighted(penalty, skipped, batch.weights)
         if self.entropy_coeff and batch.entropy is not None:
             total = total - self.entropy_coeff * _weighted(batch.entropy, skipped, batch.weights)
@@ -107,7 +118,7 @@ class PolicyObjective:
         result = _asked(f"loss {self.name!r}", self.loss, "per_token", logprobs, lent)
         if written := [name for name, tensor in tensors.items() if tensor._version]:
             raise RunError(
-                f"loss {self.name!r} wrote into {', '.join(written)} of its batch, which is only lent to it; compute with copies"
+                f"loss {self.name!r} wrote into {', '.join(written)} of its batch, which must stay unchanged; compute with copies"
             )
         values, reported = result if isinstance(result, tuple) else (result, {})
         _check_shapes(f"loss {self.name!r}", {"its loss": values, **reported}, logprobs)
@@ -132,19 +143,19 @@ class PolicyObjective:
             Need.ENTROPY: batch.entropy,
         }
         if self.correction is not None and not batch.rollout_logprobs.isfinite().all():
-            raise RunError("the sampler's log probabilities are not finite, so mismatch_correction has nothing to compare with")
+            raise RunError("the sampler's log probabilities are not finite, so mismatch_correction cannot compare with them")
         for need in sorted(self.needs):
             if (values := given[need]) is None:
-                raise RunError(f"the objective with loss {self.name!r} needs {need.value} values, and the batch came without them")
+                raise RunError(f"the objective with loss {self.name!r} needs {need.value} values, but the batch has none")
             if not values.detach().isfinite().all():
                 raise RunError(
-                    f"the objective with loss {self.name!r} needs {need.value} values, and those of the batch are not finite: the model "
-                    "that they are of has diverged, or was loaded from such weights"
+                    f"the objective with loss {self.name!r} needs {need.value} values, but those of the batch are not finite: their model "
+                    "has diverged, or was loaded from weights that are not finite"
                 )
 
 
 def _asked(who: str, plugin: Any, method: str, *given: Any) -> Any:
-    """What a plugin's method returns; RunError, naming the plugin and the method, for what it raises."""
+    """Return the result of a plugin's method. Raise RunError, naming the plugin and the method, if it raises."""
     try:
         return getattr(plugin, method)(*given)
     except RlcoreError:
@@ -162,14 +173,14 @@ def _check_shapes(who: str, returned: Mapping[str, Any], like: torch.Tensor) -> 
 
 
 def _lend(batch: LossBatch) -> tuple[LossBatch, dict[str, torch.Tensor]]:
-    """A copy for the loss to see, and its tensors by name: what is done to them cannot reach the sum, and shows in their versions."""
+    """Return a copy for the loss, and its tensors by name. Changes to the copy cannot reach the sum, and show in the tensors' versions."""
     tensors = {item.name: value.clone() for item in fields(batch) if hasattr(value := getattr(batch, item.name), "clone")}
     extras = {name: value.clone() for name, value in batch.extras.items()}
     return replace(batch, **tensors, extras=extras), {**tensors, **{f"extras[{name!r}]": value for name, value in extras.items()}}
 
 
 def _skipped(logprobs: torch.Tensor, batch: LossBatch, threshold: float | None) -> torch.Tensor:
-    """bool[n]: tokens of rollouts in which some ratio exceeds the threshold."""
+    """Return bool[n]: True for tokens of rollouts in which some ratio exceeds the threshold."""
     if threshold is None:
         return logprobs.new_zeros(logprobs.shape).bool()
     beyond = (logprobs.detach() - batch.old_logprobs) > math.log(threshold)

@@ -1,6 +1,6 @@
-"""How one optimizer step is shared between data-parallel ranks: whole groups, like costs. Pure numpy.
+"""The division of one optimizer step between data-parallel ranks: whole groups, similar costs. Pure numpy.
 
-Every rank cuts the same global batch and comes to the same shares, without asking the others.
+Every rank divides the same global batch and computes the same shares, without communication.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ __all__ = ["StepShares", "cut_shares", "joined"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShares:
-    """Who computes what of one update; int64 rollout numbers by the place of each data-parallel rank. ``scored``: of the whole batch, for
-    log probabilities, None if the update needs none; ``steps``: of each optimizer step, in the numbers of its own part of the batch."""
+    """The shares of one update: int64 rollout numbers by the place of each data-parallel rank.
+
+    ``scored``: shares of the whole batch, for log probabilities, None if the update needs none. ``steps``: shares of each optimizer step,
+    as rollout numbers in that step's own part of the batch.
+    """
 
     scored: list[np.ndarray] | None
     steps: list[list[np.ndarray]]
 
     @property
     def digest(self) -> str:
-        """The same for the same shares."""
+        """A hash of the shares: equal shares have equal digests."""
         told = hashlib.blake2b(digest_size=16)
         for shares in (self.scored or [], *self.steps):
             for rows in shares:
@@ -35,7 +38,10 @@ class StepShares:
         return told.hexdigest()
 
     def groups(self, place: int, batch: TrainBatch, parts: Sequence[TrainBatch]) -> list[int]:
-        """The numbers of the groups whose tokens the rank at ``place`` computes on. ``parts``: of ``batch``, one a step."""
+        """Return the numbers of the groups whose tokens the rank at ``place`` computes on.
+
+        :param parts: the parts of ``batch``, one per step.
+        """
         held = [part.group[share[place]] for part, share in zip(parts, self.steps, strict=True)]
         if self.scored is not None:
             held.append(batch.group[self.scored[place]])
@@ -45,11 +51,14 @@ class StepShares:
 def cut_shares(
     batch: TrainBatch, size: int, cost: Callable[[TrainBatch, np.ndarray], int], *, everything: bool = False
 ) -> list[np.ndarray]:
-    """int64 rollout numbers of each of ``size`` shares, ascending; every rollout in exactly one, a group whole in one.
+    """Return int64 rollout numbers of each of ``size`` shares, ascending.
 
-    The heaviest group goes first, to the share that is lightest so far (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969), so
-    that no share outweighs another by more than one group. A group weighs the ``cost`` (see ``TrainingBackend.cost``) of its rollouts in
-    the loss, or of all of them with ``everything`` (for log probabilities). If there are fewer groups than shares, the last ones are empty.
+    Every rollout is in exactly one share, and a group is never divided.
+
+    The heaviest group goes first, to the share that is lightest so far (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969).
+    Therefore no share outweighs another by more than one group. The weight of a group is the ``cost`` (see ``TrainingBackend.cost``) of its
+    rollouts in the loss, or of all of them with ``everything`` (for log probabilities). If there are fewer groups than shares, the last
+    shares are empty.
     """
     groups = list(dict.fromkeys(batch.group.tolist()))
     forwarded = (batch.lengths > 0) & (batch.in_loss | everything)
@@ -65,12 +74,12 @@ def cut_shares(
 
 
 def joined(batch: TrainBatch, shares: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
-    """float32[N]: per-token arrays of the shares, put back where their rollouts stand in the batch.
+    """Return float32[N]: the per-token arrays of the shares, placed at their rollouts' positions in the batch.
 
-    Raises RunError, naming the rank, where a part has another length than its share has tokens.
+    Raise RunError, naming the rank, if the length of a part differs from the number of tokens in its share.
     """
     if len(parts) != len(shares):
-        raise RunError(f"the training backend gathered the arrays of {len(parts)} ranks, and {len(shares)} share the batch")
+        raise RunError(f"the training backend gathered the arrays of {len(parts)} ranks, but {len(shares)} ranks share the batch")
     whole = np.zeros(int(batch.offsets[-1]), np.float32)
     for rank, (rows, part) in enumerate(zip(shares, parts, strict=True)):
         index = token_index(batch.offsets, rows)

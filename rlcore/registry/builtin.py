@@ -1,4 +1,4 @@
-"""What the core itself offers, through the same hooks as any plugin: the parts that recipes of every family share."""
+"""The core's own offers, registered through the same hooks as any plugin: the parts that recipes of every family share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
-    """Baselines within a group."""
+    """Return baselines within a group."""
     return [
         AdvantageSpec(
             name="group_norm",
@@ -42,7 +42,7 @@ def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
 
 @hookimpl
 def rlcore_register_losses() -> list[LossSpec]:
-    """The clipped surrogate of PPO, with separate bounds."""
+    """Return PPO's clipped surrogate, with separate bounds."""
     return [
         LossSpec(
             name="clipped",
@@ -57,7 +57,7 @@ def rlcore_register_losses() -> list[LossSpec]:
 
 @hookimpl
 def rlcore_register_aggregations() -> list[AggregationSpec]:
-    """Means over tokens, rollouts, and a constant length."""
+    """Return means over tokens, over rollouts, and with a constant length."""
     return [
         AggregationSpec(name=name, target=f"rlcore.learning.aggregation:{target}", summary=summary, source=source)
         for name, target, summary, source in (
@@ -75,7 +75,7 @@ def rlcore_register_aggregations() -> list[AggregationSpec]:
 
 @hookimpl
 def rlcore_register_kl_estimators() -> list[KlSpec]:
-    """Schulman's three, and the absolute log ratio."""
+    """Return Schulman's three estimators, and the absolute log ratio."""
     return [
         KlSpec(name=name, target=f"rlcore.learning.kl:{target}", summary=f"{summary}, with d = reference - policy", source=source)
         for name, target, summary, source in (
@@ -138,12 +138,12 @@ def rlcore_register_corrections() -> list[CorrectionSpec]:
 
 @hookimpl
 def rlcore_register_runtimes() -> list[RuntimeSpec]:
-    """The simplest one; `rlcore-plugin-processes` and `rlcore-plugin-ray` have others."""
+    """Return the simplest runtime; `rlcore-plugin-processes` and `rlcore-plugin-ray` have others."""
     return [
         RuntimeSpec(
             name="in_process",
             target="rlcore.runtime.one_process:OneProcess",
-            summary="One producer and one trainer in turns in one process",
+            summary="One producer and one trainer, alternating in one process",
             alternating=True,
             settings=("schedule.producer_deadline",),
         ),
@@ -152,7 +152,7 @@ def rlcore_register_runtimes() -> list[RuntimeSpec]:
 
 @hookimpl
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
-    """Files of JSON; `rlcore-plugin-datasets` has the others."""
+    """Return readers of JSON files; `rlcore-plugin-datasets` has other data sources."""
     return [
         DataSourceSpec(
             name="jsonl",
@@ -171,13 +171,13 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
 
 @hookimpl
 def rlcore_register_conversations() -> list[ConversationSpec]:
-    """The simplest one."""
+    """Return the simplest conversation."""
     return [ConversationSpec(name="single_turn", target="rlcore.roles.single_turn:SingleTurn", summary="One answer to the prompt")]
 
 
 @hookimpl
 def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
-    """The way within one process."""
+    """Return the transfer within one process."""
     return [
         WeightTransferSpec(
             name="memory",
@@ -191,7 +191,7 @@ def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
 
 @hookimpl
 def rlcore_register_commands() -> list[CommandSpec]:
-    """The commands that every installation has; plugins stand between them by their position."""
+    """Return the commands that every installation has. Plugins place their own between them by ``position``."""
     return [
         CommandSpec(
             name="train",
@@ -202,7 +202,7 @@ def rlcore_register_commands() -> list[CommandSpec]:
         CommandSpec(
             name="resume",
             target="rlcore.cli.resume:ResumeCommand",
-            summary="go on with a run from its newest checkpoint",
+            summary="resume a run from its newest checkpoint",
             position=25,
         ),
         CommandSpec(

@@ -1,7 +1,7 @@
-"""Finds installed plugins, imports their light entry modules, checks them against the hooks, and collects what they offer.
+"""Finds installed plugins, imports their light entry modules, checks them against the hooks, and collects their specs.
 
-One broken plugin never takes the others down: whatever goes wrong becomes a problem in its own row. Each plugin gets a plugin
-manager of its own, so that no implementation can wrap, precede or break another's. No plugin target is imported here.
+One broken plugin never disables the others: each fault becomes a problem in the plugin's own row. Each plugin gets its own plugin manager,
+so that an implementation cannot wrap, precede or break another one. No plugin target is imported here.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["Plugin", "PluginRow", "api_problem", "find_plugins", "is_library", "
 
 GROUP = "rlcore"
 LIBRARY = "rlcore-library"
-"""The keyword of a distribution that plugins share and that registers nothing."""
+"""The keyword of a distribution that several plugins share and that registers nothing."""
 _TYPED = "no:"
-"""What RLCORE_DISABLE holds in front of a name that ``-p`` was typed for."""
+"""The prefix in RLCORE_DISABLE of names that come from ``-p``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PluginRow:
     """One plugin as ``rlcore plugins`` shows it.
 
-    ``api`` is what it declares ("" where it declares none); ``offers`` its (kind, name) pairs; ``problems`` one sentence each;
-    ``disabled`` names the environment variable or the switch that keeps it out, "" where none does.
+    ``api``: the API version that it declares, "" if none. ``offers``: its (kind, name) pairs. ``problems``: one sentence each.
+    ``disabled``: the environment variable or the switch that disables it, "" if it is enabled.
     """
 
     distribution: str
@@ -56,7 +56,7 @@ class PluginRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """A row, what the plugin offers, and its hooks; ``manager`` is None where the plugin was refused whole."""
+    """A row, the plugin's specs, and its hooks. ``manager`` is None if the plugin was refused as a whole."""
 
     row: PluginRow
     specs: tuple[tuple[PluginKind, Spec], ...] = ()
@@ -64,9 +64,9 @@ class Plugin:
 
 
 def find_plugins(found: Iterable[Distribution] | None = None, kinds: Collection[PluginKind] = tuple(PluginKind)) -> list[Plugin]:
-    """The core's own plugin, then every plugin of the given distributions (all installed ones), by entry-point name.
+    """Return the core's own plugin, then every plugin of the given distributions (default: all installed ones), by entry-point name.
 
-    Only the registering hooks of ``kinds`` are called: a plugin may import what its specs need inside a hook.
+    Only the registering hooks of ``kinds`` are called: a hook may import the packages that its specs need.
     """
     core = PluginRow(distribution="rlcore", version=rlcore.__version__, module=builtin.__name__, entry_point="builtin")
     plugins = [_examine(core, builtin, kinds)]
@@ -85,7 +85,7 @@ def _entry_points(found: Iterable[Distribution] | None) -> Iterator[PluginRow]:
         if not text or f"[{GROUP}]" not in text.replace(" ", ""):
             continue
         name, version = _identity(distribution)
-        if _canonical(name) in seen:  # the first one on the path is the one that imports
+        if _canonical(name) in seen:  # the first one on the path is the one that Python imports
             continue
         seen.add(_canonical(name))
         try:
@@ -97,9 +97,12 @@ def _entry_points(found: Iterable[Distribution] | None) -> Iterator[PluginRow]:
 
 
 def overlooked(found: Iterable[Distribution] | None = None) -> tuple[list[PluginRow], list[str]]:
-    """Distributions that are no plugin for want of an entry point, though they are named like one or have one in a group that looks like
-    ours: a row each, with the reason; and a sentence for each other one that requires rlcore, which may be meant as a plugin or not. A
-    library for plugins says that it is one (``LIBRARY``)."""
+    """Find distributions that are not plugins because they lack an entry point, but may be intended as plugins.
+
+    Return a row with the reason for each distribution that has a plugin's name, or an entry point in a group similar to ours. Return a
+    sentence for each other one that requires rlcore, because it may or may not be intended as a plugin. A library for plugins declares
+    itself as one (``LIBRARY``).
+    """
     rows, notes, seen = [], [], {GROUP}
     for distribution in distributions() if found is None else found:
         name, version = _identity(distribution)
@@ -120,18 +123,18 @@ def overlooked(found: Iterable[Distribution] | None = None) -> tuple[list[Plugin
             rows.append(PluginRow(distribution=name, version=version, problems=(f"{fault}; {advice}",)))
         else:
             library = f'if it is a library for plugins, write keywords = ["{LIBRARY}"] into its [project]'
-            notes.append(f"{name} requires rlcore and has no entry point; if it is meant as a plugin, {advice}; {library}")
+            notes.append(f"{name} requires rlcore and has no entry point; if it is intended as a plugin, {advice}; {library}")
     return rows, notes
 
 
 def is_library(distribution: Distribution) -> bool:
-    """Return whether a distribution says that it is one that plugins share."""
+    """Return whether a distribution declares itself as a library that plugins share."""
     fields: Mapping[str, str] = distribution.metadata or {}  # type: ignore[assignment]
     return LIBRARY in re.split(r"[,\s]+", fields.get("Keywords") or "")
 
 
 def _requires_rlcore(distribution: Distribution) -> bool:
-    """Whether it requires rlcore itself, whatever extra of its own is asked for."""
+    """Return whether the distribution requires rlcore itself, apart from its own extras."""
     return any(re.match(r"rlcore\s*($|[\[(<>=!~@;])", text) and "extra ==" not in text for text in distribution.requires or ())
 
 
@@ -156,7 +159,7 @@ def _switches(variable: str) -> frozenset[str]:
 
 
 def _switched(row: PluginRow) -> PluginRow:
-    """Mark a plugin that RLCORE_DISABLE names, or that an RLCORE_PLUGINS allow-list does not; by entry-point name or distribution."""
+    """Mark a plugin that RLCORE_DISABLE names, or that the allow list RLCORE_PLUGINS omits, by entry-point name or distribution."""
     called = {_canonical(row.entry_point), _canonical(row.distribution)}
     allowed, refused = _switches("RLCORE_PLUGINS"), _switches("RLCORE_DISABLE")
     if called & refused:
@@ -169,7 +172,10 @@ def _switched(row: PluginRow) -> PluginRow:
 
 
 def switch_off(word: str) -> None:
-    """Keep the plugin out that ``no:NAME`` names, in this process and in those that it starts. :raises UsageError: it names none."""
+    """Disable the plugin that ``no:NAME`` names, in this process and in those that it starts.
+
+    :raises UsageError: the word does not name an installed plugin.
+    """
     called = {_canonical(name) for row in _entry_points(None) for name in (row.entry_point, row.distribution)}
     name = word.removeprefix(_TYPED)
     if name == word or _canonical(name) not in called:
@@ -178,10 +184,10 @@ def switch_off(word: str) -> None:
 
 
 def switch_notes(rows: Iterable[PluginRow]) -> tuple[str, ...]:
-    """A sentence for every name in RLCORE_PLUGINS or RLCORE_DISABLE that fits no installed plugin."""
+    """Return a sentence for every name in RLCORE_PLUGINS or RLCORE_DISABLE that does not match an installed plugin."""
     called = {_canonical(name) for row in rows for name in (row.entry_point, row.distribution)}
     return tuple(
-        f"{variable} names {word!r}, which no installed plugin is called{closest(word, called)}"
+        f"{variable} names {word!r}, which is not the name of an installed plugin{closest(word, called)}"
         for variable in ("RLCORE_PLUGINS", "RLCORE_DISABLE")
         for word in sorted(_switches(variable) - called)
         if not word.startswith(_TYPED)
@@ -198,7 +204,7 @@ def _import(row: PluginRow, kinds: Collection[PluginKind]) -> Plugin:
         module = importlib.import_module(row.module)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit too, and what extensions in Rust raise
+    except BaseException as error:  # SystemExit too, and exceptions of Rust extensions
         return Plugin(row=replace(row, problems=(f"importing {row.module} raised {reason(error)}",)))
     return _examine(row, module, kinds)
 
@@ -219,15 +225,15 @@ def _examine(row: PluginRow, module: ModuleType, kinds: Collection[PluginKind]) 
 
 
 class _Hooks(pluggy.PluginManager):
-    """A plugin manager that reads the options of rlcore's hooks once, not once for each plugin: that took a third of the discovery."""
+    """A plugin manager that reads the options of rlcore's hooks once, not once per plugin. That took a third of the discovery's time."""
 
     parse_hookspec_opts = staticmethod(cache(pluggy.PluginManager("rlcore").parse_hookspec_opts))
 
 
 def api_problem(declared: object, host: str = API_VERSION) -> str:
-    """Why a plugin that declares API version ``declared`` cannot work with this host; "" where it can.
+    """Return why a plugin that declares API version ``declared`` cannot work with this rlcore; "" if it can.
 
-    The rule: same major, and the plugin's minor at most the host's.
+    The rule: the same major version, and a minor version of the plugin that is not above rlcore's.
     """
     if declared is None:
         return f'it does not say which API it was written for; put rlcore_api = "{host}" into it'
@@ -243,7 +249,7 @@ def api_problem(declared: object, host: str = API_VERSION) -> str:
 
 
 def _hook_problems(module: ModuleType, manager: pluggy.PluginManager) -> list[str]:
-    """Hooks without a spec, implementations with other arguments than the spec's, and hooks that lack their decorator."""
+    """Return the problems of a module's hooks: no spec, other arguments than the spec's, or no decorator."""
     specified = {name for name in vars(manager.hook) if name.startswith("rlcore_")}
     problems = [
         f"{module.__name__}.{name} lacks the @hookimpl decorator"
@@ -264,7 +270,7 @@ def _hook_problems(module: ModuleType, manager: pluggy.PluginManager) -> list[st
 
 
 def _collect(manager: pluggy.PluginManager, kinds: Collection[PluginKind]) -> tuple[list[tuple[PluginKind, Spec]], list[str]]:
-    """What the registering hooks return, and what is wrong with it; a faulty hook offers nothing, the others stay."""
+    """Return the specs of the registering hooks, and the problems. A faulty hook offers nothing; the others stay."""
     specs: list[tuple[PluginKind, Spec]] = []
     problems: list[str] = []
     for hook, kind in REGISTERING_HOOKS.items():

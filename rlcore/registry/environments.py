@@ -1,5 +1,8 @@
-"""Interpreters of other virtual environments. An environment holds third-party packages only: rlcore and its plugins come from the driver's
-own files, by links in a folder that stands first on the path, so that both sides run the same code."""
+"""Interpreters of other virtual environments.
+
+An environment holds only third-party packages. rlcore and its plugins come from the driver's own files, by links in a folder that is first
+on the path, so that both sides run the same code.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +26,22 @@ from rlcore.registry.error_context import reason
 __all__ = ["ENVIRONMENT", "Interpreters", "compatible_python", "interpreter", "link_own_packages", "missing_package"]
 
 ENVIRONMENT = "RLCORE_ENVIRONMENT"
-"""Variable that names the environment in the processes that run in one."""
+"""The variable that names the environment, in processes that run in one."""
 
 _LOOK = "import json, sys; from importlib.util import find_spec as f; print(json.dumps({}))"
 _FITNESS = _LOOK.format("[sys.version_info[:2], [name for name in sys.argv[1:] if not f(name)]]")
-_INFO = ("METADATA", "PKG-INFO", "RECORD", "direct_url.json", "entry_points.txt")  # PKG-INFO: of a checkout that stands on the path
+_INFO = ("METADATA", "PKG-INFO", "RECORD", "direct_url.json", "entry_points.txt")  # PKG-INFO: of a checkout that is on the path
 
 
 class Interpreters:
-    """Of environments, each looked at once; ``close`` removes the links that they share."""
+    """The interpreters of environments, each examined once. ``close`` removes the links that they share."""
 
     def __init__(self) -> None:
         self._found: dict[Path | None, tuple[str, dict[str, str]]] = {None: (sys.executable, {})}
         self._packages: TemporaryDirectory[str] | None = None
 
     def of(self, environment: Path | None) -> tuple[str, dict[str, str]]:
-        """``interpreter``; for None, this Python and no variables."""
+        """Return the ``interpreter`` of an environment; for None, this Python and no variables."""
         if environment not in self._found:
             assert environment is not None
             if self._packages is None:
@@ -48,15 +51,18 @@ class Interpreters:
         return self._found[environment]
 
     def close(self) -> None:
-        """Remove them."""
+        """Remove the shared links."""
         if self._packages is not None:
             self._packages.cleanup()
 
 
 def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]:
-    """``compatible_python`` of an environment, and the variables of a process in it. Its path begins with ``packages``, which
-    ``link_own_packages`` filled, and what the run brought (its folder, PYTHONPATH, a notebook's): the entries that a bare Python of the
-    driver's lacks, and folders of editable installs, which hold code of the user and no package of the driver's environment."""
+    """Return ``compatible_python`` of an environment, and the environment variables for a process in it.
+
+    The process's path begins with ``packages``, which ``link_own_packages`` filled. The run's own entries follow (its folder, PYTHONPATH, a
+    notebook's): entries that a bare Python of the driver lacks, and folders of editable installs. The latter hold the user's code and no
+    package of the driver's environment.
+    """
     python = compatible_python(environment)
     bare = _asked(sys.executable, "-E", "-P", "-c", _LOOK.format("sys.path"))
     brought = (Path(entry).absolute() for entry in sys.path if entry not in bare or _editable(Path(entry)))
@@ -66,17 +72,24 @@ def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]
 
 
 def _editable(entry: Path) -> bool:
-    """Whether a folder on the path of a bare Python is there by an editable install: it has neither the standard library nor packages."""
+    """Return whether a folder on the path of a bare Python comes from an editable install.
+
+    Such a folder has neither the standard library nor packages.
+    """
     return entry.is_dir() and entry.name not in ("site-packages", "dist-packages") and not entry.is_relative_to(get_path("stdlib"))
 
 
 def compatible_python(environment: Path, module: str = "", make: str = "") -> Path:
-    """The Python of an environment. ConfigError if there is none, if it is of another minor version than this one (a plan cannot be sent
-    there), or if it lacks what rlcore imports, or ``module``; ``make``: what to type for one that has it."""
+    """Return the Python of an environment.
+
+    :param make: what to type for an environment that has ``module``.
+    :raises ConfigError: there is no Python, its minor version differs from this one (a plan cannot be sent there), or it lacks ``module``
+        or a package that rlcore imports.
+    """
     folder = environment.absolute()
     python = folder / "bin" / "python"
     if not os.path.lexists(python):
-        if len(environment.parts) == 1 and not folder.exists():  # a name, and not a folder
+        if len(environment.parts) == 1 and not folder.exists():  # a name, not a folder
             make = f"rlcore env build {environment}, and give the folder that it prints (later: rlcore env path {environment})"
         raise ConfigError(f"environment {folder} has no bin/python; make one: {make or f'{sys.executable} -m venv {folder}'}")
     required = [re.split(r"[^\w.-]", text)[0] for text in distribution("rlcore").requires or () if "extra ==" not in text]
@@ -85,8 +98,8 @@ def compatible_python(environment: Path, module: str = "", make: str = "") -> Pa
     if tuple(version) != sys.version_info[:2]:
         here, there = (".".join(map(str, numbers)) for numbers in (sys.version_info[:2], version))
         raise ConfigError(
-            f"environment {folder} has Python {there} and the driver has {here}, between which functions cannot be sent; "
-            f"make it anew: {sys.executable} -m venv --clear {folder}"
+            f"environment {folder} has Python {there} and the driver has {here}, and functions cannot be sent between them; "
+            f"make a new one: {sys.executable} -m venv --clear {folder}"
         )
     if module in missing:
         raise ConfigError(f"environment {folder} lacks {', '.join(missing)}; make one that has it: {make or _install(python, *missing)}")
@@ -96,8 +109,10 @@ def compatible_python(environment: Path, module: str = "", make: str = "") -> Pa
 
 
 def link_own_packages(packages: Path) -> None:
-    """Fill an empty folder with links to rlcore, to all packages that offer plugins and to the libraries that these share, and with their
-    versions and entry points."""
+    """Fill an empty folder with links to rlcore, to all packages that offer plugins, and to the libraries that these share.
+
+    The folder also receives their versions and entry points.
+    """
     for own in _own_packages():
         info = packages / f"{own.name.replace('-', '_')}-{own.version}.dist-info"
         info.mkdir()
@@ -109,7 +124,7 @@ def link_own_packages(packages: Path) -> None:
             spec = find_spec(module)
             place = spec and (next(iter(spec.submodule_search_locations or ()), None) or spec.origin)
             if place:
-                with suppress(FileExistsError):  # two distributions share a namespace: the first one has it
+                with suppress(FileExistsError):  # if two distributions share a namespace, the first one gets it
                     (packages / Path(place).name).symlink_to(Path(place).resolve())
 
 
@@ -130,7 +145,7 @@ def _own_packages() -> list[Distribution]:
 
 
 def missing_package(error: BaseException, name: str) -> ConfigError | None:
-    """The sentence for an error that worker ``name`` raised since its environment lacks a module; None if that is not why."""
+    """Return the error to raise if worker ``name`` failed because its environment lacks a module; None for any other failure."""
     folder, cause = os.environ.get(ENVIRONMENT), error
     while cause.__cause__ is not None and not isinstance(cause, ModuleNotFoundError):
         cause = cause.__cause__
@@ -145,7 +160,7 @@ def _install(python: Path, *packages: str) -> str:
 
 
 def _asked(python: str, *words: str) -> Any:
-    """What a short program prints in another interpreter."""
+    """Return the JSON value that a short program prints in another interpreter."""
     printed = ""
     try:
         done = subprocess.run([python, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
@@ -153,4 +168,4 @@ def _asked(python: str, *words: str) -> Any:
         return json.loads(printed)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         said = getattr(error, "strerror", "") or getattr(error, "stderr", "").strip() or f"it printed {printed or 'nothing'}"
-        raise ConfigError(f"{python} is not a Python that runs ({said}); make the environment anew") from error
+        raise ConfigError(f"{python} is not a working Python ({said}); make the environment again") from error

@@ -1,7 +1,7 @@
-"""Turns an exception of somebody else's code into half a sentence: what was raised, in which file, on which line.
+"""Describes an exception of a plugin's code in half a sentence: its text, its file, its line.
 
-Knows nothing of plugins; the callers name the culprit and the rule, or say with ``error_context`` and ``close_part`` who it is.
-``stdout_to_stderr`` keeps what such code prints out of standard output.
+This module knows no plugins. The callers name the culprit and the rule, or pass the culprit to ``error_context`` and ``close_part``.
+``stdout_to_stderr`` keeps the output of such code out of standard output.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rlcore.contracts.errors import RlcoreError, RunError, disk_full
 __all__ = ["SHOW_TRACEBACK", "close_part", "closest", "error_context", "out_of_memory", "reason", "stdout_to_stderr"]
 
 _ASIDE: list[object] = []
-"""One for each caller inside ``stdout_to_stderr``."""
+"""One entry for each caller inside ``stdout_to_stderr``."""
 _ASIDE_STACK = ExitStack()
-"""Puts standard output back, when the last of them leaves."""
+"""Restores standard output when the last caller leaves."""
 _ASIDE_LOCK = threading.Lock()
 SHOW_TRACEBACK = "RLCORE_TRACEBACK=1 shows the traceback"
 _LONGEST = 300
@@ -34,7 +34,7 @@ _NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "allocate memo
 
 
 def reason(error: BaseException) -> str:
-    """``"NameError: name 'x' is not defined (my.py, line 3)"``: the error's type, its first line, where it was raised."""
+    """Return the error's type, its first line, and where it was raised: ``"NameError: name 'x' is not defined (my.py, line 3)"``."""
     if isinstance(error, SyntaxError):
         place = f" ({Path(error.filename).name}, line {error.lineno})" if error.filename else ""
         return f"{type(error).__name__}: {error.msg}{place}"
@@ -45,13 +45,13 @@ def reason(error: BaseException) -> str:
 
 
 def _machinery(filename: str) -> bool:
-    """Frames that brought the code in or called it, and say nothing about where it went wrong."""
+    """Return whether a frame belongs to the code that imported or called the plugin, and says nothing about the place of the error."""
     path = Path(filename)
     return filename.startswith("<frozen") or "importlib" in path.parts or "pluggy" in path.parts or path.parent == Path(__file__).parent
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'boxed'?"``-style tail for the nearest known word, "" where none is near."""
+    """Return ``", did you mean 'boxed'"`` with the nearest known word, "" if none is near."""
     near = difflib.get_close_matches(word.lower(), sorted(set(known)), n=1)
     folded = {name.lower(): name for name in known}
     if not near:
@@ -60,7 +60,7 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error, or the text of one that was raised elsewhere, says that memory of the host or of a device ran out."""
+    """Return whether an error, or its text if it was raised elsewhere, says that memory of the host or of a device ran out."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in _NO_MEMORY) or type(error).__name__ == "OutOfMemoryError"
 
 
@@ -68,28 +68,32 @@ def out_of_memory(error: BaseException) -> bool:
 def error_context(
     who: str, doing: str, less_memory: str = "take a smaller model, or end other programs", raised: type[RlcoreError] = RunError
 ) -> Iterator[None]:
-    """Inside, anything but an rlcore error is raised as ``raised``: ``{who} failed while {doing}: …``. ``less_memory``: what to type if
-    memory runs out."""
+    """Inside the context, raise any exception that is not an rlcore error as ``raised``: ``{who} failed while {doing}: …``.
+
+    If memory ran out, raise RunError with ``less_memory``. An rlcore error passes, with a hint if memory or the disk was full.
+
+    :param less_memory: what to type if memory runs out.
+    """
     try:
         yield
     except (Exception, SystemExit) as error:  # a plugin that exits must not end the run as if it were done
         if isinstance(error, RlcoreError):
-            if out_of_memory(error) and less_memory not in str(error):  # another rank's
+            if out_of_memory(error) and less_memory not in str(error):  # raised on another rank
                 raise type(error)(f"{error}; {less_memory}") from error.__cause__
-            if (full := disk_full(error)) and full not in str(error):  # as a plugin has told it
+            if (full := disk_full(error)) and full not in str(error):  # the error of a plugin
                 raise type(error)(f"{error}; {full}") from error.__cause__
             raise
         said = f"{type(error).__name__}: {error}"
         short = shorten(said.rstrip(": "), _LONGEST, placeholder=" …")
         if out_of_memory(error):
             raise RunError(f"{who} ran out of memory while {doing} ({short}); {less_memory}") from None
-        if full := disk_full(error):  # of which a traceback says nothing more
+        if full := disk_full(error):  # a traceback adds nothing
             raise raised(f"{who} failed while {doing}: {full} ({short})") from None
         raise raised(f"{who} failed while {doing}: {said}") from (None if any(word in said for word in _NOT_WRITTEN) else error)
 
 
 def close_part(part: Any, who: str) -> None:
-    """Close it; an error in that is reported and must not hide the one that ended the run."""
+    """Close a part. Log an error, so that it does not hide the error that ended the run."""
     try:
         part.close()
     except Exception as error:
@@ -98,9 +102,11 @@ def close_part(part: Any, who: str) -> None:
 
 @contextmanager
 def stdout_to_stderr(*, for_all: bool = False) -> Iterator[None]:
-    """Inside, what is printed, by any thread, a library in C or a program that is started, goes to standard error. Threads may overlap.
+    """Inside the context, send everything that is printed to standard error. Contexts of several threads may overlap.
 
-    ``for_all``: behind it standard output is back even if a thread that was left behind is still inside, for the last line of a command.
+    This covers any thread, libraries in C, and child processes.
+
+    :param for_all: restore standard output on leaving, for the last line of a command, even if an abandoned thread is still inside.
     """
     caller = object()
     with _ASIDE_LOCK:

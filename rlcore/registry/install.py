@@ -1,6 +1,6 @@
-"""What to type to install a distribution. Those of this repository are on no index: a stranger may own their names there.
+"""The commands that install distributions. The distributions of this repository are on no index: third parties may own their names there.
 
-So no line hands pip such a name alone; it names a folder of the checkout, or a wheel.
+Therefore a command never gives pip such a name alone. It names a folder of the checkout, or a wheel.
 """
 
 from __future__ import annotations
@@ -53,55 +53,57 @@ REQUIRED = {
     "tools": ("processes", "workers"),
     "vllm": ("serving", "workers"),
 }
-"""Plugins of this repository that another one requires: pip would else look for them on an index."""
+"""The distributions of this repository that another one requires: without them on the line, pip would look for them on an index."""
 
 _FOLDERS = {"sandbox": "local"}
-"""Folders of the checkout that are not called like the plugin in them."""
+"""Folders of the checkout whose name differs from the plugin in them."""
 
 EXTRAS = {
     "datasets": ("datasets",),
     "quickstart": ("datasets", "extraction", "grpo", "math", "processes", "quickstart", "tools", "torch", "transformers", "workers"),
     "ray": ("processes", "ray", "workers"),
 }
-"""The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
+"""The extras of rlcore that a command may name, and the plugins of this repository that each installs."""
 
 NEEDS_EXTRA = {"rlcore-plugin-quickstart": "rlcore[quickstart]"}
-"""Plugins that are of use with all that an extra brings only, and this extra: it is what a line installs."""
+"""Plugins that are useful only with everything that an extra installs, and this extra, which the command installs."""
 
 WHEELS = "FOLDER_WITH_WHEELS"
-"""Stands for the folder that ``make wheels`` filled, if nothing says where it is."""
+"""A placeholder for the folder that ``make wheels`` filled, if its place is not known."""
 
 
 def install_line(what: str, *, upgrade: bool = False) -> str:
-    """The command that installs ``what``: ``rlcore``, rlcore with an extra of ``EXTRAS``, a plugin of this repository, or the
-    distribution of somebody else, which pip gets by its name.
+    """Return the command that installs ``what``.
 
-    ``upgrade``: a newer one than the one that is installed.
+    ``what`` is ``rlcore``, rlcore with an extra of ``EXTRAS``, a plugin of this repository, or the distribution of another author, which
+    pip finds by its name.
+
+    :param upgrade: install a newer version than the installed one.
     """
     name, _, extra = what.rstrip("]").partition("[")
     if name != "rlcore" and name not in RELEASED:
         return f"pip install {'-U ' if upgrade else ''}{what}"
     parts = [*(f"{_PREFIX}{short}" for short in EXTRAS[extra]), "rlcore"] if extra else [name]
     parts += [f"{_PREFIX}{short}" for part in tuple(parts) for short in REQUIRED.get(part.removeprefix(_PREFIX), ())]
-    parts = list(dict.fromkeys(parts))  # an extra may bring what one of its plugins requires
+    parts = list(dict.fromkeys(parts))  # an extra may include distributions that one of its plugins requires
     checkout, wheels = _source()
     folders = [_folder(checkout, part) for part in parts] if checkout else [None]
     if None not in folders:
         words = [f"-e {shlex.quote(f'{folder}[{extra}]' if extra and folder == checkout else str(folder))}" for folder in folders]
         return f"{f'git -C {shlex.quote(str(checkout))} pull && ' if upgrade else ''}pip install {' '.join(words)}"
     words = [f"{wheels}/{part.replace('-', '_')}-*.whl" for part in parts]
-    # The extra comes by name beside the file of rlcore: pip takes rlcore from the file then.
+    # # The extra is given by name after the file of rlcore: pip then takes rlcore from the file.
     return " ".join(["pip install", *(["-U"] if upgrade else []), *words, *([shlex.quote(what)] if extra else [])])
 
 
 def _folder(checkout: Path, part: str) -> Path | None:
-    """Where the part lies in the checkout, None if it does not."""
+    """Return the folder of the part in the checkout, None if there is none."""
     short = part.removeprefix(_PREFIX)
     return checkout if part == "rlcore" else next(checkout.glob(f"plugins/*/{_FOLDERS.get(short, short)}"), None)
 
 
 def _source() -> tuple[Path | None, str]:
-    """The checkout that rlcore was installed from, None if from none; and where the wheels are, as a word of the shell."""
+    """Return the checkout from which rlcore was installed, None if there is none, and the folder of the wheels as a shell word."""
     here = Path(__file__).parents[2]
     if _is_checkout(here):
         return here, WHEELS

@@ -1,6 +1,6 @@
-"""Names that rlcore's own plugins are known to offer, so that a name that is not installed comes with the line that installs it.
+"""Names that rlcore's own plugins offer, so that the error for a name that is not installed has the command that installs it.
 
-A stranger's plugin needs no entry here: the catalogue is consulted only after everything installed was.
+Plugins of other authors need no entry here: the catalogue is consulted only after all installed plugins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source"
 
 
 class NotInstalledError(PluginError):
-    """A name that rlcore knows of and that no installed distribution offers; ``pip`` is the line to type."""
+    """A known name that no installed distribution offers. ``pip`` is the command to type."""
 
     def __init__(self, message: str, pip: str) -> None:
         super().__init__(message)
@@ -73,17 +73,17 @@ _BY_NAME: Mapping[tuple[PluginKind, str], str] = {
 
 
 def distribution_of(kind: PluginKind, name: str) -> str | None:
-    """The distribution that is to offer ``name`` (any case), None where rlcore has not heard of it."""
+    """Return the distribution that should offer ``name`` (any case), None if rlcore does not know the name."""
     return _BY_NAME.get((kind, name.lower()))
 
 
 def known_names(kind: PluginKind) -> tuple[str, ...]:
-    """Every name of a kind in the catalogue, sorted."""
+    """Return every name of a kind in the catalogue, sorted."""
     return tuple(sorted(name for of_kind, name in _BY_NAME if of_kind is kind))
 
 
 def known_source(path: str, *, folder: bool) -> str:
-    """The data source of rlcore's own plugins that reads data sets of this name, or folders; "" if none does."""
+    """Return the data source of rlcore's own plugins that reads data sets with this name, or folders; "" if there is none."""
     marks = {
         "hub": folder or path.startswith("hf:"),
         "reasoning_gym": path.startswith("gym:"),
@@ -94,10 +94,13 @@ def known_source(path: str, *, folder: bool) -> str:
 
 
 def known_training(*, pipeline: bool) -> str:
-    """The training backend of rlcore's own plugins that suits most runs; with ``pipeline``, the one that splits a model into stages."""
+    """Return the training backend of rlcore's own plugins that suits most runs.
+
+    With ``pipeline``, return the one that splits a model into stages.
+    """
     return "colossalai" if pipeline else "torch"
 
 
 def known_transfer(reach: str) -> str:
-    """The weight transfer of rlcore's own plugins that needs no more than one host; "" if the processes of a run may be farther apart."""
+    """Return the weight transfer of rlcore's own plugins that works on one host; "" if the processes of a run can be on different hosts."""
     return "shared" if reach == "host" else ""

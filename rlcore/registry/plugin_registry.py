@@ -1,6 +1,6 @@
-"""Name -> spec per kind of plugin, and what hangs on it: the object itself, its options, who owns it, what to type where it is missing.
+"""The registry: name -> spec for each kind of plugin, and the facts about it: the object, its options, its owner, how to install it.
 
-Discovery imports no plugin target; ``load`` and ``options_model`` do, on first use. Knows nothing of a run's configuration.
+Discovery imports no plugin target; ``load`` and ``options_model`` do, on first use. This module knows nothing of a run's configuration.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from rlcore.registry.unpackaged import UnpackagedPlugin, describe_unpackaged, is
 __all__ = ["CORE", "Attestation", "NotInstalledError", "PluginRow", "Registry"]
 
 CORE = "rlcore"
-"""The distribution that owns what is built in."""
+"""The distribution that owns the built-in parts."""
 
 _CLASSES = (PluginKind.INFERENCE, PluginKind.TRAINING, PluginKind.COMMAND)
-"""Kinds whose targets must be classes: they are asked what they can do before one is made, or promise to be."""
+"""Kinds whose targets must be classes, because rlcore reads or checks the class before it makes an instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attestation:
-    """What one process resolved a name to. Two processes that work on one run must agree on every field.
+    """The resolution of a name in one process. Two processes that work on one run must agree on every field.
 
-    ``distribution`` is the path for an unpackaged file; ``source_sha256`` is of that file, "" for packaged plugins.
+    ``distribution`` is the path for an unpackaged file. ``source_sha256`` is the hash of that file, "" for packaged plugins.
     """
 
     kind: PluginKind
@@ -54,7 +54,7 @@ class Attestation:
 
 @dataclass(frozen=True, kw_only=True)
 class _Offer:
-    """One name, and who stands behind it; ``adopted`` for what is not packaged."""
+    """One name and its owner. ``adopted`` is set for unpackaged objects."""
 
     spec: Spec
     owner: str
@@ -63,9 +63,10 @@ class _Offer:
 
 
 class Registry:
-    """Everything that is installed, built in, or was added by hand. One per process or run; not shared between threads.
+    """All parts that are installed, built in, or added from Python. One per process or run; not shared between threads.
 
-    ``rows``: what ``rlcore plugins`` lists; ``notes``: sentences on RLCORE_PLUGINS and RLCORE_DISABLE that the user should read.
+    ``rows``: the plugins, as ``rlcore plugins`` lists them. ``notes``: sentences on RLCORE_PLUGINS and RLCORE_DISABLE that the user should
+    read.
     """
 
     def __init__(self, plugins: Sequence[Plugin], notes: Sequence[str] = (), found: Sequence[Distribution] | None = None) -> None:
@@ -89,15 +90,16 @@ class Registry:
 
     @cached_property
     def overlooked(self) -> tuple[list[PluginRow], list[str]]:
-        """Distributions that are no plugin for want of an entry point: see ``discovery.overlooked``."""
+        """Distributions that are not plugins because they lack an entry point: see ``discovery.overlooked``."""
         return overlooked(self._found)
 
     # --- names ---------------------------------------------------------------------------------------------------------
 
     def add(self, kind: PluginKind | str, obj_or_spec: Any, name: str | None = None) -> str:
-        """Take in a class, function, instance, spec, or ``./my.py:NAME``; return the name it goes by in this registry.
+        """Add a class, function, instance, spec, or ``./my.py:NAME``, and return its name in this registry.
 
-        Without ``name`` that is the object's own in lower case; PluginError where the name is taken or the object does not fit.
+        :param name: the default is the object's own name in lower case.
+        :raises PluginError: the name is taken, or the object does not fit the kind.
         """
         kind = PluginKind(kind)
         if isinstance(obj_or_spec, str):
@@ -119,15 +121,16 @@ class Registry:
         return word
 
     def names(self, kind: PluginKind | str) -> list[str]:
-        """Every name of a kind, sorted, aliases left out."""
+        """Return every name of a kind, sorted, without aliases."""
         kind = PluginKind(kind)
         offered = {offer.spec.name for offers in self._offers[kind].values() for offer in offers}
         return sorted(offered | {name for of_kind, name in self._by_hand if of_kind is kind and not is_reference(name)})
 
     def specs(self, kind: PluginKind | str, *, claimed: bool = False) -> list[Spec]:
-        """The spec of every name of a kind, in order of the names. A name that two plugins claim cannot be used, and is left out.
+        """Return the spec of every name of a kind, in order of the names. A name that two plugins claim cannot be used and is left out.
 
-        ``claimed``: with every spec of such names, for a choice that must not fall on another because of them; ``spec`` refuses the name.
+        :param claimed: include every spec of such names, for a choice that must not silently select another name. ``spec`` then refuses the
+            name.
         """
         kind = PluginKind(kind)
         found: list[Spec] = []
@@ -137,7 +140,7 @@ class Registry:
         return found
 
     def has(self, kind: PluginKind | str, name: str) -> bool:
-        """True where ``spec`` would find it (a name that two plugins claim is there, though it cannot be used)."""
+        """Return whether ``spec`` would find the name. A name that two plugins claim counts as found, although it cannot be used."""
         kind = PluginKind(kind)
         if (kind, name) in self._by_hand or (kind, name.lower()) in self._by_hand or name.lower() in self._offers[kind]:
             return True
@@ -148,9 +151,10 @@ class Registry:
         return True
 
     def spec(self, kind: PluginKind | str, name: str) -> Spec:
-        """The spec behind a name or alias (any case), ``./my.py:MyLoss`` or ``pkg.mod:Attr``.
+        """Return the spec of a name or alias (any case), ``./my.py:MyLoss`` or ``pkg.mod:Attr``.
 
-        PluginError where nothing, or more than one plugin, offers it; NotInstalledError where a known distribution would.
+        :raises PluginError: no plugin, or more than one plugin, offers the name.
+        :raises NotInstalledError: a known distribution offers the name, but is not installed.
         """
         return self._offer(PluginKind(kind), name).spec
 
@@ -162,19 +166,20 @@ class Registry:
             return None
 
     def owner(self, kind: PluginKind | str, name: str) -> str:
-        """The distribution that offers it, or the path of an unpackaged file."""
+        """Return the distribution that offers the name, or the path of an unpackaged file."""
         return self._offer(PluginKind(kind), name).owner
 
     def version(self, kind: PluginKind | str, name: str) -> str:
-        """The version of the distribution that offers it, "" for what is not packaged."""
+        """Return the version of the distribution that offers the name, "" for unpackaged objects."""
         return self._offer(PluginKind(kind), name).version
 
     # --- objects -------------------------------------------------------------------------------------------------------
 
     def load(self, kind: PluginKind | str, name: str) -> Any:
-        """The target, imported: a complete class of its kind, or a function that makes one. ``make`` calls it.
+        """Import and return the target: a complete class of its kind, or a function that makes one. ``make`` calls it.
 
-        PluginError, naming plugin, distribution, kind and target, if it cannot be imported, does not exist, or is neither.
+        :raises PluginError: the target cannot be imported, does not exist, or is neither. The message names plugin, distribution, kind and
+            target.
         """
         kind, offer, label = self._named(kind, name)
         if offer.adopted is not None and offer.adopted.target is not None:
@@ -190,7 +195,7 @@ class Registry:
         return target
 
     def _check_class(self, kind: PluginKind, name: str, target: type) -> None:
-        """Raise PluginError if a class says something else than its spec."""
+        """Raise PluginError if a class contradicts its spec."""
         _, offer, label = self._named(kind, name)
         if problem := disagreement(kind, offer.spec, target):
             raise PluginError(f"{label}: {problem}")
@@ -198,7 +203,7 @@ class Registry:
         if isinstance(own, type) and issubclass(own, BaseModel) and own is not (named := self.options_model(kind, name)):
             said = f"{named.__module__}:{named.__qualname__}" if named else "nothing"
             raise PluginError(
-                f"{label}: Options of its class is {own.__module__}:{own.__qualname__}, and config of its spec names "
+                f"{label}: Options of its class is {own.__module__}:{own.__qualname__}, but config of its spec names "
                 f"{said}; they must agree"
             )
 
@@ -207,8 +212,11 @@ class Registry:
     ) -> Any:
         """Load the target and call it with the arguments, and with ``options`` unless they are None.
 
-        PluginError as of ``load``, and if the call raises something that is no ``RlcoreError``, or returns something else than its kind
-        promises. ``guard`` gets first what the call raises. A defect of rlcore itself is not hidden.
+        A defect of rlcore itself is not hidden.
+
+        :param guard: a context around the call, which sees its exceptions first.
+        :raises PluginError: as for ``load``; also if the call raises an exception that is not an ``RlcoreError``, or returns an object of
+            the wrong type.
         """
         (kind, offer, label), target = self._named(kind, name), self.load(kind, name)
         given = arguments if options is None else (*arguments, options)
@@ -216,7 +224,7 @@ class Registry:
             with (
                 guard or nullcontext(),
                 nullcontext() if kind is PluginKind.RUNTIME else stdout_to_stderr(),
-            ):  # a runtime says what it starts
+            ):  # a runtime prints what it starts
                 made = target(*given)
         except RlcoreError:
             raise
@@ -226,20 +234,22 @@ class Registry:
             raise PluginError(f"{label} cannot be made: {reason(error)}") from error
         if not isinstance(made, BASES[kind]):
             wanted = BASES[kind].__name__
-            raise PluginError(f"{label}: what its target {offer.spec.target!r} makes is {described(made)}, it must be a {wanted}")
+            raise PluginError(
+                f"{label}: the object that its target {offer.spec.target!r} makes is {described(made)}, it must be a {wanted}"
+            )
         if kind is PluginKind.ESTIMATOR and (problem := disagreement(kind, offer.spec, made)):
             raise PluginError(f"{label}: {problem}")
         return made
 
     def missing_target(self, kind: PluginKind | str, name: str) -> str:
-        """A sentence if the target is not there, "" if it is, or if only an import could tell. Imports nothing."""
+        """Return a sentence if the target does not exist; "" if it does, or if only an import could tell. Imports nothing."""
         _, offer, label = self._named(kind, name)
         if offer.adopted is not None or not offer.spec.target:
             return ""
         return missing_target(offer.spec.target, f"{label}: its target {offer.spec.target!r}")
 
     def options_model(self, kind: PluginKind | str, name: str) -> type[BaseModel] | None:
-        """The pydantic model of its options, None where it has none; PluginError where it is not a strict, frozen model."""
+        """Return the pydantic model of the options, None if there is none. Raise PluginError if it is not a strict, frozen model."""
         _, offer, label = self._named(kind, name)
         if offer.adopted is not None:
             model, called = offer.adopted.options, f"{name if is_reference(name) else offer.spec.target}.Options"
@@ -261,9 +271,9 @@ class Registry:
         return model
 
     def payload(self, kind: PluginKind | str, name: str) -> bytes | None:
-        """For an unpackaged object, bytes that ``pickle.loads`` turns into its target in another process; None for a packaged one.
+        """Return bytes that ``pickle.loads`` turns into the target of an unpackaged object in another process; None for a packaged one.
 
-        The target is always a class, made with or without options like any other. An instance of its options travels by
+        The target is always a class, made with or without options like any other. An instance of its options must travel by
         ``cloudpickle``, not by plain pickle.
         """
         _, offer, label = self._named(kind, name)
@@ -272,7 +282,7 @@ class Registry:
         return shipped(offer.adopted.target, offer.adopted.module, label)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travels as what was added by hand; what is installed is discovered anew where it arrives."""
+        """Pickle the parts that were added from Python. The receiving process discovers the installed ones itself."""
         added = []
         for (kind, name), offer in self._by_hand.items():
             shipment = None
@@ -284,13 +294,13 @@ class Registry:
         return _arrived, (tuple(added),)
 
     def check_portable(self) -> None:
-        """PluginError if a part that was added by hand cannot travel to another process."""
+        """Raise PluginError if a part that was added from Python cannot be sent to another process."""
         self.__reduce__()
 
     # --- identity ------------------------------------------------------------------------------------------------------
 
     def attest(self, kind: PluginKind | str, name: str) -> Attestation:
-        """What this process resolves the name to."""
+        """Return the resolution of a name in this process."""
         kind, offer, _ = self._named(kind, name)
         return Attestation(
             kind=kind,
@@ -302,7 +312,7 @@ class Registry:
         )
 
     def check_attestations(self, expected: Iterable[Attestation]) -> None:
-        """Raise PluginError where this process resolves a name otherwise than the driver did; names the field."""
+        """Raise PluginError if this process resolves a name differently from the driver. The message names the field."""
         for theirs in expected:
             ours = self.attest(theirs.kind, theirs.name)
             for field in fields(Attestation):
@@ -314,15 +324,18 @@ class Registry:
     # --- hooks ---------------------------------------------------------------------------------------------------------
 
     def hooks(self) -> list[tuple[str, pluggy.PluginManager]]:
-        """(distribution, hooks) of every working plugin."""
+        """Return (distribution, hooks) of every working plugin."""
         return [(plugin.row.distribution, plugin.manager) for plugin in self._plugins if plugin.manager is not None]
 
     def observed(self, hook: str) -> bool:
-        """Whether anybody implements an observer hook: what only observers are told of need not travel else."""
+        """Return whether a plugin implements an observer hook. If none does, data that only observers receive need not be sent."""
         return any(getattr(manager.hook, hook).get_hookimpls() for _, manager in self.hooks())
 
     def check_run(self, config: Any, hook: str = "rlcore_check_run") -> list[str]:
-        """What every plugin's hook says of the configuration, with the plugin's name in front; a hook that fails is a problem too."""
+        """Return the sentences of every plugin's hook about the configuration, preceded by the plugin's name.
+
+        A hook that fails is a problem too.
+        """
         problems: list[str] = []
         for owner, manager in self.hooks():
             try:
@@ -339,27 +352,27 @@ class Registry:
         return problems
 
     def problems(self) -> list[str]:
-        """Everything that is wrong with what is installed, one sentence each, with the distribution's name in front."""
+        """Return every problem of the installed plugins, one sentence each, preceded by the distribution's name."""
         return [f"{row.distribution}: {problem}" for row in self.rows for problem in row.problems] + self.name_conflicts()
 
     def name_conflicts(self) -> list[str]:
-        """One sentence for every name that more than one plugin registered."""
+        """Return one sentence for every name that more than one plugin registered."""
         return [
             _clash(kind, word, offers) for kind, words in self._offers.items() for word, offers in sorted(words.items()) if len(offers) > 1
         ]
 
     def faults(self, *, imported: bool = False) -> dict[tuple[PluginKind, str], list[str]]:
-        """(kind, name) -> a sentence for each reason why what is offered cannot work, among those that discovery does not look for.
+        """Return (kind, name) -> the reasons why an offer cannot work that discovery does not check.
 
-        Targets are looked for without importing them, unless they are to be ``imported``, and the engine that they need is there; options
-        models, light by contract, are imported.
+        Options models are imported, because they must be light. Targets are located without an import, unless ``imported`` is set and the
+        engine that they need is installed.
         """
         found: dict[tuple[PluginKind, str], list[str]] = {}
         for kind in PluginKind:
             for name in self.names(kind):
                 try:
                     spec, problems = self.spec(kind, name), [self.missing_target(kind, name)]
-                except PluginError:  # a clash, which ``problems`` tells
+                except PluginError:  # a clash, which ``problems`` reports
                     continue
                 engine = getattr(spec, "requires_module", "").partition(".")[0]
                 loaded = imported and spec.target and not problems[0] and (not engine or find_spec(engine) is not None)
@@ -372,7 +385,10 @@ class Registry:
         return found
 
     def left_out(self) -> list[str]:
-        """Which plugins are broken and which are switched off, half a sentence each; [] if every installed one works."""
+        """Return the broken plugins and the disabled ones, half a sentence each, and the notes of ``overlooked``.
+
+        Return [] if every installed plugin works.
+        """
         strays, notes = self.overlooked
         refused = sorted({row.distribution for row in (*self.rows, *strays) if row.problems})
         kept_out = sorted({row.distribution for row in self.rows if row.disabled})
@@ -382,7 +398,7 @@ class Registry:
     # --- looking up ----------------------------------------------------------------------------------------------------
 
     def _named(self, kind: PluginKind | str, name: str) -> tuple[PluginKind, _Offer, str]:
-        """The kind, the offer behind the name, and what a sentence calls it."""
+        """Return the kind, the offer of the name, and its label in messages."""
         kind = PluginKind(kind)
         offer = self._offer(kind, name)
         return kind, offer, f"{LABELS[kind]} {name!r} of {offer.owner}"
@@ -410,7 +426,7 @@ class Registry:
             raise NotInstalledError(f"{label} is not installed: {line} ({self._installed(kind)})", line)
         if row is not None and row.disabled:
             undo = "leave it out" if row.disabled.startswith("-p") else "change that variable"
-            raise PluginError(f"{label} belongs to {distribution}, which {row.disabled} keeps out; {undo}")
+            raise PluginError(f"{label} belongs to {distribution}, which {row.disabled} excludes; {undo}")
         if row is not None and row.problems:
             raise PluginError(f"{label} belongs to {distribution}, which is installed but broken: {row.problems[0]}")
         if row is not None:
@@ -426,7 +442,7 @@ class Registry:
 
 
 def _arrived(added: Iterable[tuple[PluginKind, str, _Offer, bytes | None]]) -> Registry:
-    """The registry of the process where one arrived by pickle."""
+    """Return the registry of a process that received a pickled one."""
     registry = Registry.discover()
     for kind, name, offer, shipment in added:
         if offer.adopted is not None and shipment is not None:
@@ -448,14 +464,14 @@ def _clash(kind: PluginKind, word: str, offers: Sequence[_Offer]) -> str:
     if len(set(owners)) == 1:
         return f"{LABELS[kind]} {word!r} is registered {len(owners)} times by {owners[0]}; it must keep one"
     together = " and ".join(dict.fromkeys(owners))
-    strangers = [owner for owner in owners if owner != CORE]  # what rlcore itself offers cannot be switched off
+    strangers = [owner for owner in owners if owner != CORE]  # the core's own parts cannot be switched off
     return f"{LABELS[kind]} {word!r} is registered by {together}; switch one off: RLCORE_DISABLE={strangers[-1]}"
 
 
 def _spec_hash(offer: _Offer) -> str:
     values = {field.name: getattr(offer.spec, field.name) for field in fields(offer.spec)}
     if offer.adopted is not None:
-        del values["target"], values["config"]  # where the file lies is not what it says
+        del values["target"], values["config"]  # the place of a file is not part of its identity
     text = json.dumps([type(offer.spec).__name__, values], sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,7 +1,7 @@
-"""Opens the sandbox that ``SandboxOptions`` name, and brings it to the worker processes that open it.
+"""Opens the sandbox that ``SandboxOptions`` name, and sends it to the worker processes that open it.
 
-Rewards open sandboxes themselves, in their workers; a run knows of those whose ``SandboxOptions`` stand in a reward's options. Their
-names are checked and attested in the driver, before anything starts.
+Rewards open sandboxes themselves, in their workers. A run knows the sandboxes whose ``SandboxOptions`` are in a reward's options. The
+driver checks and attests their names before anything starts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["SHARED_OPTIONS", "SandboxBundle", "bundle_sandboxes", "load_sandboxe
 SHARED_OPTIONS = ("level", "readable")
 """Fields of ``SandboxOptions`` that the options model of a sandbox may have, too."""
 _ARRIVED: dict[str, Any] = {}
-"""Unpackaged sandboxes of the driver, in a worker process: what ``SandboxOptions.backend`` calls each, and its class."""
+"""In a worker process: the driver's unpackaged sandboxes, by ``SandboxOptions.backend``, and their classes."""
 
 
 def open_sandbox(options: SandboxOptions | None = None) -> Sandbox:
     """Open the sandbox of these options. The sandboxes of rlcore's own plugins run a program before they are returned.
 
-    :raises SandboxError: no sandbox of that name or level can be made here; says why and what to type.
+    :raises SandboxError: no sandbox of that name or level can be made here. The message says why and what to type.
     """
     options = options or SandboxOptions()
     called = f"sandbox.backend {options.backend!r}"
@@ -58,10 +58,11 @@ def open_sandbox(options: SandboxOptions | None = None) -> Sandbox:
 
 
 def sandbox_argument(options: SandboxOptions, registry: Registry, name: str = "") -> BaseModel | Mapping[str, Any]:
-    """What the sandbox's target is called with. ``name``: what the registry calls it, if not ``options.backend``.
+    """Return the argument for the sandbox's target.
 
+    :param name: the name in the registry, if it differs from ``options.backend``.
     :raises PluginError: the registry has no such sandbox, or its options model is broken.
-    :raises ConfigError: the options ask for what the sandbox cannot give; the sentence names the key below ``sandbox``.
+    :raises ConfigError: the sandbox does not support an option. The message names the key below ``sandbox``.
     :raises pydantic.ValidationError: its options model refuses ``backend_options``.
     """
     name = name or options.backend
@@ -70,9 +71,9 @@ def sandbox_argument(options: SandboxOptions, registry: Registry, name: str = ""
     who = f"sandbox {options.backend} of {registry.owner(PluginKind.SANDBOX, name)}"
     levels = spec.levels if isinstance(spec, SandboxSpec) else ()
     if levels and options.level not in ("auto", *levels):
-        raise ConfigError(f'sandbox.level = "{options.level}" is no level of {who}; it gives {", ".join(levels)}')
+        raise ConfigError(f'sandbox.level = "{options.level}" is not a level of {who}; it gives {", ".join(levels)}')
     if options.readable and "readable" not in fields:
-        raise ConfigError(f"sandbox.readable names folders of this machine, and {who} cannot show any to programs; leave it out")
+        raise ConfigError(f"sandbox.readable names folders of this machine, and {who} cannot give programs access to any; leave it out")
     asked = {key: getattr(options, key) for key in SHARED_OPTIONS if key in fields}
     for key in asked:
         if key in options.backend_options:
@@ -85,11 +86,11 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
 
 
-# --- what a run knows of ------------------------------------------------------------------------------------------------
+# --- sandboxes of a run --------------------------------------------------------------------------------------------------
 
 
 def sandboxes_in(options: Any, path: str = "") -> Iterator[tuple[str, SandboxOptions]]:
-    """(dotted path below ``options``, value) of every ``SandboxOptions`` inside a reward's options, at any depth."""
+    """Yield (dotted path below ``options``, value) of every ``SandboxOptions`` inside a reward's options, at any depth."""
     if isinstance(options, SandboxOptions):
         yield path, options
     elif isinstance(options, BaseModel):
@@ -105,15 +106,18 @@ def sandboxes_in(options: Any, path: str = "") -> Iterator[tuple[str, SandboxOpt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxBundle:
-    """A sandbox that a reward's options name, on its way to a worker. ``payload``: the pickled class of one that a worker could not find:
-    it stands in a file or was added from Python; None for others, which the worker resolves itself and compares."""
+    """A sandbox that a reward's options name, on its way to a worker.
+
+    ``payload``: the pickled class of a sandbox that a worker could not find, because it is in a file or was added from Python. None for
+    others, which the worker resolves itself and compares.
+    """
 
     attestation: Attestation
     payload: bytes | None
 
 
 def bundle_sandboxes(options: Any, registry: Registry) -> tuple[SandboxBundle, ...]:
-    """Shipments of the sandboxes that a reward's options name, each once. :raises PluginError: one of them is not there."""
+    """Return bundles of the sandboxes that a reward's options name, each once. Raise PluginError if one of them does not exist."""
     names = dict.fromkeys(found.backend for _, found in sandboxes_in(options))
     return tuple(
         SandboxBundle(
@@ -125,7 +129,7 @@ def bundle_sandboxes(options: Any, registry: Registry) -> tuple[SandboxBundle, .
 
 
 def load_sandboxes(bundles: Iterable[SandboxBundle]) -> None:
-    """In a worker: make shipped classes known to ``open_sandbox``. :raises PluginError: a name means something else here."""
+    """Make shipped classes known to ``open_sandbox`` in a worker. Raise PluginError if a name means something else here."""
     resolved = []
     for shipment in bundles:
         if shipment.payload is None:

@@ -1,4 +1,4 @@
-"""``"package.module:attribute"``, as specs name what a plugin offers: looked for without an import, imported, held against its kind."""
+"""Targets, ``"package.module:attribute"``, which specs name: located without an import, imported, and checked against their kind."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.conversation import Conversation
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
+from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Tracker, TrainingBackend
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
-from rlcore.contracts.row_format import RowFormat
+from rlcore.contracts.reward_interface import Reward
+from rlcore.contracts.row_interfaces import RowFormat, RowSource
 from rlcore.contracts.runtime_interface import Runtime
 from rlcore.contracts.sandboxing import Sandbox
 from rlcore.contracts.specs import PluginKind, Spec
@@ -43,7 +44,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.CONVERSATION: Conversation,
     PluginKind.FORMAT: RowFormat,
 }
-"""What the target of each kind makes; a recipe has no target."""
+"""The class of which the target of each kind makes instances; a recipe has no target."""
 
 _PAGE: Mapping[PluginKind, str] = {
     PluginKind.RUNTIME: "rlcore.api.runtime",
@@ -54,14 +55,13 @@ _PAGE: Mapping[PluginKind, str] = {
     PluginKind.CONVERSATION: "rlcore.api.conversations",
     PluginKind.FORMAT: "rlcore.api.data",
 }
-"""Where authors find the base class of a kind that has a page of its own; ``rlcore.api`` for the others."""
+"""The page that has the base class of a kind; ``rlcore.api`` for kinds that are not here."""
 
 
 def load_target(address: str, label: str) -> Any:
     """Import the module and return its attribute, which may be dotted.
 
-    ``label`` begins the sentence of an error: "reward 'boxed': its target 'm:Boxed'".
-
+    :param label: the beginning of the error message: "reward 'boxed': its target 'm:Boxed'".
     :raises PluginError: the module cannot be imported, or has no such attribute.
     """
     module, _, path = address.partition(":")
@@ -78,7 +78,10 @@ def load_target(address: str, label: str) -> Any:
 
 
 def class_problem(kind: PluginKind, found: Any, *, function: str = "") -> str:
-    """Half a sentence if ``found`` is no complete class of the kind, "" if it is. ``function``: what else would do, for the sentence."""
+    """Return half a sentence if ``found`` is not a complete class of the kind, "" if it is.
+
+    :param function: the alternative to a class, for the sentence.
+    """
     base = BASES[kind]
     if not (isinstance(found, type) and issubclass(found, base)):
         page = _PAGE.get(kind, "rlcore.api")
@@ -88,9 +91,9 @@ def class_problem(kind: PluginKind, found: Any, *, function: str = "") -> str:
 
 
 def disagreement(kind: PluginKind, spec: Spec, found: Any) -> str:
-    """Half a sentence if a class, or an instance, says something else than its spec, "" if not. The order of texts means nothing.
+    """Return half a sentence if a class, or an instance, contradicts its spec, "" if not. The order of texts does not matter.
 
-    What a class merely inherits it does not say, and what a reward says of itself may follow from its options.
+    Attributes that a class merely inherits do not count, nor those that a reward instance sets itself: they may depend on its options.
     """
     for name in spec.on_class:
         in_spec, in_class = getattr(spec, name), getattr(found, name, None)
@@ -116,14 +119,17 @@ def _spoken(value: Any) -> str:
 
 
 def described(found: Any) -> str:
-    """What it is, for a sentence: the class X, a function, of type int."""
+    """Return a description for a sentence: the class X, a function, of type int."""
     if isinstance(found, type):
         return f"the class {found.__name__}"
     return "a function" if inspect.isroutine(found) else f"of type {type(found).__name__}"
 
 
 def missing_target(address: str, label: str) -> str:
-    """A sentence if the target is not there, "" if it is, or if only an import could tell. Imports nothing: targets may be heavy."""
+    """Return a sentence if the target does not exist; "" if it does, or if only an import could tell.
+
+    Imports nothing, because targets may be heavy.
+    """
     module, _, path = address.partition(":")
     if module in sys.modules:
         first, names = path.partition(".")[0], dir(sys.modules[module])

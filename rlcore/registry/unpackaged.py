@@ -1,12 +1,12 @@
-"""Rewards, losses, estimators and the rest that are not packaged yet: ``./my.py:MyLoss``, ``pkg.mod:fn``, and Python objects.
+"""Rewards, losses, estimators and other parts that are not packaged yet: ``./my.py:MyLoss``, ``pkg.mod:fn``, and Python objects.
 
-A file is loaded under a module name of its own (made of its path and content), its source is hashed, and what it offers can be
-shipped to a process that does not have the file. A class may name its pydantic options as an attribute ``Options``.
+A file is loaded under its own module name (made from its path and content), and its source is hashed. Its objects can be sent to a process
+that does not have the file. A class may name its pydantic options model as an attribute ``Options``.
 
-A plain function where a class is expected is wrapped into the smallest reward, loss or estimator that calls it. Reward
-``fn(item: RewardInput) -> Score | float``; loss ``fn(logprobs, batch: LossBatch)``, [n] -> [n]; estimator ``fn(batch: RewardBatch)`` ->
-array [R], or [N] with ``fn.per = "token"``. Attributes set on the function (``fn.requires = ("gt_answer",)``) stand for the class
-attributes of the same names.
+A plain function in place of a class is wrapped into the smallest reward, loss or estimator that calls it. A reward is ``fn(item:
+RewardInput) -> Score | float``. A loss is ``fn(logprobs, batch: LossBatch)``, [n] -> [n]. An estimator is ``fn(batch: RewardBatch)`` ->
+array [R], or [N] with ``fn.per = "token"``. Attributes set on the function (``fn.requires = ("gt_answer",)``) replace the class attributes
+of the same names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ import numpy as np
 
 from rlcore.contracts.batches import LossBatch, RewardBatch
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Reward
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss
+from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, AlgorithmSpec, PluginKind, Spec
 from rlcore.contracts.types import RewardInput, Score
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
@@ -56,9 +57,10 @@ __all__ = [
 
 
 class FunctionReward(Reward):
-    """A function of one rollout, ``fn(item)`` or ``fn(item, options)``. A number becomes ``Score(value=number)``, without accuracy.
+    """A reward that calls a function of one rollout, ``fn(item)`` or ``fn(item, options)``.
 
-    It is called with every column of the row, unless the function says ``fn.requires = (…)``.
+    A number becomes ``Score(value=number)``, without accuracy. The function receives every column of the row, unless it sets ``fn.requires
+    = (…)``.
     """
 
     function: ClassVar[Callable[..., Score | float]]
@@ -78,7 +80,7 @@ class FunctionReward(Reward):
 
 
 class FunctionLoss(Loss):
-    """A function of log probabilities [n] and a ``LossBatch``."""
+    """A loss that calls a function of log probabilities [n] and a ``LossBatch``."""
 
     function: ClassVar[Callable[[torch.Tensor, LossBatch], Any]]
 
@@ -88,7 +90,7 @@ class FunctionLoss(Loss):
 
 
 class FunctionEstimator(AdvantageEstimator):
-    """A function of the global ``RewardBatch``."""
+    """An estimator that calls a function of the global ``RewardBatch``."""
 
     function: ClassVar[Callable[[RewardBatch], Any]]
 
@@ -113,18 +115,21 @@ PARAMETERS: Mapping[PluginKind, tuple[str, ...]] = {
     PluginKind.LOSS: ("logprobs", "batch"),
     PluginKind.ESTIMATOR: ("batch",),
 }
-"""What a function of each kind is called with; kinds that are not here must be classes."""
+"""The parameters of a function of each kind; kinds that are not here must be classes."""
 
 
 def wrap(kind: PluginKind, function: Callable[..., Any]) -> type:
-    """A class of that kind that calls the function, made without arguments (a reward also with its options); it can be shipped like any."""
+    """Return a class of that kind that calls the function.
+
+    It is made without arguments (a reward also with its options), and can be shipped like any other class.
+    """
     declared = {name: convert(getattr(function, name)) for name, convert in _ATTRIBUTES[kind].items() if hasattr(function, name)}
     body = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": function.__module__, **declared}
     return type(getattr(function, "__name__", type(function).__name__), (_WRAPPERS[kind],), body)
 
 
 def gives_accuracy(function: Callable[..., Any]) -> bool:
-    """Whether a reward function's scores carry accuracy: its attribute of that name, else whether it is annotated to return a Score."""
+    """Return whether a reward function's scores have accuracy: its attribute of that name, else whether its annotation returns a Score."""
     declared = getattr(function, "gives_accuracy", None)
     if declared is not None:
         return bool(declared)
@@ -133,13 +138,15 @@ def gives_accuracy(function: Callable[..., Any]) -> bool:
 
 
 _PACKAGED = (PluginKind.TRANSFER, PluginKind.COMMAND)
-"""Kinds that are used by a registered name only."""
+"""Kinds that can be used only by a registered name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnpackagedPlugin:
-    """An unpackaged object, checked. ``target`` is called like any plugin's target; ``options`` is its pydantic model or None;
-    ``owner`` the file it stands in; ``source_sha256`` of that file, of the object's own source in a notebook, "" where there is none.
+    """An unpackaged object, checked.
+
+    ``target`` is called like any plugin's target. ``options`` is its pydantic model or None. ``owner`` is its file. ``source_sha256`` is
+    the hash of that file, or of the object's own source in a notebook, "" if there is no source.
     """
 
     spec: Spec
@@ -151,12 +158,12 @@ class UnpackagedPlugin:
 
 
 def is_reference(name: str) -> bool:
-    """True for ``./my.py:MyLoss`` and ``pkg.mod:Attr``: names of registered things hold no colon."""
+    """Return True for ``./my.py:MyLoss`` and ``pkg.mod:Attr``: registered names contain no colon."""
     return ":" in name
 
 
 def load_reference(kind: PluginKind, reference: str) -> UnpackagedPlugin:
-    """Import what ``reference`` points at and check that it is a ``kind``; PluginError, in one sentence, where it is not."""
+    """Import the object that ``reference`` names and check that it is a ``kind``. Raise PluginError, with one sentence, if it is not."""
     where, _, attribute = reference.rpartition(":")
     label = f"{LABELS[kind]} {reference!r}"
     if not where or not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", attribute):
@@ -171,12 +178,12 @@ def load_reference(kind: PluginKind, reference: str) -> UnpackagedPlugin:
         found = getattr(found, part)
     adopted = describe_unpackaged(kind, found, label=label, module=module)
     if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
-        cloudpickle.register_pickle_by_value(module)  # for good: instances of its options travel on their own
+        cloudpickle.register_pickle_by_value(module)  # never undone: instances of its options are pickled separately
     return replace(adopted, owner=str(Path(where).expanduser().resolve())) if where.endswith(".py") else adopted
 
 
 def describe_unpackaged(kind: PluginKind, found: Any, *, label: str, module: ModuleType | None = None) -> UnpackagedPlugin:
-    """Check an object and describe it by a spec: class attributes become the spec's fields, the docstring's first line its summary."""
+    """Check an object and return it with a spec. Class attributes become the spec's fields, and the docstring's first line its summary."""
     home = module or sys.modules.get(getattr(found, "__module__", None) or type(found).__module__)
     if kind is PluginKind.ALGORITHM:
         if not isinstance(found, AlgorithmSpec):
@@ -217,9 +224,9 @@ def _load_file(where: str, label: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise PluginError(f"{label}: {where} cannot be read as Python")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look their module up while it is being executed
+    sys.modules[name] = module  # dataclasses and pickle look up the module while it is being executed
     try:
-        # compiled here: the import system's cache trusts size and time stamp, which an edit within one second may leave alone
+        # # compiled here because the import system's cache relies on size and time stamp, which an edit within one second may not change
         exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
@@ -262,7 +269,7 @@ def _target(kind: PluginKind, found: Any, label: str) -> Callable[..., Any]:
 
 
 def _always(made: Any) -> type:
-    """A class whose every call returns the one instance: what is configured already needs no constructor."""
+    """Return a class whose every call returns the one instance: a configured object needs no constructor."""
     own = type(made)
     return type(own.__name__, (own,), {"__new__": lambda cls: made, "__doc__": own.__doc__, "__module__": own.__module__})
 
@@ -308,7 +315,7 @@ def _source_hash(found: Any, home: ModuleType | None) -> str:
 
 
 def shipped(target: Any, module: str, label: str) -> bytes:
-    """Bytes that ``pickle.loads`` turns back into the target in a process that lacks its source."""
+    """Return bytes that ``pickle.loads`` turns back into the target in a process that lacks its source."""
     try:
         with _by_value(module):
             return bytes(cloudpickle.dumps(target))

@@ -1,5 +1,5 @@
-"""Run reward plugins: worker processes, hard deadlines, typed outcomes, mixing. Knows nothing of models, tokens or schedules.
+"""Run reward plugins: worker processes, hard deadlines, typed outcomes and mixing. Has no knowledge of models, tokens or schedules.
 
-``judge.Judge`` is what the rest of rlcore uses: groups go in, groups of scores come out. Beneath it, ``pool.RewardPool`` keeps processes.
-This module imports neither, for each of these processes imports it: half a second of a worker's start would be the judge's.
+The rest of rlcore uses ``judge.Judge``, which takes groups and returns their scores. Below it, ``pool.RewardPool`` manages the processes.
+This module imports neither, because every worker process imports it: importing the judge would add half a second to each start.
 """

@@ -1,7 +1,8 @@
-"""The dispatcher of one asynchronous reward: a single worker that hosts it, as many tasks in flight there as the reward admits.
+"""The dispatcher of one asynchronous reward. A single worker hosts it, with as many tasks in flight as the reward allows.
 
-Deadlines are kept inside the worker, by its event loop. Here it is watched whether that loop turns: where it has been blocked for the
-deadline of what is in flight, the worker is killed; the task that had the loop is to blame, the others go back untouched.
+The worker's event loop enforces the deadlines. This dispatcher checks that the loop makes progress. If the loop was blocked for the
+deadline of a task in flight, the worker is killed. The task that was running on the loop is suspected; the others return to the queue
+without penalty.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["AsyncDispatcher"]
 
 
 class AsyncDispatcher(Dispatcher):
-    """``concurrency``: tasks in flight at once, at most."""
+    """The dispatcher of one asynchronous reward. ``concurrency`` is the maximum number of tasks in flight."""
 
     asynchronous = True
     _sparing = False
@@ -28,7 +29,7 @@ class AsyncDispatcher(Dispatcher):
         super().__init__(setup, workers=1, inbox=inbox, start_seconds=start_seconds, limits=limits)
         self._concurrency = concurrency
         self._leaving: WorkerProcess | None = None
-        """One that asked to be replaced and still has tasks: it gets no more."""
+        """A worker that asked to be replaced and still has tasks. It receives no new ones."""
 
     def _assign(self) -> None:
         for worker in [w for w in self._workers if w.state in (WorkerState.IDLE, WorkerState.BUSY) and w is not self._leaving]:
@@ -61,7 +62,7 @@ class AsyncDispatcher(Dispatcher):
             self._retire(worker)
 
     def _set_clock(self, worker: WorkerProcess) -> None:
-        """When to look at its loop and its memory again."""
+        """Set the time of the next check of its loop and its memory."""
         longest = BEAT_SECONDS if self._max_call else 1.0
         worker.due = time.monotonic() + min(longest, max(BEAT_SECONDS, self._shortest(worker) / 4))
 
@@ -80,7 +81,7 @@ class AsyncDispatcher(Dispatcher):
         self._suspect(worker, culprits, Outcome.TIMEOUT, f"the event loop was blocked for {shortest:g} s, twice")
 
     def _culprits(self, worker: WorkerProcess) -> list[QueuedTask]:
-        """Who had the loop; everything in flight where nobody had it."""
+        """Return the task that was running on the loop, or all tasks in flight if none was."""
         current = worker.panel.current() if worker.panel is not None else None
         found = [item for item in worker.job if item.task.task_id == current]
         return found or list(worker.job)

@@ -1,6 +1,7 @@
-"""The event loop of a worker that hosts one asynchronous reward: many items at once, retries, a rate, a soft deadline each.
+"""The event loop of a worker that hosts one asynchronous reward: concurrent items with retries, a rate limit and soft deadlines.
 
-What cannot be done from inside, ending a loop that is blocked, is the pool's: the panel tells it whether the loop turns and who has it.
+A blocked loop cannot be ended from inside, so the pool does that. The panel tells the pool whether the loop makes progress and which task
+is running on it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.reward_entry import RewardRecipe
 from rlcore.rewards.worker_protocol import Call, Done, FrameReader, LoopStatus, Ready, Task, encode, end_fork
@@ -28,20 +29,20 @@ from rlcore.rewards.worker_results import accident, broken, checked, describe, f
 __all__ = ["BEAT_SECONDS", "AsyncWorker", "RateLimiter"]
 
 BEAT_SECONDS = 0.25
-_GRACE = 1.0  # for a cancelled call to end; one that ignores it stays behind, and the process is replaced
+_GRACE = 1.0  # for a cancelled call to end; if it does not, the process is replaced
 _LONGEST_BACKOFF = 60.0
 _T = TypeVar("_T")
 _ITEM: contextvars.ContextVar[int | None] = contextvars.ContextVar("rlcore_item", default=None)
 
 
 class AsyncWorker:
-    """Serves the socket ``channel`` with one reward until the other side closes it. ``worn(count)``: it is time to be replaced."""
+    """Serves the socket ``channel`` with one reward until the other side closes it. ``worn(count)`` tells whether to be replaced."""
 
     def __init__(
         self, channel: socket.socket, reward: Reward, recipe: RewardRecipe, panel: LoopStatus, worn: Callable[[int], bool]
     ) -> None:
         if not isinstance(reward, AsyncReward):
-            raise TypeError(f"reward {recipe.name} is not asynchronous here, and is on the driver")
+            raise TypeError(f"reward {recipe.name} is not asynchronous here, but is on the driver")
         self._channel, self._reward, self._recipe, self._panel, self._worn = channel, reward, recipe, panel, worn
         self._pace = RateLimiter(reward.rate_limit)
         self._running: set[asyncio.Task[None]] = set()
@@ -49,16 +50,17 @@ class AsyncWorker:
         self._stuck = False
 
     def run(self) -> None:
-        """Until it is told to stop, or nobody listens any more. The loop is of all that is in flight: what one call does to stop it, or to
-        leave the process, does not end it."""
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # which would raise wherever the loop just is
+        """Serve until asked to stop, or until the pool is gone.
+
+        All calls in flight share the loop. A call that stops the loop or exits the process does not end it."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it would raise at an arbitrary point of the loop
             signal.signal(signal.SIGINT, lambda *_: None)
         with asyncio.Runner() as runner:
             loop = runner.get_loop()
             serving = _KeptTask(self._serve(), None, loop=loop)
             serving.add_done_callback(lambda _: loop.stop())
             while not serving.done():
-                with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a callback; that of a call is its own
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):  # raised by a callback; an exception of a call stays in its task
                     loop.run_forever()
             serving.result()
 
@@ -70,11 +72,11 @@ class AsyncWorker:
         beating = _KeptTask(self._beat(), None, loop=loop)
         try:
             await self._reward.open_async()
-            # asyncio.to_thread would else have a few threads a core, and a cancelled call keeps its own until it returns.
+            # asyncio.to_thread would otherwise use few threads per core, and a cancelled call keeps its thread until it returns.
             loop.set_default_executor(ThreadPoolExecutor(2 * self._reward.concurrency, "rlcore-judge"))
             traits = self._recipe.traits(self._reward, notice=self._reward.notice())
             end_fork(me)
-        except BaseException as error:  # the user's to read, in the parent
+        except BaseException as error:  # reported to the user by the parent
             end_fork(me)
             self._writer.write(encode(broken(self._recipe.name, error)))
             await self._writer.drain()
@@ -99,13 +101,13 @@ class AsyncWorker:
         task.add_done_callback(self._running.discard)
 
     def _task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> asyncio.Task[Any]:
-        """Task factory: whatever an item starts is known by the item."""
+        """Create tasks for the loop. Every task that an item starts is tied to the item."""
         context = more.get("context")
         task_id = context.get(_ITEM) if context is not None else _ITEM.get()
         return asyncio.Task(coroutine if task_id is None else _Watched(coroutine, task_id, self._panel), loop=loop, **more)
 
     def _kept(self, coroutine: Coroutine[Any, Any, _T], task_id: int) -> asyncio.Task[_T]:
-        """A task of the item's own, which no other item can cancel."""
+        """Return a task that belongs to the item and that no other item can cancel."""
         return _KeptTask(_Watched(coroutine, task_id, self._panel), task_id, loop=asyncio.get_running_loop())
 
     async def _beat(self) -> None:
@@ -117,7 +119,7 @@ class AsyncWorker:
         try:
             task: Task = pickle.loads(payload)
             done = self._check(task) if task.call is Call.CHECK else await self._score(task)
-        except BaseException as error:  # whatever a plugin raises
+        except BaseException as error:  # a plugin may raise anything
             done = accident(task_id, 1, error, 0.0)
         self._count += 1
         retire = self._stuck or self._worn(self._count)
@@ -144,28 +146,28 @@ class AsyncWorker:
         try:
             return Done(task_id=task.task_id, scores=(call.result(),), seconds=seconds)
         except self._reward.retryable as error:
-            # One engine's retry where the reward had none of its own.
+            # One retry by rlcore if the reward had none of its own.
             reason = f"{describe(error)}{attempts.counted}"
             return failed(task.task_id, 1, Outcome.INFRA, reason, seconds, again=attempts.number == 1)
-        except BaseException as error:  # CancelledError, which is no Exception, included
+        except BaseException as error:  # including CancelledError, which is not an Exception
             return accident(task.task_id, 1, error, seconds)
 
 
 class _KeptTask(asyncio.Task[_T]):
-    """Of one item, or of none: what another item does cannot cancel it (a call that ends all tasks of the loop, as libraries do that take
-    it for theirs)."""
+    """A task of one item, or of none, that other items cannot cancel. Some libraries end all tasks of a loop that they take for their
+    own."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, _T], task_id: int | None, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(coroutine, loop=loop)
         self._task_id = task_id
 
     def cancel(self, msg: Any = None) -> bool:
-        """As of any task; False from another item."""
+        """Cancel the task as usual; return False if another item asks."""
         return _ITEM.get() in (None, self._task_id) and super().cancel(msg)
 
 
 class _Attempts:
-    """The attempts at one item; ``last`` and ``counted`` tell of them in a reason."""
+    """The attempts at one item. ``last`` and ``counted`` describe them in a reason."""
 
     def __init__(self, reward: AsyncReward, pace: RateLimiter) -> None:
         self._reward, self._pace = reward, pace
@@ -185,21 +187,21 @@ class _Attempts:
                 self.last = f" (attempt {self.number}: {describe(error)})"
                 if self.number > self._reward.retries:
                     raise
-            except (SystemExit, KeyboardInterrupt) as error:  # of a thread: no loop takes it for an error of its task
+            except (SystemExit, KeyboardInterrupt) as error:  # raised in a thread: a loop does not treat it as an error of its task
                 raise RuntimeError(f"the reward raised {describe(error)}") from error
             await asyncio.sleep(min(_LONGEST_BACKOFF, self._reward.backoff * 2 ** (self.number - 1)) * random.uniform(0.5, 1.5))
             await self._pace.turn()
 
 
 class RateLimiter:
-    """At most ``rate`` starts a second, evenly spaced; None: no limit."""
+    """A rate limit of ``rate`` starts per second, evenly spaced; None: no limit."""
 
     def __init__(self, rate: float | None) -> None:
         self._gap = 1.0 / rate if rate else 0.0
         self._next = 0.0
 
     async def turn(self) -> None:
-        """Wait for the next free place."""
+        """Wait for the next free slot."""
         now = time.monotonic()
         place = max(now, self._next)
         self._next = place + self._gap
@@ -208,7 +210,7 @@ class RateLimiter:
 
 
 class _Watched(Coroutine[Any, Any, Any]):
-    """A coroutine that writes its item on the panel whenever it has the loop."""
+    """A coroutine that records its item on the panel whenever it runs on the loop."""
 
     def __init__(self, inner: Coroutine[Any, Any, Any], task_id: int, panel: LoopStatus) -> None:
         self._inner, self._task_id, self._panel = inner, task_id, panel
@@ -224,7 +226,7 @@ class _Watched(Coroutine[Any, Any, Any]):
         self._panel.enter(self._task_id)
         try:
             return go_on(*given)
-        except (SystemExit, KeyboardInterrupt) as error:  # the loop would end with it, and all that is in flight
+        except (SystemExit, KeyboardInterrupt) as error:  # it would end the loop, and all calls in flight
             raise RuntimeError(f"the reward raised {describe(error)}") from error
         finally:
             end_fork(self._me)

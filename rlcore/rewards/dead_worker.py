@@ -1,7 +1,7 @@
-"""What a worker leaves behind: processes that it, or its reward, started and that left its group, such as a daemon that forked twice.
+"""End the processes that a worker leaves behind: they left its process group, such as a daemon that forked twice.
 
-They are known by a mark in their environment, which every process inherits, whatever it did to its parents, its session and its group.
-One that was started with an environment of its own is not found.
+They are found by a mark in their environment. Every process inherits it, whatever its parents, session and group. A process that was
+started with a new environment is not found.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["MARK", "kill_orphans", "new_mark"]
 
 MARK = "RLCORE_REWARD_WORKER"
 """The environment variable."""
-_PATIENCE = 1.0  # seconds: what is killed takes a moment to go, and may have forked before
+_PATIENCE = 1.0  # seconds: a killed process takes a moment to end, and may have forked before
 
 
 def new_mark() -> str:
-    """The value for another worker; one inside a worker bears the marks of both."""
+    """Return the mark for another worker. A worker inside a worker has the marks of both."""
     return f"{os.environ.get(MARK, '')}/{secrets.token_hex(8)}"
 
 
 def kill_orphans(mark: str) -> int:
-    """Kill every process with that mark until there is none; returns how many were found. 0 where the system has no /proc."""
+    """Kill processes with this mark until there is none. Return how many were found; 0 if the system has no /proc."""
     found: set[int] = set()
     limit = time.monotonic() + _PATIENCE
     while (now := _marked(mark.encode())) and time.monotonic() < limit:
@@ -47,7 +47,7 @@ def _marked(mark: bytes) -> list[int]:
 
 
 def _bears(pid: int, mark: bytes) -> bool:
-    """False for one that has ended, and for one of another user that cannot be asked."""
+    """Return whether the process has the mark. False if it has ended, or if it belongs to another user and cannot be read."""
     try:
         return mark in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -55,7 +55,7 @@ def _bears(pid: int, mark: bytes) -> bool:
 
 
 def _kill(pid: int, mark: bytes) -> None:
-    """By a descriptor that stands for the process, since its number may be another one's by now; and wait until it has ended."""
+    """Kill the process and wait until it has ended. Uses a descriptor, because another process may have reused its number."""
     with contextlib.suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:

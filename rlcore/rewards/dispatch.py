@@ -1,8 +1,9 @@
-"""The thread that owns worker processes: hands out tasks, enforces deadlines, replaces the dead.
+"""The thread that owns worker processes: it assigns tasks, enforces deadlines, and replaces dead workers.
 
-It waits in one selector for sockets, deaths and the next deadline, and never blocks on a worker. What happens to a task:
-answered -> result; hung, filled the memory, its worker died, or its reward said that the machine failed -> once more, alone; again ->
-outcome ``timeout``, ``error`` or ``infra``. Tasks that merely stood behind it in the same job are judged by others meanwhile, untouched.
+It waits in one selector for sockets, deaths and the next deadline, and never blocks on a worker. A task that is answered gives a result. A
+task is tried once more, alone, if it hung or filled the memory, if its worker died, or if its reward reported a failure of the machine. If
+that happens again, its outcome is ``timeout``, ``error`` or ``infra``. Other workers meanwhile score the tasks that were queued behind it
+in the same job, without penalty.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from rlcore.rewards.worker_results import failed
 
 __all__ = ["UNASKED", "Dispatcher"]
 
-_PATIENCE = 0.1  # seconds after which what stands behind a slow task is offered to other workers too
-_LOOK = 0.2  # seconds between two looks at the memory of a worker with a slow call
+_PATIENCE = 0.1  # seconds after which tasks behind a slow one are offered to other workers too
+_LOOK = 0.2  # seconds between two memory checks of a worker with a slow call
 _RETIRE_SECONDS = 5.0
 _GATHER_SECONDS = 0.002
 _CLOSE_SECONDS = 2.0
 _FAILED_STARTS = 3  # in a row, for each worker, before the pool gives up
-_KILLED_STARTS = 10  # so many more where something outside killed them, or refused a process
+_KILLED_STARTS = 10  # additional attempts if something outside killed them or refused a process
 _LONGEST_PAUSE = 2.0
-UNASKED = "it answered what it was not asked"  # something in there writes to its socket: nothing more is believed
+UNASKED = "it answered a task that it did not have"  # something in the worker writes to its socket, so none of its messages can be trusted
 
 
 class Dispatcher:
-    """See the module. ``submit``, ``cancel``, ``stop``, ``wait_started`` and ``pids`` may be called from any thread.
+    """See the module docstring. Any thread may call ``submit``, ``cancel``, ``stop``, ``wait_started`` and ``pids``.
 
-    The workers die with the thread that made them (that is what the kernel offers), so only ``run``, which lives as long as the pool,
-    makes any.
+    Workers die with the thread that created them, because the kernel ties them to a thread. Therefore only ``run``, which lasts as long as
+    the pool, creates workers.
     """
 
     asynchronous = False
@@ -58,7 +59,7 @@ class Dispatcher:
         self._started = threading.Event()
         self._answer: tuple[Traits, ...] | str = ""
         self.notices: dict[tuple[int, str], None] = {}
-        """(place of the reward, what it says of this machine), as workers said it; ordered."""
+        """(index of the reward, its notice about this machine), as reported by workers; ordered."""
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -74,28 +75,28 @@ class Dispatcher:
         self._wake()
 
     def cancel(self, task_ids: set[int]) -> None:
-        """Drop queued tasks; results of running ones are thrown away."""
+        """Drop queued tasks. The results of running ones are discarded."""
         with self._lock:
             self._queue.cancel(task_ids, running=[item for worker in self._workers for item in tuple(worker.job)])
 
     def stop(self) -> None:
-        """End the thread; it takes the workers with it."""
+        """End the thread, which ends the workers."""
         self._stopping = True
         self._wake()
 
     def wait_started(self) -> tuple[Traits, ...] | str:
-        """Traits of the rewards once the first worker is ready, or one sentence why none can be."""
+        """Return the traits of the rewards once the first worker is ready, or one sentence why none can be."""
         self._started.wait()
         return self._answer
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # awake already, or closed: stopped already
+        with contextlib.suppress(OSError):  # already awake, or closed and therefore stopped
             self._wake_out.send(b"!")
 
     # --- the thread -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until ``stop``. An unforeseen error ends the pool with its reason, never silently."""
+        """Serve until ``stop``. An unexpected error ends the pool with its reason, never silently."""
         try:
             while not self._stopping and not self._inbox.fatal:
                 self._top_up()
@@ -103,7 +104,7 @@ class Dispatcher:
                 self._turn()
             self._close_idle_workers()
         except Exception as error:
-            self._fail(f"the reward pool broke down ({type(error).__name__}: {error}); this is a fault of rlcore, please report it")
+            self._fail(f"the reward pool broke down ({type(error).__name__}: {error}); this is a bug in rlcore; please report it")
             raise
         finally:
             self._shut()
@@ -128,7 +129,8 @@ class Dispatcher:
         self._hand_over()
 
     def _unhurried(self) -> bool:
-        """Every busy worker has enough to do that answers may gather: on a full machine each time this thread wakes costs them."""
+        """Return whether every busy worker has enough tasks for answers to accumulate. On a fully loaded machine, each wake-up of this
+        thread slows the workers down."""
         enough = 2 * _GATHER_SECONDS
         busy = [worker for worker in self._workers if worker.state is WorkerState.BUSY]
         return bool(busy) and all(self._queue.expected(len(worker.job)) > enough for worker in busy)
@@ -197,7 +199,7 @@ class Dispatcher:
                 self._handle_death(worker)
 
     def _on_death(self, worker: WorkerProcess, mask: int) -> None:
-        self._on_channel(worker, selectors.EVENT_READ)  # what it still said counts
+        self._on_channel(worker, selectors.EVENT_READ)  # its last messages count
         if worker.state is not WorkerState.DEAD:
             self._handle_death(worker)
 
@@ -207,14 +209,14 @@ class Dispatcher:
 
     def _on_message(self, worker: WorkerProcess, message: object) -> None:
         if worker.state is WorkerState.DEAD:
-            return  # buried for what it said before this
+            return  # removed because of an earlier message
         if isinstance(message, Ready):
             worker.state, worker.due, worker.opened = WorkerState.IDLE, None, worker.memory()
             self.notices.update({(place, traits.notice): None for place, traits in enumerate(message.traits) if traits.notice})
             self._begin(message.traits)
         elif isinstance(message, Broken):
             self._remove(worker)
-            mend = "" if message.infra else "; mend its options or its code"
+            mend = "" if message.infra else "; fix its options or its code"
             self._not_started(f"reward {message.name!r} cannot be built ({message.reason}){mend}", patience=0 if message.infra else None)
         elif isinstance(message, Done):
             self._on_done(worker, message)
@@ -239,7 +241,7 @@ class Dispatcher:
         worker.state, worker.due = WorkerState.RETIRING, time.monotonic() + _RETIRE_SECONDS
 
     def _set_clock(self, worker: WorkerProcess) -> None:
-        """The first task of the job begins now."""
+        """Start the clock: the first task of the job begins now."""
         now = time.monotonic()
         worker.limit = now + worker.job[0].task.deadline
         worker.due = min(worker.limit, now + _PATIENCE) if len(worker.job) > 1 else self._next_look(worker, now)
@@ -261,7 +263,7 @@ class Dispatcher:
             self._send(worker, encode([(item.task.task_id, item.payload) for item in worker.job]))
 
     def _prefetch(self, worker: WorkerProcess) -> None:
-        """Before the last task of a job ends, the next job is there: the way there and back costs the worker nothing."""
+        """Send the next job before the last task of the current one ends, so that the worker does not wait for the round trip."""
         if len(worker.job) > 1 or worker.job[0].retried:
             return
         with self._lock:
@@ -271,7 +273,7 @@ class Dispatcher:
             self._send(worker, encode([(item.task.task_id, item.payload) for item in more]))
 
     def _answered(self, worker: WorkerProcess, item: QueuedTask, done: Done) -> None:
-        """An answer arrived: a result, or an accident of the machine that deserves one more attempt."""
+        """Handle an answer: a result, or an accident of the machine that justifies one more attempt."""
         worker.served, self._failed_starts = True, 0
         with self._lock:
             self._queue.observe(done.seconds)
@@ -281,7 +283,7 @@ class Dispatcher:
             self._finish(item, done)
 
     def _failed_once(self, item: QueuedTask, done: Done) -> None:
-        """Once more and alone, at the end of the queue; the second time it is the verdict."""
+        """Try the task once more, alone, at the end of the queue. The second failure is final."""
         with self._lock:
             again = self._queue.retry(item)
         if not again:
@@ -293,9 +295,9 @@ class Dispatcher:
             worker.job.clear()
 
     def _suspect(self, worker: WorkerProcess, culprits: Sequence[QueuedTask], outcome: Outcome, reason: str) -> None:
-        """Those brought the worker down, or may have; what else it had goes back to the queue.
+        """Retry the tasks that brought the worker down, or may have. Its other tasks return to the queue.
 
-        Where that happens it will happen again, so from now on a spare worker stands by: a start takes longer than many a deadline.
+        Such failures tend to repeat, so from now on a spare worker is kept ready: a start takes longer than many deadlines.
         """
         self._spares = 1 + self._target // 8 if self._sparing else 0
         with self._lock:
@@ -334,7 +336,7 @@ class Dispatcher:
             self._remove(worker)
 
     def _look_at(self, worker: WorkerProcess) -> None:
-        """A busy worker is slow: its other tasks are offered to the rest; or it has had its time or its memory, and is killed."""
+        """Handle a slow busy worker: offer its other tasks to the rest, or kill it if it exceeded its time or memory."""
         if self._outgrown(worker):
             return
         if (now := time.monotonic()) < worker.limit:
@@ -347,7 +349,7 @@ class Dispatcher:
         self._suspect(worker, [head], Outcome.TIMEOUT, f"no verdict within {head.task.deadline:g} s, twice")
 
     def _outgrown(self, worker: WorkerProcess) -> bool:
-        """It holds more than a call may add to what it held when its rewards were open, and is killed."""
+        """Kill the worker if its memory grew by more than a call may add since its rewards were opened. Return whether it was killed."""
         if not self._max_call or worker.memory() - worker.opened <= self._max_call:
             return False
         culprits = self._culprits(worker)
@@ -357,16 +359,17 @@ class Dispatcher:
         return True
 
     def _handle_death(self, worker: WorkerProcess, reason: str = "") -> None:
-        """It is dead, or has to be for that ``reason``. What it was judging is suspected; one that nobody asked anything may be a reward
-        that ends its own process, which would be started again for ever."""
+        """Remove a dead worker, or one that must die for ``reason``. The tasks that it was scoring are suspected.
+
+        A worker that ended before its first task may hold a reward that ends its own process. It would otherwise be restarted forever."""
         state, culprits = worker.state, self._culprits(worker)
         self._remove(worker)
         how = reason or worker.death_notice()
         if state is WorkerState.BUSY:
-            self._suspect(worker, culprits, Outcome.INFRA, f"the worker judging it died, twice ({how})")
+            self._suspect(worker, culprits, Outcome.INFRA, f"the worker scoring it died, twice ({how})")
         elif state is not WorkerState.RETIRING and not worker.served:
             patience = _KILLED_STARTS if worker.killed else None
-            self._not_started(f"a reward worker ended before it was asked anything ({how})", patience=patience)
+            self._not_started(f"a reward worker ended before its first task ({how})", patience=patience)
 
     def _culprits(self, worker: WorkerProcess) -> list[QueuedTask]:
         return list(worker.job)[:1]
@@ -377,13 +380,15 @@ class Dispatcher:
                 self._selector.unregister(watched)
         worker.state, worker.due = WorkerState.DEAD, None
         with self._lock:
-            self._workers.remove(worker)  # before its number is free for another process
+            self._workers.remove(worker)  # before its process id is free for another process
         worker.kill()
         worker.reap()
 
     def _not_started(self, reason: str, *, patience: int | None = None) -> None:
-        """Try again, at last with pauses, or give up. ``patience``: further attempts beyond the usual number; None: and none at all before
-        the first worker was ready, for what cannot be built now cannot be built later."""
+        """Schedule another start, with pauses after repeated failures, or give up.
+
+        :param patience: further attempts beyond the usual number. None allows no attempt before the first worker was ready, because a
+            reward that cannot be built now cannot be built later."""
         self._failed_starts += 1
         unpaused = self._failed_starts - self._target
         self._pause_until = time.monotonic() + min(_LONGEST_PAUSE, 0.25 * unpaused) if unpaused > 0 else 0.0
@@ -401,7 +406,7 @@ class Dispatcher:
         self._inbox.fail(reason)
 
     def _close_idle_workers(self) -> None:
-        """Let idle workers close their rewards, for a moment; the rest is killed by ``_shut``."""
+        """Give idle workers a moment to close their rewards; ``_shut`` kills the rest."""
         for worker in list(self._workers):
             if worker.state is WorkerState.IDLE:
                 self._send(worker, encode(None))

@@ -1,4 +1,4 @@
-"""Judges groups of rollouts: routes rows to rewards, mixes several scores into one, counts failures against their budgets."""
+"""Score groups of rollouts: route rows to rewards, combine several scores into one, and count failures against their budgets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Judge"]
 
 _ABORTED = Score.failed(Outcome.INFRA, "the rollout was aborted")
 _NAMED_ROWS = 3  # bad rows that an error names in full
-_ENOUGH_ROWS = 10  # bad rows after which no more are looked for
+_ENOUGH_ROWS = 10  # bad rows after which the search for more stops
 
 
 @dataclass(slots=True, kw_only=True)
 class PendingGroup(PendingScores):
-    """A group of rollouts that is being judged. ``row`` says where the prompt stands; ``size`` counts the rollouts."""
+    """A group of rollouts that is being scored. ``row`` is the source of the prompt, and ``size`` the number of rollouts."""
 
     key: int
     row: str
@@ -34,15 +34,16 @@ class PendingGroup(PendingScores):
 
 
 class Judge(RewardMixer[PendingGroup]):
-    """Mixes and routes. Thread-safe: any thread may submit, any may poll.
+    """Routes rows to rewards and combines their scores. Thread-safe: any thread may submit, and any thread may poll.
 
-    A row whose ``reward`` field is set goes to that reward alone, any other to all. A reward sees only the columns it declared.
-    Aborted rollouts are not judged: their score is a failure (infra), masked and outside the budget.
+    A row whose ``reward`` field is set goes only to that reward; other rows go to all rewards. A reward sees only the columns that it
+    declared. Aborted rollouts are not scored: their score is a failure (infra), masked and outside the budget.
 
-    :param entries: the rewards of the run, at least one, names distinct.
-    :param workers: worker processes.
-    :param error_budget: share of verdicts (timeout, error, infra) among the last 1000 above which ``poll`` raises RewardBudgetError.
-    :param limits: when a worker is replaced.
+    :param entries: the rewards of the run, at least one, with distinct names.
+    :param workers: the number of worker processes.
+    :param error_budget: the share of failures (timeout, error, infra) among the last 1000 verdicts above which ``poll`` raises
+        RewardBudgetError.
+    :param limits: the limits at which a worker is replaced.
     :raises PluginError: a reward cannot be built.
     """
 
@@ -64,14 +65,15 @@ class Judge(RewardMixer[PendingGroup]):
 
     @property
     def pending(self) -> int:
-        """Groups submitted and not yet returned by ``poll``."""
+        """The number of groups that were submitted and that ``poll`` has not returned yet."""
         with self._lock:
             return len(self._groups) + len(self._finished)
 
     def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
-        """Queue one group; returns at once. ``key`` comes back with the scores and must not be in use. ``counted``: it enters the metrics
-        and the budgets, and may end the run; an evaluation does not.
+        """Queue one group and return immediately.
 
+        :param key: returned with the scores; must not be in use.
+        :param counted: whether the group enters the metrics and the budgets, and may end the run. False for an evaluation.
         :raises DataError: the row routes itself to a reward that the run does not have.
         """
         group = PendingGroup(
@@ -97,7 +99,7 @@ class Judge(RewardMixer[PendingGroup]):
             tasks += self.score_tasks(group, r, items)
         with self._lock:
             if key in self._groups or any(key == finished for finished, _ in self._finished):
-                raise ValueError(f"group {key} is being judged already; keys must be distinct")
+                raise ValueError(f"group {key} is already being scored; keys must be distinct")
             self._groups[key] = group
             self.cases.update(dict.fromkeys(group.missing, group))
             if not tasks:
@@ -108,9 +110,11 @@ class Judge(RewardMixer[PendingGroup]):
             self.pool.nudge()
 
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
-        """Groups that are judged whole, scores in the order of the rollouts; waits up to ``timeout`` seconds for one, then [].
+        """Return the groups that are completely scored, with scores in the order of the rollouts.
 
-        :raises RewardBudgetError: more verdicts failed than allowed, or a verdict came whose policy is to stop.
+        Waits up to ``timeout`` seconds for a group, then returns [].
+
+        :raises RewardBudgetError: more verdicts failed than allowed, or the policy of a verdict is to stop.
         :raises RunError: no worker can be started any more, or the judge is closed.
         """
         limit = time.monotonic() + timeout
@@ -127,10 +131,10 @@ class Judge(RewardMixer[PendingGroup]):
                 return []
 
     def check(self, prompts: Iterable[Prompt]) -> None:
-        """Ask every reward whether it can judge the rows meant for it; rewards without a ``check`` of their own cost nothing.
+        """Ask every reward whether it can score the rows meant for it. Rewards without their own ``check`` cost nothing.
 
-        :raises DataError: naming the first rows that cannot be judged.
-        :raises InfrastructureError: the machine around a reward failed, so that nothing is known of the rows.
+        :raises DataError: names the first rows that cannot be scored.
+        :raises InfrastructureError: the machine around a reward failed, so that nothing is known about the rows.
         """
         asked: dict[int, tuple[Prompt, int]] = {}
         tasks = []
@@ -143,7 +147,7 @@ class Judge(RewardMixer[PendingGroup]):
         seen = self.pool.nudges
         self.pool.submit(tasks)
         answers: dict[int, Result] = {}
-        # A check that hangs costs its deadline twice; a handful of bad rows is enough to say so, whatever the size of the data.
+        # A hanging check costs its deadline twice. A few bad rows are enough for the error, whatever the size of the data.
         while len(answers) < len(asked) and sum(answer.complaint is not None for answer in answers.values()) < _ENOUGH_ROWS:
             results = self.pool.poll(60.0, seen)
             self._take(results, news=any(result.task.task_id not in asked for result in results))
@@ -156,16 +160,16 @@ class Judge(RewardMixer[PendingGroup]):
             raise self._complain(bad)
 
     def metrics(self) -> dict[str, float]:
-        """Figures since the last call: ``JudgeCounts.figures``."""
+        """Return the figures since the last call; see ``JudgeCounts.figures``."""
         return self.take_judged().figures()
 
     def take_judged(self) -> JudgeCounts:
-        """Counts since the last call of this or of ``metrics``, to be added to those of other judges."""
+        """Return the counts since the last call of this method or of ``metrics``, for adding to those of other judges."""
         with self._lock:
             return self._tally.take()
 
     def take_faults(self) -> list[dict[str, Any]]:
-        """The first exceptions of each reward, new since the last call: ``reward``, ``row``, ``reason``, ``traceback``, ``text``."""
+        """Return new exceptions of each reward since the last call, with ``reward``, ``row``, ``reason``, ``traceback`` and ``text``."""
         with self._lock:
             return self._tally.take_faults()
 
@@ -181,7 +185,7 @@ class Judge(RewardMixer[PendingGroup]):
     # --- results ----------------------------------------------------------------------------------------------------
 
     def _take(self, results: Sequence[Result], *, news: bool) -> None:
-        """Book them. ``news``: some are what another thread waits for, which is asleep in the pool."""
+        """Store results. ``news``: another thread, which sleeps in the pool, waits for some of them."""
         with self._lock:
             for result in results:
                 if result.task.call is Call.CHECK:
@@ -207,12 +211,12 @@ class Judge(RewardMixer[PendingGroup]):
             self._close_group(group)
 
     def _by_policy(self, entry: RewardEntry, score: Score, group: PendingGroup) -> Score:
-        """The score as the entry's policy has it: as it is, masked, or noted as the end of the run."""
+        """Apply the entry's policy to a score: keep it, mask it, or record that it ends the run."""
         action, outcome = entry.action(score.outcome), score.outcome.value
         if action == "stop" and group.counted and not self._stopped:
             self._stopped = (
                 f"reward {entry.name} ended with {outcome} on a response to {group.row} ({score.reason or 'no reason given'}), and its "
-                f'policy {outcome} = "stop" ends the run; mend the reward or its data, or write {outcome} = "mask" in policy of its '
+                f'policy {outcome} = "stop" ends the run; fix the reward or its data, or write {outcome} = "mask" in policy of its '
                 "[[rewards]]"
             )
         return replace(score, in_statistics=False, in_loss=False) if action == "mask" else score
@@ -230,7 +234,7 @@ class Judge(RewardMixer[PendingGroup]):
                 where = prompt.source or prompt.prompt_id
                 return InfrastructureError(f"reward {self.entries[r].name} could not check {where}, twice: {result.complaint}")
         named = "; ".join(
-            f"{prompt.source or prompt.prompt_id}: reward {self.entries[r].name} cannot judge this row: {result.complaint}"
+            f"{prompt.source or prompt.prompt_id}: reward {self.entries[r].name} cannot score this row: {result.complaint}"
             for prompt, r, result in bad[:_NAMED_ROWS]
         )
         more = len(bad) - _NAMED_ROWS

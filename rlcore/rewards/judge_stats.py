@@ -1,4 +1,4 @@
-"""What became of judging: counts since the last look, the budgets for failures, and the first exceptions of each reward."""
+"""Count the results of scoring: verdicts since the last call, failures against their budgets, and the first exceptions of each reward."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _FAILURES = (Outcome.TIMEOUT, Outcome.ERROR, Outcome.INFRA)
 _LEAST = 50
 _HOPELESS = 8
 _WINDOW = 1000
-_FAULTS = 10  # exceptions that are kept of each reward, each raised at another place
+_FAULTS = 10  # exceptions kept for each reward, each raised at a different place
 _FAULT_TEXT = 2000
 _log = logging.getLogger("rlcore")
 
 
 @dataclass(frozen=True, slots=True)
 class RewardCounts:
-    """The verdicts of one reward: how many of each outcome, and the seconds of each call."""
+    """The verdicts of one reward: the count of each outcome, and the seconds of each call."""
 
     outcomes: Counter[Outcome]
     seconds: tuple[float, ...]
 
     def __add__(self, other: RewardCounts) -> RewardCounts:
-        """Both together."""
+        """Return the sum of both."""
         return RewardCounts(self.outcomes + other.outcomes, self.seconds + other.seconds)
 
 
@@ -40,22 +40,24 @@ class RewardCounts:
 class JudgeCounts:
     """DeliveryStatus counts by reward; ``mixed`` counts the outcomes of final scores.
 
-    Shares and percentiles are computed from the sum: neither the mean of two shares nor that of two medians is that of both together.
+    Shares and percentiles are computed from the sum, because they cannot be averaged over two sets of counts.
     """
 
     rewards: dict[str, RewardCounts]
     mixed: Counter[Outcome]
 
     def __add__(self, other: JudgeCounts) -> JudgeCounts:
-        """Both together."""
+        """Return the sum of both."""
         nothing = RewardCounts(Counter(), ())
         names = dict.fromkeys([*self.rewards, *other.rewards])
         rewards = {name: self.rewards.get(name, nothing) + other.rewards.get(name, nothing) for name in names}
         return JudgeCounts(rewards, self.mixed + other.mixed)
 
     def figures(self) -> dict[str, float]:
-        """``reward/outcome/<outcome>`` (shares of the final scores), ``reward/latency_p50`` and ``_p99`` (seconds a call),
-        ``reward/timeouts`` (a count); the same of each reward under ``reward/<name>/`` where there are several."""
+        """Return the figures by metric name.
+
+        ``reward/outcome/<outcome>`` are shares of the final scores, ``reward/latency_p50`` and ``_p99`` are seconds per call, and
+        ``reward/timeouts`` is a count. If there are several rewards, the same figures of each are under ``reward/<name>/``."""
         figures = _shares("reward", self.mixed)
         figures |= _latency("reward", [second for one in self.rewards.values() for second in one.seconds])
         figures["reward/timeouts"] = float(sum(one.outcomes[Outcome.TIMEOUT] for one in self.rewards.values()))
@@ -67,13 +69,13 @@ class JudgeCounts:
 
 
 class JudgeStats:
-    """Not thread-safe: its owner holds a lock.
+    """Counts verdicts and checks budgets. Not thread-safe: its owner holds a lock.
 
-    A budget looks at the last 1000 verdicts and says nothing before 50 (8 where every one failed), so that one accident at the start
-    stops no run and a judge that breaks late is not hidden behind a long past. A budget of 0 allows none, from the first verdict on.
+    A budget covers the last 1000 verdicts and is not checked before 50 (8 if all of them failed). So one early accident does not stop a
+    run, and a long history does not hide a reward that breaks late. A budget of 0 allows no failure, from the first verdict on.
 
     :param names: the rewards.
-    :param budget: share of all verdicts that may fail.
+    :param budget: the share of all verdicts that may fail.
     :param budgets: by reward, the share of its own verdicts that may end with an outcome.
     """
 
@@ -90,7 +92,7 @@ class JudgeStats:
         self._faults: list[dict[str, Any]] = []
 
     def verdict(self, name: str, scores: Sequence[Score], seconds: float) -> None:
-        """One task of the reward ``name`` ended after ``seconds``, with one score per rollout."""
+        """Count one finished task of the reward ``name``, which took ``seconds``, with one score per rollout."""
         self._seconds[name].append(seconds)
         for score in scores:
             self._outcomes[name][score.outcome] += 1
@@ -103,25 +105,25 @@ class JudgeStats:
                 self._examples[name, score.outcome] = score.reason
 
     def mixed(self, scores: Sequence[Score]) -> None:
-        """The final scores of one group."""
+        """Count the final scores of one group."""
         self._mixed.update(score.outcome for score in scores)
 
     def fault(self, name: str, *, row: str, reason: str, trace: str, text: str) -> None:
-        """The reward ``name`` raised on the response ``text`` to ``row``: kept unless it has raised at this place before."""
+        """Record that the reward ``name`` raised on the response ``text`` to ``row``, unless it has raised at this place before."""
         known = self._faulty_places[name]
-        # Without what varies from text to text.
+        # Only the frames, without text that varies between responses.
         place = "\n".join(line for line in trace.splitlines() if line.startswith("  File "))
         if place not in known and len(known) < _FAULTS:
             known.add(place)
             self._faults.append({"reward": name, "row": row, "reason": reason, "traceback": trace, "text": text[:_FAULT_TEXT]})
 
     def take_faults(self) -> list[dict[str, Any]]:
-        """The exceptions kept since the last call, with their tracebacks, as rows of a JSONL file."""
+        """Return the exceptions recorded since the last call, with their tracebacks, as rows of a JSONL file."""
         faults, self._faults = self._faults, []
         return faults
 
     def check_budget(self) -> None:
-        """Raise RewardBudgetError, with counts, an example and the setting to change, where too much failed."""
+        """Raise RewardBudgetError, with counts, an example and the setting to change, if too many verdicts failed."""
         for name, shares in self._budgets.items():
             self._check_shares(name, shares)
         failures = {outcome: count for outcome, count in Counter(self._recent).items() if outcome in _FAILURES}
@@ -131,7 +133,7 @@ class JudgeStats:
         counts = ", ".join(f"{failures[outcome]} {outcome.value}" for outcome in _FAILURES if outcome in failures)
         raise RewardBudgetError(
             f"{failed} of the last {seen} reward verdicts failed ({counts}), more than schedule.reward_error_budget = {self._budget:g} "
-            f"allows; the latest: {self._example}; mend the reward, or raise --reward-error-budget"
+            f"allows; the latest: {self._example}; fix the reward, or raise --reward-error-budget"
         )
 
     def _check_shares(self, name: str, shares: Mapping[Outcome, float]) -> None:
@@ -140,13 +142,13 @@ class JudgeStats:
             failed = recent.count(outcome)
             if _exceeds(failed, len(recent), share):
                 raise RewardBudgetError(
-                    f"{failed} of the last {len(recent)} verdicts of reward {name} ended with {outcome.value}, more than its "
-                    f"budget = {{ {outcome.value} = {share:g} }} allows; the latest: {self._examples[name, outcome]}; mend the reward, or "
-                    f"raise {outcome.value} in budget of its [[rewards]]"
+                    f"{failed} of the last {len(recent)} verdicts of reward {name} ended with {outcome.value}, more than its budget = {{ "
+                    f"{outcome.value} = {share:g} }} allows; the latest: {self._examples[name, outcome]}; fix the reward, or raise "
+                    f"{outcome.value} in budget of its [[rewards]]"
                 )
 
     def take(self) -> JudgeCounts:
-        """What was counted since the last call."""
+        """Return the counts since the last call."""
         rewards = {name: RewardCounts(self._outcomes[name].copy(), tuple(self._seconds[name])) for name in self._names}
         counts = JudgeCounts(rewards, self._mixed.copy())
         for name in self._names:
@@ -157,7 +159,7 @@ class JudgeStats:
 
 
 def _exceeds(failed: int, seen: int, budget: float) -> bool:
-    """Whether ``failed`` of ``seen`` is more than the share allows, and enough were seen to say so."""
+    """Return whether ``failed`` of ``seen`` exceeds the share, and enough verdicts were seen to decide."""
     if not failed:
         return False
     hopeless = seen >= _HOPELESS and failed == seen and budget < 1.0

@@ -1,6 +1,6 @@
-"""The pool that the rest of rlcore talks to: tasks in, results out, from any thread. The processes are the dispatchers'.
+"""The pool that the rest of rlcore uses: any thread submits tasks and receives results. Dispatchers own the processes.
 
-Nothing here knows what a reward is for, or how several are mixed.
+This module does not know the purpose of a reward, or how several are combined.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["RewardPool"]
 
 
 class RewardPool:
-    """Worker processes that judge. Thread-safe; no process outlives ``close``, the object, or the interpreter.
+    """Worker processes that score. Thread-safe; every process ends with ``close``, the object, or the interpreter.
 
-    Workers are fresh interpreters, so a script needs no ``__main__`` guard and the pool may start before or after torch and threads.
-    An asynchronous reward has one process of its own, beside the workers; where there are only such, there are no workers.
+    Workers are fresh interpreters, so a script needs no ``__main__`` guard, and the pool may start before or after torch and threads. An
+    asynchronous reward has its own process in addition to the workers. If all rewards are asynchronous, there are no workers.
 
     :param entries: the rewards; every worker holds all of them.
-    :param workers: number of processes, at least 1.
-    :param limits: when a worker is replaced.
-    :param start_seconds: how long building the rewards may take.
+    :param workers: the number of processes, at least 1.
+    :param limits: the limits at which a worker is replaced.
+    :param start_seconds: the longest time for building the rewards.
     :raises PluginError: a reward cannot be built.
     """
 
@@ -65,7 +65,7 @@ class RewardPool:
             _stop(self._running[:1])
 
     def _begun(self, dispatcher: Dispatcher) -> tuple[Traits, ...]:
-        """Start it and wait until one worker is ready."""
+        """Start the dispatcher and wait until one worker is ready."""
         thread = threading.Thread(target=dispatcher.run, name="rlcore-rewards", daemon=True)
         self._running.append((dispatcher, thread))
         thread.start()
@@ -76,7 +76,7 @@ class RewardPool:
         return answer
 
     def submit(self, tasks: Iterable[Task]) -> None:
-        """Queue tasks; returns at once. Raises RunError on a pool that is closed or cannot start workers any more."""
+        """Queue tasks and return immediately. Raises RunError if the pool is closed or cannot start workers any more."""
         self._check_open()
         shares: dict[Dispatcher, list[tuple[Task, bytes]]] = {}
         for task in tasks:
@@ -85,15 +85,16 @@ class RewardPool:
             dispatcher.submit(share)
 
     def poll(self, timeout: float, seen: int | None = None) -> list[Result]:
-        """Everything that finished since the last call; waits up to ``timeout`` seconds for something. [] after that, or after a nudge
-        since their number was ``seen``."""
+        """Return all results since the last call. Wait up to ``timeout`` seconds for one.
+
+        Returns [] after the timeout, or after a nudge since ``nudges`` was ``seen``."""
         results = self._inbox.take(timeout, seen)
         if not results:
             self._check_open()
         return results
 
     def cancel(self, task_ids: Iterable[int]) -> None:
-        """Drop tasks; one that is being judged now ends unheard. Unknown ids are ignored."""
+        """Drop tasks. The result of a running task is discarded. Unknown ids are ignored."""
         dropped = set(task_ids)
         for dispatcher in self._dispatchers:
             dispatcher.cancel(dropped)
@@ -104,12 +105,12 @@ class RewardPool:
 
     @property
     def nudges(self) -> int:
-        """How many there were."""
+        """The number of nudges so far."""
         return self._inbox.nudges
 
     @property
     def notices(self) -> list[tuple[int, str]]:
-        """(place of the reward, what it says of this machine), each once, as the workers that are ready said it."""
+        """(index of the reward, its notice about this machine), each once, as reported by the workers that are ready."""
         hosted = [(place, text) for place, host in self._hosts.items() for _, text in list(host.notices)]
         return [*list(self._common.notices), *hosted]
 
@@ -118,7 +119,7 @@ class RewardPool:
         return [self._common, *self._hosts.values()]
 
     def close(self) -> None:
-        """Stop all workers and wait until they are gone; rewards of idle workers are closed first. May be called twice."""
+        """Stop all workers and wait until they have ended. Rewards of idle workers are closed first. May be called twice."""
         self._finalizer()
 
     def __enter__(self) -> RewardPool:
@@ -136,7 +137,7 @@ class RewardPool:
 
 def _stop(running: Sequence[tuple[Dispatcher, threading.Thread]]) -> None:
     for dispatcher, _ in running:
-        dispatcher.stop()  # in a fork of the owner this stops nothing: the thread that owns the workers is not there
+        dispatcher.stop()  # in a fork of the owner this stops nothing, because the thread that owns the workers does not exist there
     for _, thread in running:
         if thread is not threading.current_thread():
             thread.join(timeout=30.0)

@@ -10,7 +10,7 @@ import cloudpickle
 from pydantic import BaseModel
 
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Outcome
 from rlcore.registry.plugin_registry import Attestation, Registry
@@ -29,10 +29,10 @@ __all__ = ["RewardEntry", "RewardRecipe", "Traits", "reward_entries"]
 class RewardEntry:
     """A reward as the run uses it.
 
-    ``weight`` multiplies its value; ``deadline`` is in seconds for one rollout; ``options`` is an instance of the model that the spec
-    names, or None; ``payload`` is the cloudpickled class or function of a reward that is not packaged, else None. ``policy``: what an
-    outcome does where it is not the usual (a verdict trains, a failure is masked). ``budget``: share of this reward's verdicts that may
-    end with an outcome before the run stops, beside the budget of the run.
+    ``weight`` multiplies its value. ``deadline`` is in seconds for one rollout. ``options`` is an instance of the model that the spec
+    names, or None. ``payload`` is the cloudpickled class or function of a reward that is not packaged, else None. ``policy`` maps outcomes
+    to their effect, if it is not the usual one (a verdict trains, a failure is masked). ``budget`` is the share of this reward's verdicts
+    that may end with an outcome before the run stops, in addition to the budget of the run.
     """
 
     name: str
@@ -42,14 +42,14 @@ class RewardEntry:
     options: BaseModel | None = None
     payload: bytes | None = None
     attestation: Attestation | None = None
-    """What the driver resolved the name to; every worker must resolve it to the same."""
+    """The plugin that the driver resolved the name to. Every worker must resolve it to the same one."""
     sandboxes: tuple[SandboxBundle, ...] = ()
-    """The sandboxes that the options name; every worker must resolve them to the same, too."""
+    """The sandboxes that the options name. Every worker must resolve them to the same ones, too."""
     policy: Mapping[Outcome, Policy] = field(default_factory=dict)
     budget: Mapping[Outcome, float] = field(default_factory=dict)
 
     def action(self, outcome: Outcome) -> Policy:
-        """What a verdict of that outcome does."""
+        """Return the effect of a verdict with this outcome."""
         return self.policy.get(outcome, "train" if outcome.judged else "mask")
 
     def __post_init__(self) -> None:
@@ -57,13 +57,13 @@ class RewardEntry:
             raise ValueError(f"reward {self.name}: deadline is {self.deadline}; it must be above 0 seconds")
 
     def recipe(self) -> RewardRecipe:
-        """What a worker needs to build it, in a form that any fresh interpreter can read."""
+        """Return the values from which any fresh interpreter can build the reward."""
         named = self.options is not None and bool(self.spec.config)
         return RewardRecipe(
             name=self.name,
             target=self.spec.target,
             payload=self.payload,
-            # An unpackaged reward travels whole, so there is nothing to resolve on the other side.
+            # An unpackaged reward travels whole, so the other side has nothing to resolve.
             attestation=self.attestation if self.payload is None else None,
             sandboxes=self.sandboxes,
             config=self.spec.config,
@@ -73,8 +73,9 @@ class RewardEntry:
 
 
 def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
-    """The rewards of a plan, in order, as a run uses them; PluginError, with what to install, if one of them, or a sandbox that its
-    options name, is not here."""
+    """Return the rewards of a plan, in order, as a run uses them.
+
+    Raises PluginError, with the distribution to install, if a reward, or a sandbox that its options name, is not installed."""
     specs: list[RewardSpec] = []
     for reward in plan.config.rewards:
         spec = plan.registry.spec(PluginKind.REWARD, reward.name)
@@ -85,7 +86,7 @@ def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
             name=spec.name,
             spec=spec,
             weight=reward.weight,
-            deadline=float(reward.deadline),  # the plan has resolved auto
+            deadline=float(reward.deadline),  # the plan has already resolved auto
             options=options,
             payload=plan.registry.payload(PluginKind.REWARD, reward.name),
             attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
@@ -99,8 +100,10 @@ def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a built reward says of itself: ``requires`` None means every column of the row; ``concurrency`` is that of an asynchronous
-    reward, 0 for a synchronous one; ``notice`` is what it says of this machine."""
+    """Properties of a built reward.
+
+    ``requires`` is None if it needs every column of the row. ``concurrency`` is that of an asynchronous reward, 0 for a synchronous one.
+    ``notice`` is its notice about this machine."""
 
     requires: tuple[str, ...] | None
     group_level: bool
@@ -111,7 +114,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRecipe:
-    """Plain values from which ``build`` makes the reward; crosses to the worker as a pickle."""
+    """Plain values from which ``build`` makes the reward. They are pickled for the worker."""
 
     name: str
     target: str
@@ -123,8 +126,9 @@ class RewardRecipe:
     sandboxes: tuple[SandboxBundle, ...] = ()
 
     def build(self) -> Reward:
-        """Import and construct the reward; raises whatever its own code raises, PluginError if another plugin or another version of it
-        than the driver's stands behind its name or behind the name of a sandbox that it uses."""
+        """Import and construct the reward. Raises whatever its own code raises.
+
+        Raises PluginError if its name, or the name of a sandbox that it uses, resolves to another plugin or version than on the driver."""
         spec = None
         if self.attestation is not None:
             registry = Registry.discover()
@@ -151,7 +155,7 @@ class RewardRecipe:
         return load_target(self.config, f"its options model {self.config!r}")(**(self.options or {})) if self.config else None
 
     def traits(self, reward: Reward, *, notice: str = "") -> Traits:
-        """What the judge must know: columns, group level, whether rows can be checked beforehand, how many calls at once."""
+        """Return the properties that the judge needs: columns, group level, whether rows can be checked in advance, and concurrency."""
         undeclared = not reward.requires and (self.payload is not None or isinstance(reward, FunctionReward))
         return Traits(
             requires=None if undeclared else tuple(reward.requires),
@@ -163,9 +167,9 @@ class RewardRecipe:
 
 
 def _check_async(reward: AsyncReward) -> None:
-    """TypeError or ValueError where what it declares cannot work."""
+    """Raise ValueError if a declared value is not valid."""
     rules = (
-        (reward.group_level, "group_level is set; an AsyncReward is asked about single rollouts"),
+        (reward.group_level, "group_level is set; an AsyncReward scores single rollouts"),
         (not (isinstance(reward.concurrency, int) and reward.concurrency >= 1), f"concurrency is {reward.concurrency!r}, not 1 or more"),
         (not (isinstance(reward.retries, int) and reward.retries >= 0), f"retries is {reward.retries!r}, not 0 or more"),
         (not reward.backoff >= 0, f"backoff is {reward.backoff!r}, not 0 seconds or more"),

@@ -1,6 +1,7 @@
-"""What is out at the reward workers, and for whom: the books that the ``Judge`` of a run shares with commands that judge files.
+"""Track the tasks that reward workers are scoring, and the texts that each task belongs to.
 
-All ask the rewards in the same way, or the scores of a file would differ from those of a run.
+The ``Judge`` of a run shares this class with commands that score files. All of them must query the rewards in the same way. Otherwise the
+scores of a file would differ from those of a run.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ __all__ = ["PendingScores", "RewardMixer", "mix"]
 
 @dataclass(slots=True, kw_only=True)
 class PendingScores:
-    """Texts of one prompt that are being judged.
+    """Texts of one prompt that are being scored.
 
-    ``rewards``: places of the rewards that judge them; ``missing``: the tasks that are out, each with the places of its texts;
-    ``scores[r, i]``: what reward ``r`` said of text ``i``.
+    ``rewards`` holds the indices of the rewards that score them. ``missing`` maps each task in flight to the indices of its texts.
+    ``scores[r, i]`` is the score of reward ``r`` for text ``i``.
     """
 
     rewards: tuple[int, ...] = ()
@@ -36,13 +37,13 @@ PendingT = TypeVar("PendingT", bound=PendingScores)
 
 
 class RewardMixer(Generic[PendingT]):
-    """Owns a ``RewardPool``; makes tasks of texts, knows the case of each task that is out, mixes what came back.
+    """Owns a ``RewardPool``, makes tasks from texts, keeps the case of each task in flight, and mixes the returned scores.
 
-    A child submits the tasks to ``pool``, enters their cases in ``cases``, by task id, and takes them out as the pool's results come.
+    A subclass submits the tasks to ``pool``, enters their cases in ``cases`` by task id, and removes them when the pool returns results.
 
-    :param entries: the rewards, at least one, names distinct.
-    :param workers: worker processes.
-    :param limits: when a worker is replaced.
+    :param entries: the rewards, at least one, with distinct names.
+    :param workers: the number of worker processes.
+    :param limits: the limits at which a worker is replaced.
     :raises PluginError: a reward cannot be built.
     """
 
@@ -56,19 +57,19 @@ class RewardMixer(Generic[PendingT]):
         self.entries = tuple(entries)
         self._index = {entry.name: number for number, entry in enumerate(self.entries)}
         if not self.entries or len(self._index) < len(self.entries):
-            raise ValueError(f"a judge needs at least one reward, each under a name of its own, got {[e.name for e in entries]}")
+            raise ValueError(f"a judge needs at least one reward, each with its own name, got {[e.name for e in entries]}")
         self.pool = RewardPool(self.entries, workers=workers, limits=limits)
         self._task_ids = itertools.count()
         self.cases: dict[int, PendingT] = {}
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the rewards say of this machine: "reward code: programs run under Landlock …", each once."""
+        """The rewards' notices about this machine, such as "reward code: programs run under Landlock …", each once."""
         found = (f"reward {self.entries[place].name}: {text}" for place, text in self.pool.notices)
         return tuple(dict.fromkeys(found))
 
     def close(self) -> None:
-        """Stop the workers and wait until they are gone. May be called twice."""
+        """Stop the workers and wait until they have ended. May be called twice."""
         self.pool.close()
 
     def __enter__(self) -> Self:
@@ -78,22 +79,23 @@ class RewardMixer(Generic[PendingT]):
         self.close()
 
     def routes(self, reward: str | None) -> tuple[int, ...]:
-        """Places of the rewards for a row that names this one, or names none. KeyError if there is no such reward."""
+        """Return the indices of the rewards for a row that names ``reward``, or names none. Raises KeyError if there is no such reward."""
         return tuple(range(len(self.entries))) if reward is None else (self._index[reward],)
 
     def declared_columns(self, r: int, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Of a row's columns those that the reward declared; all of them if it declared nothing and cannot."""
+        """Return the columns of a row that the reward declared. If it declared none and cannot declare any, return all columns."""
         declared = self.pool.traits[r].requires
         wanted = columns if declared is None else {*declared, *self.entries[r].spec.requires}
         return {name: value for name, value in columns.items() if name in wanted}
 
     def check_task(self, r: int, item: RewardInput) -> Task:
-        """Can the reward judge this row?"""
+        """Return a task that asks whether the reward can score this row."""
         return Task(task_id=next(self._task_ids), reward=r, call=Call.CHECK, items=(item,), deadline=self.entries[r].deadline)
 
     def score_tasks(self, case: PendingT, r: int, items: Mapping[int, RewardInput]) -> list[Task]:
-        """Tasks that judge these texts, given by their places, entered in ``case.missing``: one for all, with the time of all, if the
-        reward judges groups; else one for each text."""
+        """Return tasks that score these texts, given by index, and enter them in ``case.missing``.
+
+        A reward that scores groups gets one task for all texts, with the sum of their deadlines. Otherwise each text gets its own task."""
         together = self.pool.traits[r].group_level
         shares = [tuple(items)] if together and items else [(place,) for place in items]
         tasks = []
@@ -110,18 +112,18 @@ class RewardMixer(Generic[PendingT]):
         return tasks
 
     def mixed(self, case: PendingT, place: int) -> Score:
-        """The score of one text, once all its rewards have answered."""
+        """Return the score of one text, once all its rewards have answered."""
         return mix([(self.entries[r].name, self.entries[r].weight, case.scores[r, place]) for r in case.rewards])
 
 
 def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
-    """(reward's name, weight, score), in the order of the configuration, at least one -> the score that trains.
+    """Combine (reward name, weight, score) tuples, in the order of the configuration and at least one, into the score that trains.
 
-    value: the sum of weight x value. accuracy, format_ok and parsed: of the first reward that gives one. parts: weight x value under
-    each reward's name, its own parts as ``name/part``, unweighted, its accuracy as ``name/accuracy``. turn_rewards: as value, of the
-    rewards that give them. token_rewards: the weighted sum of those that give some, which must be equally many. outcome: ``ok`` where
-    all are, else that of the first that is not. One reward that failed (timeout, error, infra, invalid) fails the whole: half a sum is
-    not a score. Masks: all must agree.
+    value: the sum of weight x value. accuracy, format_ok and parsed: from the first reward that gives one. parts: weight x value under each
+    reward's name, the reward's own parts as ``name/part``, unweighted, and its accuracy as ``name/accuracy``. turn_rewards: as value, over
+    the rewards that give them. token_rewards: the weighted sum over the rewards that give them, which must have equal lengths. outcome:
+    ``ok`` if all are ok, else the first other outcome. If one reward failed (timeout, error, infra, invalid), the combined score fails,
+    because a partial sum is not a score. Masks: all must agree.
     """
     for name, _, score in verdicts:
         if not score.outcome.judged:

@@ -1,6 +1,7 @@
-"""The program of a reward worker: a fresh interpreter that builds the rewards, then judges what it is sent until it is told to stop.
+"""The program of a reward worker: a fresh interpreter that builds the rewards, then scores the tasks that it receives until it must stop.
 
-It protects the pool from what rewards do (print, read stdin, raise anything, return nonsense), not from hanging: the pool kills it.
+It protects the pool from actions of rewards (printing, reading stdin, raising anything, returning invalid values), but not from hanging;
+the pool kills a hanging worker.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.types import Score
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
 from rlcore.rewards.worker_protocol import Call, Done, FrameReader, LoopStatus, Ready, Task, WorkerSetup, encode, end_fork
@@ -29,8 +30,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, panel: int, parent: int) -> None:
-    """Serve the socket ``descriptor`` until the other side closes it. ``panel``: descriptor of what a asynchronous worker shares, or -1.
-    ``parent``: the process that owns the pool. Never returns."""
+    """Serve the socket ``descriptor`` until the other side closes it. Never returns.
+
+    :param panel: the descriptor of a asynchronous worker's panel, or -1.
+    :param parent: the process that owns the pool."""
     _die_with(parent)
     me = os.getpid()
     channel = socket.socket(fileno=descriptor)
@@ -42,7 +45,7 @@ def main(descriptor: int, panel: int, parent: int) -> None:
     for recipe in setup.recipes:
         try:
             reward, trait = _built(recipe, asynchronous=setup.asynchronous)
-        except BaseException as error:  # whatever a plugin raises is the user's to read, in the parent
+        except BaseException as error:  # the parent reports to the user whatever a plugin raises
             end_fork(me)
             channel.sendall(encode(broken(recipe.name, error)))
             os._exit(1)
@@ -61,11 +64,11 @@ def main(descriptor: int, panel: int, parent: int) -> None:
     for reward in rewards:
         if setup.asynchronous or not isinstance(reward, AsyncReward):
             reward.close()
-    os._exit(0)  # threads that a reward left behind must not keep the process
+    os._exit(0)  # threads that a reward left behind must not keep the process alive
 
 
 def _built(recipe: RewardRecipe, *, asynchronous: bool) -> tuple[Reward, Traits]:
-    """The reward, open. An asynchronous one is opened in the process that hosts it; the others make it to learn its traits."""
+    """Build and open the reward. The process that hosts an asynchronous reward opens it; the others build it only to learn its traits."""
     reward = recipe.build()
     if isinstance(reward, AsyncReward) and not asynchronous:
         return reward, recipe.traits(reward)
@@ -89,7 +92,7 @@ def _serve(channel: socket.socket, messages: Iterator[Any], rewards: Sequence[Re
 
 
 def run_task(task_id: int, payload: bytes, rewards: Sequence[Reward]) -> Done:
-    """Run one pickled task; whatever the reward raises becomes outcome ``error``, or ``infra`` where it says that the machine failed."""
+    """Run one pickled task. An exception of the reward becomes outcome ``error``, or ``infra`` if it reports a failure of the machine."""
     started = time.perf_counter()
     count = 1
     try:
@@ -107,10 +110,10 @@ def run_task(task_id: int, payload: bytes, rewards: Sequence[Reward]) -> Done:
                 raise TypeError(f"score_group returned {len(verdicts)} scores for {count} rollouts")
             scores = tuple(checked(verdict, item) for verdict, item in zip(verdicts, task.items, strict=True))
         return Done(task_id=task_id, scores=scores, complaint=complaint, seconds=time.perf_counter() - started)
-    except BaseException as error:  # SystemExit and a library's own timeout classes included
+    except BaseException as error:  # including SystemExit and a library's own timeout classes
         return accident(task_id, count, error, time.perf_counter() - started)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a reward left armed would kill the next one
+        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a reward left active would kill the next one
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
@@ -121,7 +124,7 @@ def _receive(channel: socket.socket) -> Iterator[Any]:
 
 
 def _die_with(parent: int) -> None:
-    """On Linux the kernel kills this process with the pool's thread; elsewhere the closed socket ends it between two items."""
+    """Make the kernel kill this process with the pool's thread (Linux). On other systems the closed socket ends it between two items."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the kernel was asked
@@ -129,7 +132,7 @@ def _die_with(parent: int) -> None:
 
 
 class _WorkerUsage:
-    """Whether the worker has had its share of calls, or grew too much since now."""
+    """Decides whether the worker has served its number of calls, or has grown too much since its creation."""
 
     def __init__(self, setup: WorkerSetup) -> None:
         self._most = setup.limits.items
@@ -140,11 +143,11 @@ class _WorkerUsage:
         self._ceiling = self._resident() + setup.limits.growth
 
     def out(self, count: int) -> bool:
-        """True after ``count`` calls where it is time to be replaced."""
+        """Return whether the worker must be replaced after ``count`` calls."""
         return count >= self._most or self._resident() > self._ceiling
 
     def _resident(self) -> int:
-        """Bytes of memory held now (where the system says so, else the peak)."""
+        """Return the bytes of memory held now, or the peak if the system does not report them."""
         if self._statm is None:
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return int(os.pread(self._statm, 128, 0).split()[1]) * resource.getpagesize()

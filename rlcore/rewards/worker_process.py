@@ -1,4 +1,4 @@
-"""One worker process as the pool sees it: started, fed and read without ever blocking, killed with all its children."""
+"""One worker process from the pool's side: started, written and read without blocking, and killed with all its children."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rlcore.rewards.worker_protocol import FrameReader, LoopStatus
 
 __all__ = ["WorkerProcess", "WorkerState"]
 
-# -P keeps the working directory off the path until the parent's own path is set: a stray random.py there would shadow the library's.
+# -P keeps the working directory off the path until the parent's path is set: a stray random.py there would shadow the library's.
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlcore.rewards.worker import main; main(*map(int, sys.argv[2:]))"
 _TAIL = 4096
 _HELD = re.compile(rb"^Rss(?:Anon|Shmem):\s*(\d+) kB$", re.MULTILINE)
 
 
 class WorkerState(Enum):
-    """Where a worker stands."""
+    """The state of a worker."""
 
     STARTING = auto()
     IDLE = auto()
@@ -38,12 +38,12 @@ class WorkerState(Enum):
 
 
 class WorkerProcess:
-    """A fresh interpreter in a session of its own. It dies with the thread that makes it, which has to live as long as the pool does.
+    """A fresh interpreter in its own session. It dies with the thread that creates it, which must live as long as the pool.
 
-    ``job`` is what it was sent and has not answered, the first being judged now; ``due`` is the next moment (monotonic clock) at which it
-    must be looked at, None where nothing is awaited; ``limit`` is when the first of the job has had its time; ``writing``: it is watched
-    for room to write; ``served``: it has answered a task; ``opened``: what ``memory`` said when its rewards were open; ``panel``: what a
-    asynchronous worker shares, else None.
+    ``job`` holds the tasks that it received and has not answered; it is scoring the first of them. ``due`` is the next time (monotonic
+    clock) at which it must be checked, None if nothing is awaited. ``limit`` is the deadline of the first task. ``writing``: the selector
+    waits until its socket can be written. ``served``: it has answered a task. ``opened`` is the value of ``memory`` when its rewards were
+    opened. ``panel`` is the panel of a asynchronous worker, else None.
     """
 
     def __init__(self, setup: bytes, *, asynchronous: bool = False) -> None:
@@ -92,11 +92,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id; also the id of its process group."""
+        """The process id, which is also the id of its process group."""
         return self.popen.pid
 
     def memory(self) -> int:
-        """Bytes that it holds now and that no file backs, its children not counted; 0 where the system does not say."""
+        """Return the bytes that it holds now and that no file backs, without its children; 0 if the system does not report them."""
         try:
             said = Path(f"/proc/{self.pid}/status").read_bytes()
         except OSError:
@@ -104,7 +104,7 @@ class WorkerProcess:
         return 1024 * sum(int(size) for size in _HELD.findall(said))
 
     def write(self) -> None:
-        """Send what the socket takes now. A closed socket is not an error here: the death is noticed by ``read``."""
+        """Send as much as the socket accepts now. A closed socket is not an error here; ``read`` detects the death."""
         try:
             while self.outbox:
                 del self.outbox[: self.channel.send(self.outbox)]
@@ -114,7 +114,7 @@ class WorkerProcess:
             self.outbox.clear()
 
     def read(self) -> Iterator[Any]:
-        """Yield the messages that have arrived; raises EOFError, after the last one, where the worker closed its end."""
+        """Yield the messages that have arrived. Raises EOFError after the last one if the worker closed its end."""
         while self.state is not WorkerState.DEAD:
             try:
                 data = self.channel.recv(1 << 16)
@@ -127,7 +127,7 @@ class WorkerProcess:
             yield from self._reader.feed(data)
 
     def read_stderr(self) -> bool:
-        """Keep the last lines of what it writes there; False once that end is closed."""
+        """Keep the last lines of its standard error. Return False once that stream is closed."""
         try:
             data = os.read(self.stderr.fileno(), 1 << 16)
         except BlockingIOError:
@@ -136,14 +136,14 @@ class WorkerProcess:
         return bool(data)
 
     def kill(self) -> None:
-        """SIGKILL to the whole process group; the process stays to be reaped."""
+        """Send SIGKILL to the whole process group. The process must still be reaped."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
 
     def reap(self) -> None:
-        """Wait for the killed process, end what it left behind, and give back its descriptors."""
+        """Wait for the killed process, end the processes that it left behind, and release its descriptors."""
         self.popen.wait()
         kill_orphans(self._mark)
         self.read_stderr()
@@ -158,11 +158,11 @@ class WorkerProcess:
 
     @property
     def killed(self) -> bool:
-        """A signal ended it; call after ``reap``."""
+        """Whether a signal ended it. Call after ``reap``."""
         return (self.popen.returncode or 0) < 0
 
     def death_notice(self) -> str:
-        """How it died, for a person; call after ``reap``."""
+        """Return how it died, for a message. Call after ``reap``."""
         code = self.popen.returncode
         hint = "; the system does that if memory runs out" if code == -signal.SIGKILL else ""
         how = f"killed by signal {-code} {signal.strsignal(-code) or ''}{hint}" if code is not None and code < 0 else f"exit code {code}"
@@ -171,7 +171,9 @@ class WorkerProcess:
 
 
 def _death_descriptor(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None where the system has none (a closed socket then tells)."""
+    """Return a descriptor that becomes readable when the process ends, or None if the system has none.
+
+    Without it, the closed socket reports the death."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:

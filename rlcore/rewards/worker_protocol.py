@@ -1,5 +1,6 @@
-"""What the pool and its workers say to each other: length-prefixed pickles of a few records over a socket of their own; and the panel of a
-asynchronous worker, which both sides map.
+"""The messages between the pool and its workers: length-prefixed pickles of a few records over a dedicated socket.
+
+Also the panel of a asynchronous worker, which both sides map.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LENGTH = struct.Struct("!Q")
 
 
 class Call(StrEnum):
-    """Which method of the reward a task runs."""
+    """The method of the reward that a task calls."""
 
     SCORE = "score"
     GROUP = "group"
@@ -47,9 +48,11 @@ class Call(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """When a worker is replaced: between two calls after ``items`` tasks, or once its memory grew by ``growth`` bytes since the start; and
-    in the middle of a call that makes it hold ``call`` bytes more than when its rewards were open (0: no bound). Such a call is tried once
-    more, then it is an ``error``."""
+    """The limits at which a worker is replaced.
+
+    It is replaced between two calls after ``items`` tasks, or once its memory has grown by ``growth`` bytes since the start. It is replaced
+    during a call that adds more than ``call`` bytes to its memory since its rewards were opened (0: no limit). Such a call is tried once
+    more, then its outcome is ``error``."""
 
     items: int = 10_000
     growth: int = 1 << 30
@@ -61,7 +64,7 @@ USUAL_LIMITS = WorkerLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
-    """First message to a worker. ``asynchronous``: it serves one asynchronous reward, many calls at once."""
+    """The first message to a worker. ``asynchronous``: it serves one asynchronous reward, with many concurrent calls."""
 
     recipes: tuple[RewardRecipe, ...]
     limits: WorkerLimits
@@ -70,14 +73,14 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Every reward is built and open."""
+    """The message that every reward is built and open."""
 
     traits: tuple[Traits, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A reward could not be built. ``infra``: the machine around it failed, so another attempt may succeed."""
+    """The message that a reward could not be built. ``infra``: the machine around it failed, so another attempt may succeed."""
 
     name: str
     reason: str
@@ -87,7 +90,7 @@ class Broken:
 @pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One call of one reward: ``items`` is one rollout, or all of a group. ``deadline`` in seconds for the whole call."""
+    """One call of one reward. ``items`` is one rollout, or all rollouts of a group. ``deadline`` is in seconds for the whole call."""
 
     task_id: int
     reward: int
@@ -99,10 +102,10 @@ class Task:
 @pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A task's end: ``scores`` one per item, or for a check ``complaint``. ``seconds`` in the reward.
+    """The end of a task: one score per item in ``scores``, or the ``complaint`` of a check. ``seconds`` were spent in the reward.
 
-    ``failure``: the outcome where the reward gave no verdict; ``again``: an accident of the machine, worth one more attempt; ``trace``:
-    the traceback of an exception that is the reward's own fault; ``retire``: the worker leaves.
+    ``failure`` is the outcome if the reward gave no verdict. ``again``: an accident of the machine justifies one more attempt. ``trace`` is
+    the traceback of an exception that is the reward's own fault. ``retire``: the worker is leaving.
     """
 
     task_id: int
@@ -116,26 +119,25 @@ class Done:
 
 
 def end_fork(worker: int) -> None:
-    """End this process unless it is that ``worker``: a child that a reward forked came back from its call too, and the socket is not its
-    own."""
+    """End this process unless it is ``worker``. A child that a reward forked also returns from the call, and must not use the socket."""
     if os.getpid() != worker:
         os._exit(0)
 
 
 def encode(message: Any) -> bytes:
-    """One frame: eight bytes of length, then the pickle."""
+    """Return one frame: eight bytes of length, then the pickle."""
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(body)) + body
 
 
 class FrameReader:
-    """Cuts a stream of bytes into messages, however the bytes were split on the way."""
+    """Splits a stream of bytes into messages, however the bytes were divided in transit."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Add bytes; yield every message that is now whole."""
+        """Add bytes, and yield every message that is now complete."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
@@ -153,10 +155,10 @@ _SIZE = _BEAT.size + _TASK.size
 
 
 class LoopStatus:
-    """Sixteen bytes that a asynchronous worker shares with the pool: whether its event loop turns, and which task has it now. A blocked
-    loop cannot say who blocks it; what it wrote before can.
+    """Sixteen bytes that a asynchronous worker shares with the pool: whether its event loop makes progress, and which task runs on it.
 
-    One side of it; ``descriptor`` is what the other side opens. The monotonic clock is the same in both processes."""
+    A blocked loop cannot report the task that blocks it, but its last entry here can. This object is one side; the other side opens
+    ``descriptor``. The monotonic clock is the same in both processes."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -164,9 +166,9 @@ class LoopStatus:
 
     @classmethod
     def create(cls) -> LoopStatus:
-        """A new one, the loop turning now and no task having it."""
+        """Create a panel, with progress recorded now and no task running."""
         with tempfile.TemporaryFile() as file:
-            file.write(bytes(_SIZE))  # allocated now: a page that a full disk cannot back would end the writer by a signal
+            file.write(bytes(_SIZE))  # allocated now: a page that a full disk cannot back would kill the writer by a signal
             file.flush()
             descriptor = os.dup(file.fileno())
         try:
@@ -179,23 +181,23 @@ class LoopStatus:
         return panel
 
     def beat(self) -> None:
-        """The loop turns."""
+        """Record that the loop makes progress."""
         _BEAT.pack_into(self._map, 0, time.monotonic())
 
     def enter(self, task_id: int | None) -> None:
-        """That task has the loop from now on; None: nobody has."""
+        """Record that the task runs on the loop from now on; None: no task does."""
         _TASK.pack_into(self._map, _BEAT.size, -1 if task_id is None else task_id)
 
     def silent(self) -> float:
-        """Seconds since the loop turned last."""
+        """Return the seconds since the loop last made progress."""
         return time.monotonic() - float(_BEAT.unpack_from(self._map, 0)[0])
 
     def current(self) -> int | None:
-        """The task that has the loop."""
+        """Return the task that runs on the loop."""
         task_id = int(_TASK.unpack_from(self._map, _BEAT.size)[0])
         return None if task_id < 0 else task_id
 
     def close(self) -> None:
-        """Give the memory and the descriptor back."""
+        """Release the memory and the descriptor."""
         self._map.close()
         os.close(self.descriptor)

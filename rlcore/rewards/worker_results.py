@@ -1,4 +1,4 @@
-"""What a worker sends back: a verdict brought into its plain form, an exception put into words. Knows no process and no socket."""
+"""Prepare the answers of a worker: verdicts in their plain form, and exceptions in words. Does not know about processes or sockets."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TRACE_LENGTH = 6000
 
 
 def checked(verdict: Any, item: RewardInput) -> Score:
-    """The verdict on ``item`` as a plain ``Score``; TypeError or ValueError, saying which rule, where it breaks one."""
+    """Return the verdict on ``item`` as a plain ``Score``. Raises TypeError or ValueError with the broken rule if it is not valid."""
     if not isinstance(verdict, Score):
         raise TypeError(f"the reward returned {type(verdict).__name__}, it must return a Score")
     outcome = Outcome(verdict.outcome)
     if outcome in (Outcome.TIMEOUT, Outcome.ERROR, Outcome.INFRA):
-        raise ValueError(f"outcome {outcome.value} is the engine's to give; raise an exception (InfrastructureError for infra) instead")
+        raise ValueError(f"outcome {outcome.value} is reserved for rlcore; raise an exception (InfrastructureError for infra) instead")
     accuracy = None if verdict.accuracy is None else _finite("accuracy", verdict.accuracy)
     if accuracy is not None and not 0.0 <= accuracy <= 1.0:
         raise ValueError(f"accuracy is {accuracy}; it must be between 0 and 1")
@@ -31,7 +31,7 @@ def checked(verdict: Any, item: RewardInput) -> Score:
         raise TypeError(f"parts is a {type(verdict.parts).__name__}; it must be a mapping of names to numbers")
     turns = sum(message.policy for message in item.turns)
     if verdict.turn_rewards and len(verdict.turn_rewards) != turns:
-        raise ValueError(f"turn_rewards has {len(verdict.turn_rewards)} numbers; the policy has {turns} turns, one for each is the rule")
+        raise ValueError(f"turn_rewards has {len(verdict.turn_rewards)} numbers; the policy has {turns} turns, and each needs one")
     tokens = verdict.token_rewards
     return Score(
         value=_finite("value", verdict.value),
@@ -59,25 +59,27 @@ def _finite(name: str, value: Any) -> float:
 
 
 def accident(task_id: int, count: int, error: BaseException, seconds: float) -> Done:
-    """The end of a task whose reward raised: ``infra``, worth one more attempt, where it says that the machine failed, else ``error``."""
+    """Return the end of a task whose reward raised.
+
+    The outcome is ``infra``, with one more attempt, if the exception reports a failure of the machine; else it is ``error``."""
     if isinstance(error, InfrastructureError):
         return failed(task_id, count, Outcome.INFRA, describe(error), seconds, again=True)
     return failed(task_id, count, Outcome.ERROR, describe(error), seconds, trace=_trace(error))
 
 
 def failed(task_id: int, count: int, outcome: Outcome, reason: str, seconds: float, *, again: bool = False, trace: str = "") -> Done:
-    """The end of a task without a verdict on its ``count`` items."""
+    """Return the end of a task without a verdict on its ``count`` items."""
     scores = (Score.failed(outcome, reason),) * count
     return Done(task_id=task_id, scores=scores, complaint=reason, seconds=seconds, failure=outcome, again=again, trace=trace)
 
 
 def broken(name: str, error: BaseException) -> Broken:
-    """The reward ``name`` could not be built or opened."""
+    """Return the message that the reward ``name`` could not be built or opened."""
     return Broken(name=name, reason=describe(error), infra=isinstance(error, InfrastructureError))
 
 
 def describe(error: BaseException) -> str:
-    """One line: the exception's class and its text."""
+    """Return one line with the exception's class and text."""
     try:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     except Exception:  # an exception whose own text raises
@@ -86,11 +88,11 @@ def describe(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback without the engine's own frames, its last part where it is long."""
+    """Return the traceback without rlcore's own frames. A long one is cut at the beginning."""
     try:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith("rlcore.rewards."):
             frames = frames.tb_next
         return "".join(traceback.format_exception(type(error), error, frames))[-_TRACE_LENGTH:]
-    except Exception:  # an exception that cannot even be printed
+    except Exception:  # an exception that cannot be formatted
         return ""

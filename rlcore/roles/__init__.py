@@ -1,1 +1,1 @@
-"""The parts that a runtime composes: producer, consumer, evaluator. Plain objects: no Ray, no threads, no files of their own."""
+"""The parts that a runtime composes: producer, consumer and evaluator. They are plain objects without Ray, threads or files."""

@@ -1,8 +1,7 @@
 """The consumer: turns the groups of one update into new weights, with one training backend.
 
-It knows no coordinator, no producer and no files. With several trainer ranks each has a
-consumer of its own: all of them are called with the same groups in the same order, assemble the same global batch, and hand their
-backend its share of it.
+It does not know the coordinator, the producers or any files. With several trainer ranks, each rank has its own consumer. All of them are
+called with the same groups in the same order, assemble the same global batch, and pass their backend its share of it.
 """
 
 from __future__ import annotations
@@ -37,18 +36,20 @@ from rlcore.schedule.accounting import TimeAccount
 __all__ = ["Algorithm", "Consumer", "SharePlan"]
 
 _COUNTS = ("skipped_rollouts", "skipped_steps")
-"""Metrics that add up over the optimizer steps of an update; all others are means."""
+"""Metrics that are summed over the optimizer steps of an update; all others are averaged."""
 
 _ESTIMATOR = "estimator.npz"
-"""The estimator's state in the folder of the trainer's, if it has one."""
+"""The estimator's state in the trainer's folder, if it has a state."""
 _OWN = "consumer.json"
-"""ModelRole backend wrote the trainer's folder, and what the consumer itself counts."""
+"""The backend that wrote the trainer's folder, and the consumer's own counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """What the configuration and the recipe decided of one update. ``old_from_trainer``: old log probabilities are recomputed by the
-    trainer rather than taken from the sampler. ``kl_in_reward``: the coefficient of the penalty that goes to the estimator, 0 for none."""
+    """The settings of an update, from the configuration and the recipe.
+
+    ``old_from_trainer``: the trainer recomputes old log probabilities; otherwise those of the sampler are used. ``kl_in_reward`` is the
+    coefficient of the KL penalty in the rewards, 0 for none."""
 
     estimator_name: str
     estimator: AdvantageEstimator
@@ -65,19 +66,20 @@ class Algorithm:
 
     @property
     def optimizer_steps(self) -> int:
-        """Optimizer steps of one update."""
+        """The number of optimizer steps of one update."""
         return self.updates_per_batch * self.epochs_per_batch
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be computed or loaded for it."""
+        """The values that must be computed or loaded for it."""
         return self.objective.needs | ({Need.REFERENCE} if self.kl_in_reward else frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePlan:
-    """Of one update and one rank: who computes what, the places of the groups whose tokens this rank needs for its part, and of those
-    that no rank needs."""
+    """The shares of one update on one rank: which rank computes which rollouts, and which groups this rank needs.
+
+    ``groups`` holds the indices of the groups whose tokens this rank needs, and ``unassigned`` those that no rank needs."""
 
     shares: StepShares
     groups: tuple[int, ...]
@@ -99,9 +101,10 @@ class Consumer:
         max_skipped_steps: int = 0,
         export: str | None = None,
     ) -> None:
-        """``bucket_bytes``: what the publisher asks for at a time, the same on every rank. ``sleeps``: the backend gives its device
-        back once its weights are handed out, and takes it back for the next update. ``max_skipped_steps``: optimizer steps in a row that
-        the backend may skip. ``export``: the dtype that the model is rounded to in ``export/`` of each checkpoint."""
+        """:param bucket_bytes: the size of the buckets that the publisher requests, the same on every rank.
+        :param sleeps: the backend gives its device back once its weights are published, and takes it back for the next update.
+        :param max_skipped_steps: optimizer steps in a row that the backend may skip.
+        :param export: the dtype that the model is rounded to in ``export/`` of each checkpoint."""
         self._bucket_bytes = bucket_bytes
         self._rank = rank
         self._sleeps, self._asleep = sleeps, False
@@ -110,11 +113,11 @@ class Consumer:
         self._algorithm = algorithm
         self._account = account
         self.notes: list[str] = []
-        """What a person should know of how a run goes on."""
+        """Notes for the user about how the run continues."""
         self.advantages = np.zeros(0, np.float32)
-        """float32[R]: of the last update, the mean advantage over each rollout's tokens; rollouts in canonical order."""
+        """float32[R]: the mean advantage over each rollout's tokens in the last update; rollouts in canonical order."""
         self.timings: dict[str, float] = {}
-        """Seconds inside the backend's steps by its own parts (forward, backward, optimizer), since the start."""
+        """Seconds in the parts of the backend's steps (forward, backward, optimizer), since the start."""
 
     @property
     def data_parallel(self) -> tuple[int, int]:
@@ -123,21 +126,22 @@ class Consumer:
 
     @property
     def reads_logprobs(self) -> bool:
-        """Whether the algorithm looks at the sampler's log probabilities of the whole batch, and not of this rank's share alone."""
+        """Whether the algorithm reads the sampler's log probabilities of the whole batch, and not only those of this rank's share."""
         return self._prepares or RewardDetail.ROLLOUT_LOGPROBS in self._algorithm.estimator.needs or bool(self._algorithm.kl_in_reward)
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether the algorithm may look at the tokens of the whole batch."""
+        """Whether the algorithm may read the tokens of the whole batch."""
         return self._prepares and self._algorithm.loss.reads_tokens
 
     @property
     def _prepares(self) -> bool:
-        """Whether the loss has a ``prepare``, of its class or given to the object."""
+        """Whether the loss has a ``prepare``, in its class or on the object."""
         return getattr(self._algorithm.loss.prepare, "__func__", None) is not Loss.prepare
 
     def plan(self, groups: Sequence[Group], masked: Collection[int], version: int) -> SharePlan:
-        """The shares of an update on these groups, which may be outlines, and then the same on every rank. In any thread."""
+        """Return the shares of an update on these groups. They may be outlines, if they are the same on every rank. Any thread may call
+        this."""
         algorithm = self._algorithm
         batch = assemble_batch(groups, None, algorithm.batch, masked=masked, version=version, seed=algorithm.seed)
         parts = self._parts(batch)
@@ -149,31 +153,34 @@ class Consumer:
 
     def _shares(self, batch: TrainBatch, parts: Sequence[TrainBatch]) -> StepShares:
         (_, size), cost = self._backend.data_parallel, self._backend.cost
-        with self._error_context("saying what rollouts cost"):
+        with self._error_context("estimating the cost of rollouts"):
             return StepShares(
                 scored=cut_shares(batch, size, cost, everything=True) if self._scores else None,
                 steps=[cut_shares(part, size, cost) for part in parts],
             )
 
     def _parts(self, batch: TrainBatch) -> list[TrainBatch]:
-        """The global part of each optimizer step; one in which nothing can train is none."""
+        """Return the global part of each optimizer step. A part in which nothing can train is left out."""
         algorithm = self._algorithm
         epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
         return [part for parts in epochs for part in parts if part.in_loss.any()]
 
     def first_available(self, ids: np.ndarray) -> np.ndarray:
-        """int32[T]: token ids that a data-parallel rank at least has; the others give none. Collective."""
+        """Return int32[T]: token ids that at least one data-parallel rank has; the others contribute none. Collective."""
         return next((given.astype(np.int32) for given in self._backend.gather(ids.astype(np.float64)) if len(given)), ids)
 
     def update(
         self, groups: Sequence[Group], masked: Collection[int], version: int, shares: StepShares | None = None
     ) -> Mapping[str, float]:
-        """Train on the groups of the update ``version`` -> ``version + 1``; metrics, means over its optimizer steps.
+        """Train on the groups of the update ``version`` -> ``version + 1``, and return metrics averaged over its optimizer steps.
 
-        ``masked``: places of the groups that the filter took out. A share of the batch in which nothing can train takes no optimizer
-        step, and the learning rate stays where it is. Of a step that the backend skipped only ``skipped_steps`` counts; RunError if more
-        than ``max_skipped_steps`` are skipped in a row, over updates too. ``shares``: as planned; the groups that this rank needs for
-        them are whole then, and the others may be outlines. None: of the groups as they are here, which are the same on every rank.
+        A part of the batch in which nothing can train takes no optimizer step and does not advance the learning rate. Of a step that the
+        backend skipped, only ``skipped_steps`` counts. Raises RunError if more than ``max_skipped_steps`` are skipped in a row, also across
+        updates.
+
+        :param masked: indices of the groups that the filter removed.
+        :param shares: the planned shares. The groups that this rank needs for them must be complete, and the others may be outlines. None:
+            shares of the given groups, which must be the same on every rank.
         """
         self._wake()
         algorithm = self._algorithm
@@ -191,9 +198,10 @@ class Consumer:
         return {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **_describe(batch)}
 
     def publish(self, publisher: Publisher | None, version: int, probe_ids: np.ndarray | None, tolerance: float) -> None:
-        """Hand the policy as it stands to ``publisher`` under ``version``, with the trainer's log probabilities of the probe if one is
-        asked for. Collective: ranks without a publisher (None) make the same calls of the backend, and keep nothing. A backend that sleeps
-        does so once its last bucket was read, before any engine hears of the version."""
+        """Publish the current policy under ``version``, with the trainer's log probabilities of the probe if there is one.
+
+        Collective: ranks without a publisher (None) make the same calls of the backend and discard the weights. A backend that sleeps does
+        so once its last bucket is read, before any engine is notified of the version."""
         self._wake()
         with self._account.span("weights"):
             with self._error_context("handing out weights"):
@@ -210,10 +218,12 @@ class Consumer:
                 publisher.publish(version, source, probe)
 
     def save(self, folder: Path) -> PendingSave:
-        """``model/`` in Hugging Face format, ``export/`` too if asked for, and ``trainer/`` with what a resume needs, below a folder that
-        all ranks see. The weights may change when this returns; the files are there when the ``PendingSave`` is done, whose ``result``
-        raises RunError."""
-        if self._rank == 0:  # before the backend, whose save no rank leaves before the others
+        """Save into a folder that all ranks share: ``model/`` in Hugging Face format, ``export/`` if requested, and ``trainer/`` for a
+        resume.
+
+        The weights may change when this returns. The files are complete when the ``PendingSave`` is done; its ``result`` raises
+        RunError."""
+        if self._rank == 0:  # before the backend, because no rank leaves its save before the others
             own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped}
             write_json(folder / "trainer" / _OWN, own)
         begun: list[PendingSave] = []
@@ -232,7 +242,7 @@ class Consumer:
         return saving
 
     def _save_estimator(self, path: Path) -> None:
-        with self._estimator_error_context("giving its state"):
+        with self._estimator_error_context("returning its state"):
             state: dict[str, Any] = {name: np.asarray(value) for name, value in self._algorithm.estimator.state().items()}
             if strange := [name for name, value in state.items() if value.dtype.kind not in "biufU"]:
                 raise TypeError(f"{strange[0]} of its state is of type {state[strange[0]].dtype}; numbers and texts can be saved")
@@ -243,8 +253,10 @@ class Consumer:
                 np.savez(path, **state)
 
     def load(self, folder: Path, *, model_alone: bool = True) -> None:
-        """Go on from what ``save`` wrote below ``folder``; the model is the backend's to load, at its setup. If another backend wrote it,
-        the optimizer begins anew, and one of the ``notes`` says so; ConfigError if the model is not enough (``model_alone`` is False)."""
+        """Resume from the files that ``save`` wrote into ``folder``. The backend loads the model at its setup.
+
+        If another backend wrote the files, the optimizer starts anew, and one of the ``notes`` says so. Raises ConfigError if the model is
+        not enough (``model_alone`` is False)."""
         own, here = json.loads((folder / "trainer" / _OWN).read_text()), type(self._backend).__name__
         self._skipped = own["skipped_steps"]
         if own["backend"] == here:
@@ -252,13 +264,13 @@ class Consumer:
                 self._backend.load(folder / "trainer")
         elif model_alone:
             self.notes.append(
-                f"the checkpoint {folder} is of {own['backend']}, and {here} goes on with its model alone: the moments of the optimizer "
-                "and its learning rate schedule begin anew"
+                f"the checkpoint {folder} is of {own['backend']}, and {here} continues with its model alone: the moments of the optimizer "
+                "and its learning rate schedule start anew"
             )
         else:
             raise ConfigError(
                 f"the adapters of {folder} are of the training backend {own['backend']}, and {here} cannot read them; resume the run with "
-                "the backend that it was begun with"
+                "the backend that it began with"
             )
         if (folder / "trainer" / _ESTIMATOR).exists():
             with np.load(folder / "trainer" / _ESTIMATOR) as state, self._estimator_error_context("restoring its state"):
@@ -307,8 +319,9 @@ class Consumer:
         return batch
 
     def _logprobs(self, batch: TrainBatch, which: ModelRole, shares: StepShares | None) -> np.ndarray:
-        """float32[N] of the whole batch: this rank computes its share, the others' are gathered. Raises RunError if those of a token
-        in the loss are not finite."""
+        """Return float32[N] for the whole batch: this rank computes its share, and the others are gathered.
+
+        Raises RunError if a token in the loss has a value that is not finite."""
         if shares is None or shares.scored is None:
             values = self._backend.logprobs(batch, which)
         else:
@@ -346,14 +359,14 @@ class Consumer:
         return error_context(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")
 
     def _step(self, part: TrainBatch, shares: list[np.ndarray] | None) -> Mapping[str, float]:
-        """One optimizer step on the global ``part``; whether there is one is decided on the whole of it, the same on every rank."""
+        """Take one optimizer step on the global ``part``. Whether there is a step is decided on the whole part, the same on every rank."""
         share = part if shares is None else part.take(shares[self._backend.data_parallel[0]])
         with self._account.span("training"):
             self._backend.timings()
             with self._error_context("updating"):
                 metrics = self._backend.update(share, self._algorithm.objective)
                 if not isinstance(metrics, Mapping):
-                    raise TypeError(f"update returned a {type(metrics).__name__}, where metrics by name are due")
+                    raise TypeError(f"update returned a {type(metrics).__name__}, it must return metrics by name")
             for activity, seconds in self._backend.timings().items():
                 self.timings[activity] = self.timings.get(activity, 0.0) + seconds
         if metrics.get("skipped_steps"):
@@ -363,11 +376,11 @@ class Consumer:
         return {"skipped_steps": 0.0, **_with_sample_size(metrics)}
 
     def _count_skipped(self, metrics: Mapping[str, float], version: int) -> Mapping[str, float]:
-        """What is left of a skipped step's metrics; the others may be NaN, and would spoil the means of the update."""
+        """Return the metrics of a skipped step. The others may be NaN and would spoil the means of the update."""
         self._skipped += 1
         if self._skipped > self._max_skipped:
             raise _diverged(
-                f"{self._skipped} optimizer steps in a row, up to the update of version {version}, were skipped since their gradient was "
+                f"{self._skipped} optimizer steps in a row, up to the update of version {version}, were skipped because their gradient was "
                 f"not finite (grad_norm {metrics.get('grad_norm')}), and training.max_skipped_steps is {self._max_skipped}"
             )
         return {"skipped_steps": 1.0}
@@ -375,7 +388,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class _NamedSource(WeightSource):
-    """A source whose errors name the training backend, whoever reads it."""
+    """A weight source whose errors name the training backend, whichever object reads it."""
 
     backend: TrainingBackend
     source: WeightSource
@@ -384,11 +397,11 @@ class _NamedSource(WeightSource):
     """Called when the last bucket was read."""
 
     def manifest(self) -> WeightsManifest:
-        with self.error_context("saying which weights it has"):
+        with self.error_context("listing its weights"):
             manifest = self.source.manifest()
         if manifest.kind not in self.backend.capabilities.kinds:
             raise WeightsError(
-                f"the training backend {type(self.backend).__name__} hands out weights of kind {manifest.kind} and declares "
+                f"the training backend {type(self.backend).__name__} publishes weights of kind {manifest.kind}, but declares "
                 f"{', '.join(sorted(self.backend.capabilities.kinds))}; add {manifest.kind} to its capabilities.kinds"
             )
         return manifest
@@ -405,15 +418,16 @@ class _NamedSource(WeightSource):
 
 
 def _begun(saving: Any) -> list[PendingSave]:
-    """What ``save_model`` or ``save`` of a backend returned, if it still writes."""
+    """Return the ``PendingSave`` that a backend's ``save_model`` or ``save`` returned, in a list; an empty list if it has finished
+    writing."""
     if saving is not None and not (callable(getattr(saving, "done", None)) and callable(getattr(saving, "result", None))):
-        raise TypeError(f"it returned {described(saving)}, where a PendingSave is due, or None")
+        raise TypeError(f"the returned value is {described(saving)}, it must be a PendingSave or None")
     return [] if saving is None else [saving]
 
 
 @dataclass(frozen=True, slots=True)
 class _NamedSaving:
-    """All that a backend writes at a time; what goes wrong names the backend."""
+    """All writes of a backend in progress. Errors name the backend."""
 
     begun: Sequence[PendingSave]
     error_context: Callable[[], AbstractContextManager[None]]
@@ -422,12 +436,12 @@ class _NamedSaving:
         return all(saving.done() for saving in self.begun)
 
     def end(self) -> None:
-        """Wait for it without a word: something else failed, and the folder that it writes into is removed."""
+        """Wait for the writes and ignore their errors: something else failed, and their folder will be removed."""
         with suppress(Exception):
             self.result()
 
     def result(self) -> None:
-        with self.error_context(), ExitStack() as waited:  # for all of them, whichever fails
+        with self.error_context(), ExitStack() as waited:  # wait for all of them, even if one fails
             for saving in self.begun:
                 waited.callback(saving.result)
 
@@ -446,8 +460,10 @@ def _diverged(what: str) -> RunError:
 
 
 def _with_sample_size(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean and the mean square of the weights of tokens, which add up over micro-batches and ranks, as one figure that does not:
-    (sum w)^2 / (n sum w^2), Kish's effective sample size as a share of n."""
+    """Replace the mean and the mean square of the token weights by the effective sample size.
+
+    Both add up over micro-batches and ranks; the effective sample size does not. It is (sum w)^2 / (n sum w^2), Kish's formula, as a share
+    of n."""
     rest = {name: value for name, value in metrics.items() if name not in (WEIGHT, WEIGHT_SQUARED)}
     if metrics.get(WEIGHT_SQUARED, 0.0) > 0.0:
         rest["effective_sample_size"] = metrics[WEIGHT] ** 2 / metrics[WEIGHT_SQUARED]
@@ -455,7 +471,7 @@ def _with_sample_size(metrics: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _by_rollout(batch: TrainBatch) -> np.ndarray:
-    """float32[R]: the mean advantage over the tokens of each rollout, 0 for one without."""
+    """Return float32[R]: the mean advantage over the tokens of each rollout, 0 for a rollout without tokens."""
     owner = np.repeat(np.arange(len(batch)), batch.lengths)
     sums = np.bincount(owner, weights=batch.advantages, minlength=len(batch))
     means: np.ndarray = (sums / np.maximum(batch.lengths, 1)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Hands one whole version of the weights to an engine, bucket by bucket."""
+"""Load one complete version of the weights into an engine, bucket by bucket."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ __all__ = ["update_engine"]
 def update_engine(
     engine: InferenceBackend, snapshot: Snapshot, max_bytes: int = BUCKET_BYTES, *, begun: Callable[[], None] = lambda: None
 ) -> int:
-    """Begin, receive every bucket of at most ``max_bytes``, finish; return the version that the engine says it serves.
+    """Begin an update, pass every bucket of at most ``max_bytes``, and finish. Return the version that the engine says it serves.
 
-    ``begun`` is called after ``begin_update``: an error raised later may leave the engine torn. Weights that come by the engine's own
-    transfer: it joins their group first, if it has not joined that epoch. Raises WeightsError, naming the bucket, for one that is missing,
-    repeated, or of another version or epoch, for an epoch that goes back, and for a kind of weights that the engine does not take."""
+    For weights of the engine's own transfer, the engine first joins the group of a new epoch. Raises WeightsError, naming the bucket, for a
+    bucket that is missing, repeated, or of another version or epoch. Also raises it for an epoch that decreases, and for a kind of weights
+    that the engine does not accept.
+
+    :param begun: called after ``begin_update``. An error raised later may leave the engine with a mixture of old and new weights."""
     if snapshot.kind not in engine.capabilities.kinds:
         raise WeightsError(
-            f"version {snapshot.version} is of kind {snapshot.kind}, and {type(engine).__name__} takes "
+            f"version {snapshot.version} is of kind {snapshot.kind}, and {type(engine).__name__} accepts "
             f"{', '.join(sorted(engine.capabilities.kinds))} (capabilities.kinds)"
         )
     epoch = _joined(engine, snapshot) if isinstance(snapshot, RemoteSnapshot) else -1
@@ -30,7 +32,7 @@ def update_engine(
     for index, bucket in enumerate(snapshot.buckets(max_bytes)):
         if (bucket.version, bucket.index) != (snapshot.version, index):
             raise WeightsError(
-                f"bucket {bucket.index} of version {bucket.version} came where bucket {index} of version {snapshot.version} was due"
+                f"bucket {bucket.index} of version {bucket.version} arrived instead of bucket {index} of version {snapshot.version}"
             )
         if bucket.epoch != epoch:
             raise WeightsError(
@@ -41,11 +43,11 @@ def update_engine(
 
 
 def _joined(engine: InferenceBackend, snapshot: RemoteSnapshot) -> int:
-    """The epoch of the group that sends the snapshot, of which the engine is a member now."""
+    """Return the epoch of the group that sends the snapshot, after making the engine a member of it."""
     if snapshot.epoch < engine.epoch:
         raise WeightsError(
             f"version {snapshot.version} comes by epoch {snapshot.epoch} of its transfer, and {type(engine).__name__} is a member of epoch "
-            f"{engine.epoch}; epochs must not go back"
+            f"{engine.epoch}; epochs must not decrease"
         )
     if snapshot.epoch > engine.epoch:
         engine.connect(snapshot.info, snapshot.epoch)

@@ -1,4 +1,6 @@
-"""The evaluator: held-out tasks as jobs for a producer, and what came of them. It knows neither when to evaluate nor where rows go."""
+"""The evaluator: makes jobs of held-out tasks for a producer, and reports from the results.
+
+It does not know when to evaluate or where rows are written."""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from rlcore.roles.producer import GroupJob, ProducedGroup
 __all__ = ["Evaluation", "Evaluator"]
 
 EVALUATION_EPISODE = 2**31 - 1
-"""The episode number in an evaluation's noise keys: no training episode shares its random stream."""
+"""The episode number in the noise keys of an evaluation. No training episode shares its random stream."""
 
 
 class Evaluator:
-    """Makes ``samples`` completions a prompt of every task."""
+    """Makes ``samples`` completions per prompt of every task."""
 
     def __init__(self, tasks: Mapping[str, tuple[Prompt, ...]], sampling: Sampling, seed: int, samples: int = 1) -> None:
         self._tasks = tasks
@@ -27,7 +29,7 @@ class Evaluator:
         self._seed = seed
 
     def start(self, first_key: int) -> Evaluation:
-        """A fresh round; its jobs take the keys from ``first_key`` downwards."""
+        """Start a new round. Its jobs take the keys from ``first_key`` downwards."""
         jobs: list[tuple[str, GroupJob]] = []
         samplings = (self._sampling,) * self._samples
         for number, (task, prompts) in enumerate(self._tasks.items()):
@@ -46,8 +48,9 @@ class Evaluation:
         self.jobs = [job for _, job in jobs]
 
     def reports(self, results: Iterable[ProducedGroup]) -> list[TaskReport]:
-        """One report a task, of the results of all jobs, in any order. Completions whose judge failed count neither for nor against; the
-        rows say so."""
+        """Return one report per task from the results of all jobs, in any order.
+
+        Completions that could not be scored count neither for nor against; their rows say so."""
         by_key = {produced.job.key: produced for produced in results}
         by_task: dict[str, list[ProducedGroup]] = {}
         for key, task in self._tasks.items():
@@ -81,14 +84,14 @@ def _pairs(produced: ProducedGroup) -> Iterator[tuple[Rollout, Score]]:
 
 
 def _average(by_prompt: Sequence[Sequence[Score]]) -> Estimate | None:
-    """avg@k: prompts count alike, however many of their completions were judged."""
+    """Return avg@k. Prompts have equal weight, however many of their completions were scored."""
     if not by_prompt:
         return None
     return mean_interval([fmean(_accuracies(scores)) for scores in by_prompt], max(map(len, by_prompt)))
 
 
 def _at_k(by_prompt: Sequence[Sequence[Score]]) -> dict[str, float]:
-    """pass@k and maj@k over the prompts of which k completions or more were judged."""
+    """Return pass@k and maj@k over the prompts of which at least k completions were scored."""
     figures: dict[str, float] = {}
     for k in usual_ks(max(map(len, by_prompt), default=0)):
         enough = [scores for scores in by_prompt if len(scores) >= k]

@@ -1,6 +1,6 @@
-"""The producer: turns jobs (a prompt, so many rollouts) into scored groups, with one engine and one judge.
+"""The producer: turns jobs (a prompt with several rollouts) into scored groups, with one engine and one judge.
 
-It knows no coordinator and nobody who wants the groups; a runtime leases, delivers, and decides when new weights are loaded.
+It does not know the coordinator or the consumers of the groups. A runtime leases, delivers, and decides when to load new weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_ABORTS = 32
 
 
 class JudgeLike(Protocol):
-    """What the producer asks of ``rlcore.rewards.Judge``."""
+    """The methods of ``rlcore.rewards.Judge`` that the producer calls."""
 
     def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None: ...
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]: ...
@@ -47,14 +47,14 @@ class GroupJob:
     samplings: tuple[Sampling, ...]
     noise: tuple[int, int, int]
     spare: int = 0
-    """So many sampled rollouts more than are wanted: the last to finish are cut. Greedy ones are never cut."""
+    """Additional sampled rollouts: the last to finish are cut. Greedy ones are never cut."""
     counted: bool = True
-    """Its verdicts enter the reward metrics and the error budget; those of an evaluation do not."""
+    """Whether its verdicts enter the reward metrics and the error budget; those of an evaluation do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducedGroup:
-    """A finished job: rollouts in order, one score each; ``cut_tokens`` were sampled for those that were cut."""
+    """A finished job: rollouts in order, with one score each. ``cut_tokens`` counts the tokens of rollouts that were cut."""
 
     job: GroupJob
     rollouts: tuple[Rollout, ...]
@@ -64,20 +64,21 @@ class ProducedGroup:
 
 @dataclass(slots=True, eq=False)
 class _OpenGroup:
-    """A job under way. ``talking``: its conversations that the engine still answers, cut ones included; ``wanted``: the sampled rollouts
-    that it lacks."""
+    """A job in progress. ``talking`` counts its conversations that are in the engine, including cut ones; ``wanted`` counts the sampled
+    rollouts that it still needs."""
 
     job: GroupJob
     talking: int
     wanted: int
     rollouts: list[Rollout] = field(default_factory=list)
     fresh: list[Rollout] = field(default_factory=list)
-    """Finished in the poll that is being read."""
+    """Rollouts that finished in the current poll."""
     cut_tokens: int = 0
 
     def settle(self) -> None:
-        """Keep the fresh rollouts that are wanted. The shorter ones first, for one poll may cover several steps of the engine: then it
-        depends on no timing which are kept."""
+        """Keep the fresh rollouts that are needed, shorter ones first.
+
+        One poll may cover several steps of the engine, so this order makes the choice independent of timing."""
         for rollout in sorted(self.fresh, key=lambda one: (one.length, one.index)):
             if rollout.kind is RolloutKind.GREEDY or self.wanted:
                 self.rollouts.append(rollout)
@@ -89,16 +90,16 @@ class _OpenGroup:
 
 @dataclass(slots=True)
 class _ActiveRollout:
-    """A conversation waiting for a completion."""
+    """A conversation that waits for a completion."""
 
     open: _OpenGroup
     index: int
     talk: ActiveConversation
     cut: bool = False
-    """Its request is cancelled; it ends with whatever the engine answers."""
+    """Its request is cancelled, and it ends with whatever the engine answers."""
     aborts: int = 0
     kept: Completion | None = None
-    """The tokens of this turn that aborts left, for an engine that continues."""
+    """The tokens of this turn from before an abort, for an engine that can continue from them."""
 
 
 class Producer:
@@ -117,9 +118,9 @@ class Producer:
         self.name = name
         self.version = -1
         self.asleep = False
-        """True from ``sleep`` to the next ``load``: the engine has given its device back and serves nothing."""
+        """True from ``sleep`` until the next ``load``: the engine has given its device back and does not serve requests."""
         self.torn = False
-        """True from an update that broke off until a whole one has landed: the engine's weights may be half old and half new."""
+        """True from an interrupted update until a complete one: the engine's weights may be a mixture of old and new."""
         self._woken = False
         self._engine = engine
         self._tokenizer = tokenizer
@@ -130,28 +131,28 @@ class Producer:
         self._live: dict[str, _ActiveRollout] = {}
         self._judging: dict[int, _OpenGroup] = {}
         self.booking: str | None = None
-        """The activity that engine and judge are booked to, where it is not generation and scoring (an evaluation)."""
+        """The activity that the time of engine and judge is recorded under, if it is not generation and scoring (an evaluation)."""
         self._requests = 0
         self._generating = 0
         self._empty_polls = 0
 
     @property
     def busy(self) -> int:
-        """Jobs that still generate; those that wait for a verdict take no slot of the engine."""
+        """The number of jobs that still generate. Jobs that wait for a verdict use no slot of the engine."""
         return self._generating
 
     @property
     def idle(self) -> bool:
-        """True where no job is under way."""
+        """Whether no job is in progress."""
         return not self._live and not self._judging
 
     @property
     def serves(self) -> bool:
-        """True if its engine may be asked for tokens."""
+        """Whether its engine may be asked for tokens."""
         return not (self.asleep or self.torn)
 
     def sleep(self) -> None:
-        """Give the engine's device back until the next ``load``; RunError where a job is under way. Twice is once."""
+        """Give the engine's device back until the next ``load``. A second call does nothing. Raises RunError if a job is in progress."""
         if self.asleep:
             return
         if not self.idle:
@@ -161,9 +162,9 @@ class Producer:
         self.asleep = True
 
     def load(self, snapshot: Snapshot) -> None:
-        """Serve other weights from here on, verified: version, then probe. An engine that sleeps is woken for it."""
+        """Serve other weights from now on, after checking the version and then the probe. Wakes a sleeping engine."""
         with self._account.span("weights"), self._error_context(f"loading version {snapshot.version}"):
-            if self.asleep and not self._woken:  # it was, if the group of the transfer broke
+            if self.asleep and not self._woken:  # it is already awake if the group of the transfer broke
                 self._engine.wake()
                 self._woken = True
             served = update_engine(self._engine, snapshot, self._bucket_bytes, begun=partial(setattr, self, "torn", True))
@@ -179,11 +180,11 @@ class Producer:
     def _refuse_torn(self) -> None:
         if self.torn:
             raise RunError(
-                f"an update of the weights of producer {self.name} broke off; it generates nothing before a whole version has been loaded"
+                f"an update of the weights of producer {self.name} was interrupted; it cannot generate until a complete version is loaded"
             )
 
     def accept(self, jobs: Sequence[GroupJob]) -> None:
-        """Start jobs; their prompts are rendered here, once per group."""
+        """Start jobs. Their prompts are rendered here, once per group."""
         self._refuse_torn()
         requests = []
         with self._account.span(self.booking or "generation"):
@@ -200,12 +201,12 @@ class Producer:
             self._submit(requests)
 
     def step(self, timeout: float) -> list[ProducedGroup]:
-        """Make progress for at most about ``timeout`` seconds; return the jobs that are generated and judged."""
+        """Make progress for about ``timeout`` seconds at most. Return the jobs that are generated and scored."""
         self._refuse_torn()
         if self._live:
             with self._account.span(self.booking or "generation"):
                 answered = [self._advance(completion) for completion in self._poll(timeout)]
-                for opened in dict.fromkeys(answered):  # after the whole poll: what is finished in it is not cut
+                for opened in dict.fromkeys(answered):  # after the whole poll, because rollouts that finished in it are not cut
                     self._settle(opened)
             timeout = 0.0
         if not self._judging:
@@ -223,7 +224,7 @@ class Producer:
             completions = list(self._engine.poll(timeout))
             if strange := [one for one in completions if not isinstance(one, Completion)]:
                 raise TypeError(f"poll returned a {type(strange[0]).__name__} among its completions")
-        # An empty answer before the time is up says that nothing is in flight; the contract allows it only where that is so.
+        # An empty answer before the timeout means that nothing is in flight. The contract allows it only then.
         early = not completions and time.monotonic() - start < timeout / 2
         self._empty_polls = self._empty_polls + 1 if early else 0
         if self._empty_polls >= _EMPTY_POLLS:
@@ -250,7 +251,7 @@ class Producer:
         return Request(request_id=request_id, token_ids=ids, sampling=sampling, noise=noise, continued=continued, group=group)
 
     def _advance(self, completion: Completion) -> _OpenGroup:
-        """Take a completion to its conversation; returns the job of it."""
+        """Pass a completion to its conversation, and return its job."""
         live = self._live.pop(completion.request_id, None)
         if live is None:
             raise RunError(f"the engine of producer {self.name} answered request {completion.request_id!r}, which is not open")
@@ -276,7 +277,7 @@ class Producer:
         return live.open
 
     def _settle(self, opened: _OpenGroup) -> None:
-        """Cut what a job needs no more; hand it to the judge once the engine is done with all of it."""
+        """Cut rollouts that a job no longer needs. Pass the job to the judge once the engine has finished all of it."""
         opened.settle()
         if opened.job.spare and not opened.wanted:
             self._cut({name: live for name, live in self._live.items() if live.open is opened})
@@ -295,20 +296,22 @@ class Producer:
                 self._engine.cancel(list(late))
 
     def _check(self, completion: Completion, sampling: Sampling) -> None:
-        """What an engine returns is trained on as it is, so it is looked at here."""
+        """Check an engine's completion, because it is trained on as it is."""
         if len(completion.token_ids) > sampling.max_new_tokens:
-            wrong = f"{len(completion.token_ids)} tokens where {sampling.max_new_tokens} were asked for"
+            wrong = f"{len(completion.token_ids)} tokens instead of at most {sampling.max_new_tokens}"
         elif not np.isfinite(completion.logprobs).all():
             wrong = "log probabilities that are not finite"
         elif not isinstance(completion.finish, FinishReason):
-            wrong = f"finish {completion.finish!r}, which is none of {', '.join(repr(str(one)) for one in FinishReason)}"
+            wrong = f"finish {completion.finish!r}, which is not one of {', '.join(repr(str(one)) for one in FinishReason)}"
         else:
             return
         raise RunError(f"the inference backend {type(self._engine).__name__} of producer {self.name} returned {wrong}")
 
     def _ask_again(self, live: _ActiveRollout, left: Completion) -> None:
-        """A weight update may abort what is in flight; the same noise key asks for the same draw under the new weights, for all tokens, or,
-        of an engine that continues, for those after the ``left`` ones."""
+        """Ask again after a weight update aborted a request in flight.
+
+        The same noise key requests the same draw under the new weights: for all tokens or, if the engine continues, for those after
+        ``left``."""
         before, kept = len(live.kept.token_ids) if live.kept else 0, len(left.token_ids)
         if self._engine.capabilities.continues and before < kept < live.talk.turn.sampling.max_new_tokens:
             live.kept, live.aborts = left, 0

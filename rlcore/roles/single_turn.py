@@ -1,4 +1,4 @@
-"""The conversation of one answer, and what holds any conversation to its rules while a rollout comes about."""
+"""The conversation of one answer, and the checks that every conversation must pass while a rollout is made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ActiveConversation", "SingleTurn"]
 
 
 class SingleTurn(Conversation):
-    """Ask once; the answer is the one segment."""
+    """Asks once; the answer is the only segment."""
 
     max_turns = 1
 
@@ -30,7 +30,7 @@ class SingleTurn(Conversation):
 
 @dataclass(slots=True)
 class ActiveConversation:
-    """One rollout under way. Raises RunError, naming the conversation, if that raises or breaks a rule."""
+    """One rollout in progress. Raises RunError, naming the conversation, if the conversation raises or breaks a rule."""
 
     conversation: Conversation
     transcript: Transcript
@@ -40,8 +40,9 @@ class ActiveConversation:
     _talk: ConversationSteps | None = None
 
     def advance(self, completion: Completion | None = None) -> None:
-        """After a completion (None: in the beginning), to the next ``turn``, or to the end: then ``said`` holds what was said."""
-        with error_context(self.conversation.who, f"talking about prompt {self.transcript.prompt.prompt_id}"):
+        """Continue after a completion (None at the beginning) to the next ``turn`` or to the end. At the end, ``said`` holds the
+        dialogue."""
+        with error_context(self.conversation.who, f"handling prompt {self.transcript.prompt.prompt_id}"):
             try:
                 if completion is None or self._talk is None:
                     self._talk = self.conversation.converse(self.transcript)
@@ -54,23 +55,23 @@ class ActiveConversation:
 
     def _checked_turn(self, turn: Any) -> Turn:
         if not isinstance(turn, Turn):
-            raise self._broken(f"what it yielded is {described(turn)}, it must be a Turn")
+            raise self._broken(f"the yielded value is {described(turn)}, it must be a Turn")
         if len(self.sampled) >= self.conversation.max_turns:
             raise self._broken(f"it asked for more than max_turns = {self.conversation.max_turns} turns; let it end, or raise max_turns")
         given, asked, context = self.transcript.sampling, turn.sampling, len(turn.context_ids)
         if replace(asked, max_new_tokens=given.max_new_tokens, stop=given.stop) != given:
-            raise self._broken(f"a turn may change max_new_tokens and stop of its sampling and nothing else; it has {asked} for {given}")
+            raise self._broken(f"a turn may change only max_new_tokens and stop of its sampling; it has {asked} instead of {given}")
         room = len(self.transcript.context_ids) + given.max_new_tokens - context
         if not 1 <= asked.max_new_tokens <= room or not context:
             raise self._broken(
-                f"it asked for {asked.max_new_tokens} tokens behind a context of {context}, and there is room for {room}; "
-                "raise --max-new-tokens, which bounds all that stands behind the prompt"
+                f"it asked for {asked.max_new_tokens} tokens after a context of {context}, and there is room for {room}; raise "
+                "--max-new-tokens, which limits all tokens after the prompt"
             )
         return turn
 
     def _checked_dialogue(self, said: Any) -> Dialogue:
         if not isinstance(said, Dialogue):
-            raise self._broken(f"what it returned is {described(said)}, it must be a Dialogue")
+            raise self._broken(f"the returned value is {described(said)}, it must be a Dialogue")
         for label, values, wanted in (("segments", said.segments, Segment), ("messages", said.messages, Message)):
             if not isinstance(values, tuple) or not all(isinstance(value, wanted) for value in values):
                 raise self._broken(f"{label} of its Dialogue must be a tuple of {wanted.__name__}")
@@ -85,8 +86,10 @@ class ActiveConversation:
         for one in said.segments:
             trained = zip(one.token_ids[one.policy_mask].tolist(), one.logprobs[one.policy_mask].tolist(), strict=True)
             if not all(pair in sampled for pair in trained):
-                raise self._broken("policy_mask is True at a token that the policy did not sample, or not there, or not so likely")
-        json.dumps(dict(said.extra))  # TypeError names what is no plain value
+                raise self._broken(
+                    "policy_mask is True at a token that the policy did not sample, or not at this place, or with another log probability"
+                )
+        json.dumps(dict(said.extra))  # its TypeError names a value that is not plain
         return said
 
     def _broken(self, rule: str) -> RunError:

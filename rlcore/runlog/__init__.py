@@ -1,4 +1,4 @@
-"""The run folder: where a run writes down what it was, what it did and what it made."""
+"""The run folder, in which a run records its inputs, its progress and its results."""
 
 from rlcore.runlog.folder import RunFolder
 from rlcore.runlog.run_manifest import build_manifest

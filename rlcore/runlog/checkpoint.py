@@ -1,6 +1,7 @@
-"""Checkpoints: written aside, hashed, flushed, committed by ``checkpoint.json``, which is written last; then renamed.
+"""Checkpoints. The files are written in a temporary folder, hashed and flushed. ``checkpoint.json`` is written last and commits them; then
+the folder is renamed.
 
-A folder ``step-N`` is whole, unless its disk damaged it, which ``verify`` finds. ``latest`` names the newest.
+A folder ``step-N`` is complete unless its disk damaged it, which ``verify`` detects. ``latest`` names the newest.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _BLOCK = 1 << 20
 
 
 class Checkpoint:
-    """``folder/step-N``, from its first byte to its name.
+    """The checkpoint ``folder/step-N`` while it is written.
 
-    ``fill`` has the model and the trainer's state written into a folder aside; what it returns is done when they are there (None: at once).
-    ``state``, as it is now, becomes ``state.json``. A thread then hashes and flushes all files and renames the folder, while the training
-    goes on; ``then`` is called in that thread once the checkpoint has its name. A step that was saved before is left as it is.
-    One thread calls all methods.
+    ``fill`` writes the model and the trainer's state into a temporary folder. Its returned ``PendingSave`` is done when the files are
+    complete (None: immediately). ``state``, as it is now, becomes ``state.json``. A thread then hashes and flushes all files and renames
+    the folder while training continues. The thread calls ``then`` after the renaming. A step that was saved before is left unchanged. One
+    thread calls all methods.
     """
 
     def __init__(
@@ -61,20 +62,20 @@ class Checkpoint:
             self._seal()
 
     def done(self) -> bool:
-        """True if ``finish`` does not wait. The first call after the trainer has written its files has them hashed."""
+        """Return whether ``finish`` would return immediately. The first call after the trainer has written its files starts the hashing."""
         if self._sealing is None and self._saving is not None and self._saving.done():
             self._written()
         return self._final.exists() if self._sealing is None else not self._sealing.is_alive()
 
     def is_filled(self) -> bool:
-        """True once the trainer has written its files: ``finish`` then waits for no worker."""
+        """Return whether the trainer has written its files, so that ``finish`` does not wait for a worker."""
         self.done()
         return self._sealing is not None or self._final.exists()
 
     def finish(self) -> Path:
-        """Wait until the checkpoint has its name; what went wrong is raised, and nothing is left of it then.
+        """Wait until the checkpoint has its final name. If writing it failed, remove its files and raise the error.
 
-        All files get the permissions that the umask gives. Sizes and SHA-256 of all files stand in ``checkpoint.json``."""
+        All files get the permissions that the umask gives. ``checkpoint.json`` records the size and SHA-256 of every file."""
         if self._sealing is None and self._saving is not None:
             self._written()
         if self._sealing is not None:
@@ -84,7 +85,7 @@ class Checkpoint:
         return self._final
 
     def drop(self) -> None:
-        """Leave nothing of what has no name yet."""
+        """Remove everything that does not have its final name yet."""
         self._given_up.set()
         if self._sealing is not None:
             self._sealing.join()
@@ -93,13 +94,13 @@ class Checkpoint:
     def _written(self) -> None:
         assert self._saving is not None
         try:
-            self._saving.result()  # in the thread of the loop: whatever writes may be asked there only
+            self._saving.result()  # in the thread of the loop, the only one that may ask a writer
         except BaseException as error:
             self._fail(error)
         self._seal()
 
     def _fail(self, error: BaseException) -> NoReturn:
-        """Leave nothing, and raise the error; if the disk is full, it says so, whatever a library made of that."""
+        """Remove the files and raise the error. A full disk is reported as such, whatever error a library made of it."""
         full = self._aside.exists() and shutil.disk_usage(self._aside).free < _BLOCK
         self.drop()
         if isinstance(error, Exception) and (full or disk_full(error)):
@@ -131,20 +132,22 @@ class Checkpoint:
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """The steps whose checkpoints have their names in a folder, ascending; nothing is verified."""
+    """Return the steps with finished checkpoints in a folder, in ascending order, without verifying them."""
     names = [path.name.removeprefix("step-") for path in folder.glob("step-*") if path.is_dir()]
     return sorted(int(name) for name in names if name.isdecimal() and name == str(int(name)))
 
 
 def verify(checkpoint: Path, below: str = "") -> None:
-    """Read every file of a checkpoint (``below``: of one folder of it) and hold it against ``checkpoint.json``.
+    """Read every file of a checkpoint and compare it with ``checkpoint.json``.
 
-    Raises ConfigError, one sentence that names the first file that is damaged or absent."""
+    Raises ConfigError with one sentence that names the first file that is damaged or absent.
+
+    :param below: check only one folder of the checkpoint."""
     again = "it is damaged; use another checkpoint, or copy it again"
     try:
         marker = json_document(checkpoint / _MARKER)
         if checkpoint.name.startswith("step-") and checkpoint.name != f"step-{marker['step']}":
-            raise ConfigError(f"{checkpoint} is the checkpoint of step {marker['step']}, by its {_MARKER}: give it its name back")
+            raise ConfigError(f"{checkpoint} is the checkpoint of step {marker['step']}, by its {_MARKER}; rename it back")
         for name, known in marker["files"].items():
             path = checkpoint / name
             if not name.startswith(below):
@@ -152,7 +155,7 @@ def verify(checkpoint: Path, below: str = "") -> None:
             if (size := path.stat().st_size) != known["bytes"]:
                 raise ConfigError(f"{path} has {size} bytes, and {_MARKER} says {known['bytes']}: {again}")
             if _digest(path) != known["sha256"]:
-                raise ConfigError(f"{path} is not what was saved (its SHA-256 differs from that in {_MARKER}): {again}")
+                raise ConfigError(f"{path} has changed since it was saved (its SHA-256 differs from that in {_MARKER}): {again}")
     except FileNotFoundError as error:
         raise ConfigError(f"{error.filename} is absent from the checkpoint {checkpoint}: {again}") from None
     except OSError as error:
@@ -162,14 +165,14 @@ def verify(checkpoint: Path, below: str = "") -> None:
 
 
 def prune(folder: Path, keep: int, protected: Collection[int]) -> None:
-    """Remove all checkpoints but the newest ``keep`` and those of ``protected`` steps. One that is half removed has no name any more."""
+    """Remove all checkpoints except the newest ``keep`` and those of ``protected`` steps. A partly removed one no longer has its name."""
     for step in checkpoint_steps(folder)[:-keep]:
         if step not in protected:
             drop_checkpoint(folder, step)
 
 
 def drop_checkpoint(folder: Path, step: int) -> None:
-    """Remove a checkpoint: take its name first, so that a kill in between leaves none that is half there."""
+    """Remove a checkpoint. It is renamed first, so that a kill in between does not leave a partial checkpoint."""
     aside = folder / f".step-{step}.removed.partial"
     with writing(folder / f"step-{step}"):
         shutil.rmtree(aside, ignore_errors=True)
@@ -178,7 +181,7 @@ def drop_checkpoint(folder: Path, step: int) -> None:
 
 
 def _share(folder: Path, like: Path) -> None:
-    """Let whoever may read ``like`` read every file: safetensors writes through a temporary file that only its owner may read."""
+    """Let every user that may read ``like`` read every file: safetensors writes through a temporary file that only its owner may read."""
     allowed = like.stat().st_mode & 0o666
     for path in folder.rglob("*"):
         if path.is_file() and allowed & ~path.stat().st_mode:
@@ -191,7 +194,9 @@ def _inventory(folder: Path, given_up: threading.Event) -> dict[str, dict[str, A
 
 
 def _digest(path: Path, given_up: threading.Event | None = None) -> str:
-    """SHA-256 in hex. In blocks, each of which frees the interpreter for other threads; ends early, with another value, once given up."""
+    """Return the SHA-256 in hex, or another value if ``given_up`` is set before the end.
+
+    Reads in blocks, each of which frees the interpreter for other threads."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         while (block := file.read(_BLOCK)) and not (given_up is not None and given_up.is_set()):

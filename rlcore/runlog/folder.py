@@ -1,6 +1,6 @@
-"""``<run_dir>/<project>/<time>-<id>/``: one folder a run, never shared, never overwritten.
+"""``<run_dir>/<project>/<time>-<id>/``: one folder per run, never shared and never overwritten.
 
-A file is written so that a crash leaves the old one or the new one, never half of one.
+Files are written so that a crash leaves either the old file or the new one, never a partial one.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from rlcore.contracts.errors import ConfigError, RunError, disk_full
 __all__ = ["RunFolder", "append_json_line", "sync_entry", "sync_folder", "write_json", "write_json_lines", "write_text", "writing"]
 
 _MOST_OF_ACCIDENTS = 4 << 20
-"""Bytes of ``failures.jsonl`` and of ``reward_errors.jsonl``, give or take their last two lines."""
+"""Maximum bytes of ``failures.jsonl`` and of ``reward_errors.jsonl``, give or take their last two lines."""
 _LEVEL = 6
-"""Of gzip: half as fast as 1, and the files are a sixth smaller."""
+"""The gzip level: half as fast as 1, with files a sixth smaller."""
 _PRIVATE = 0o700
 _SECOND = "%Y%m%d-%H%M%S"
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Paths of a run and the few ways in which it writes.
+    """The paths of a run, and its methods for writing.
 
-    ``-sd``, ``-esd`` and ``-rsd`` move the checkpoints, the evaluations and the rollouts elsewhere, into a sub-folder named like the run.
+    ``-sd``, ``-esd`` and ``-rsd`` move the checkpoints, the evaluations and the rollouts to other places, into a sub-folder named like the
+    run.
     """
 
     root: Path
@@ -43,7 +44,7 @@ class RunFolder:
 
     @classmethod
     def at(cls, root: Path, *, save_dir: Path | None, eval_save_dir: Path | None, rollout_save_dir: Path | None) -> RunFolder:
-        """The folder of a run; nothing is made."""
+        """Return the folder of a run without creating anything."""
         return cls(
             root=root,
             checkpoints=save_dir / root.name if save_dir else root / "checkpoints",
@@ -62,11 +63,11 @@ class RunFolder:
         rollout_save_dir: Path | None,
         private: bool = False,
     ) -> RunFolder:
-        """Make a fresh folder; two runs that begin together get different ids. ``private``: nobody else may read it."""
+        """Create a new folder. Two runs that begin together get different ids. ``private``: no other user may read it."""
         name = f"{_beginning(run_dir / project)}-{secrets.token_hex(3)}"
         folder = cls.at(run_dir / project / name, save_dir=save_dir, eval_save_dir=eval_save_dir, rollout_save_dir=rollout_save_dir)
         root = folder.root
-        # All of them now: a folder that cannot be written must be known before the training, not at its end.
+        # Create all folders now: one that cannot be written must be detected before training, not at its end.
         made: list[Path] = []
         try:
             for path in folder.places:
@@ -78,33 +79,35 @@ class RunFolder:
                 empty.rmdir()
             reason = disk_full(error) or getattr(error, "strerror", None) or str(error)
             raise ConfigError(
-                f"{path}: the folder cannot be made ({reason}); choose others with --run-dir, -p, -sd, -esd and -rsd"
+                f"{path}: the folder cannot be created ({reason}); choose others with --run-dir, -p, -sd, -esd and -rsd"
             ) from error
         return folder
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """The folders that hold all that the run writes."""
+        """The folders that hold everything that the run writes."""
         return self.root, self.checkpoints, self.evaluations, self.rollouts
 
     def make_private(self) -> None:
-        """Let nobody but the owner enter the run's folders, whatever the umask of those that write into them. RunError if it is denied."""
+        """Let only the owner enter the run's folders, whatever the umask of its processes. Raises RunError if this is denied."""
         for path in self.places:
             with writing(path):
                 path.mkdir(_PRIVATE, parents=True, exist_ok=True)
                 path.chmod(_PRIVATE)
 
     def write_document(self, name: str, value: Mapping[str, Any]) -> None:
-        """``NAME.json``: ``manifest``, versions of everything; ``summary``, what the user was shown at the end."""
+        """Write ``NAME.json``: ``manifest``, the versions of everything; or ``summary``, the final output for the user."""
         write_json(self.root / f"{name}.json", value)
 
     def log(self, name: str, record: Mapping[str, Any]) -> None:
-        """One line of ``NAME.jsonl``: ``metrics``."""
+        """Append one line to ``NAME.jsonl``: ``metrics``."""
         append_json_line(self.root / f"{name}.jsonl", record)
 
     def log_capped(self, name: str, record: Mapping[str, Any]) -> None:
-        """One line of ``NAME.jsonl``, which ends once it has 4 MB, with a line that says so: ``failures``, a prompt that could not be
-        judged, and why; ``reward_errors``, an exception that a reward raised, where, and the text that met it."""
+        """Append one line to ``NAME.jsonl``. At 4 MB the log ends, with a line that says so.
+
+        ``failures`` has the prompts that could not be scored, with the reason. ``reward_errors`` has the exceptions of rewards, with their
+        place and the response."""
         path = self.root / f"{name}.jsonl"
         room = _MOST_OF_ACCIDENTS - (path.stat().st_size if path.exists() else 0)
         if room <= 0:
@@ -114,26 +117,26 @@ class RunFolder:
         append_json_line(path, record, *([last] if ends else []))
 
     def log_times(self, workers: Mapping[str, Mapping[str, float]], step: int | None = None) -> None:
-        """One line of ``times.jsonl``: seconds by worker and category, to the microsecond, of a step; of the whole run where ``step`` is
-        None."""
+        """Append one line to ``times.jsonl``: seconds by worker and category, to the microsecond, of a step, or of the whole run if
+        ``step`` is None."""
         record: dict[str, Any] = {"total": True} if step is None else {"step": step}
         rounded = {worker: {category: round(spent, 6) for category, spent in seconds.items()} for worker, seconds in workers.items()}
         self.log("times", {**record, "workers": rounded})
 
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]], most: float) -> None:
-        """``rollouts/step-N.jsonl.gz``; all of them have ``most`` bytes at the most, for the oldest make room."""
-        data = gzip.compress(_encoded(json_lines(rows)), _LEVEL, mtime=0)  # the same rows are the same bytes
+        """Write ``rollouts/step-N.jsonl.gz``. All of these files have at most ``most`` bytes; the oldest are removed."""
+        data = gzip.compress(_encoded(json_lines(rows)), _LEVEL, mtime=0)  # the same rows give the same bytes
         self._write_rotated(self.rollouts / f"step-{step}.jsonl.gz", self.rollouts.glob("step-*.jsonl.gz"), data, most)
 
     def write_evaluation(self, task: str, step: int, rows: Iterable[Mapping[str, Any]], most: float) -> None:
-        """``eval/<task>/step-N.jsonl``; those of all tasks have ``most`` bytes at the most, for the oldest make room."""
+        """Write ``eval/<task>/step-N.jsonl``. The files of all tasks have at most ``most`` bytes; the oldest are removed."""
         known = self.evaluations.glob("*/step-*.jsonl")
         self._write_rotated(self.evaluations / task / f"step-{step}.jsonl", known, _encoded(json_lines(rows)), most)
 
     def _write_rotated(self, path: Path, known: Iterable[Path], data: bytes, most: float) -> None:
-        """Remove the oldest ``known`` files until the new one fits, those of steps 0 and 1 last; one that alone is too large stays alone.
+        """Remove the oldest ``known`` files until the new one fits, those of steps 0 and 1 last. A file that alone is too large is kept.
 
-        What stays follows from the sizes alone, so a run that goes on ends with the files of one that nobody interrupted."""
+        The choice depends only on the sizes, so a resumed run ends with the same files as an uninterrupted one."""
         others = {old: old.stat().st_size for old in known if old != path}
         total = sum(others.values()) + len(data)
         with writing(path):
@@ -146,11 +149,12 @@ class RunFolder:
 
 
 def _beginning(project: Path) -> str:
-    """The second at which a run begins, and later than all runs of its project: a clock that was set back, and the end of summer time,
-    must not make it older than they are."""
+    """Return the second at which a run begins, later than all runs of its project.
+
+    A clock that was set back, or the end of summer time, must not make the run older than they are."""
     now = datetime.now()
     for path in project.glob("????????-??????-*"):
-        with suppress(ValueError, OverflowError):  # a folder of somebody else
+        with suppress(ValueError, OverflowError):  # another program's folder
             now = max(now, datetime.strptime(path.name[: len("20260131-235959")], _SECOND) + timedelta(seconds=1))
     return now.strftime(_SECOND)
 
@@ -162,7 +166,7 @@ def _step(path: Path) -> int:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Inside, an OSError (a full disk) becomes a RunError that names its file, or ``path`` if the system names none."""
+    """A context that turns an OSError (a full disk) into a RunError with its file, or with ``path`` if the system names none."""
     try:
         yield
     except OSError as error:
@@ -171,12 +175,12 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """``write_bytes`` of a text."""
+    """Write a text with ``write_bytes``."""
     write_bytes(path, _encoded(text))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write aside, flush to disk, rename."""
+    """Write a temporary file, flush it to disk, and rename it."""
     aside = path.with_name(f".{path.name}.partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,22 +197,22 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """One JSON document, readable."""
+    """Write one readable JSON document."""
     write_text(path, json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False, sort_keys=True) + "\n")
 
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """A JSONL file, whole or not at all."""
+    """Write a complete JSONL file or none."""
     write_text(path, json_lines(rows))
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """One JSON object a line."""
+    """Return one JSON object per line."""
     return "".join(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
 def append_json_line(path: Path, *rows: Mapping[str, Any]) -> None:
-    """One more line of a log (or several), written in a single call: a kill leaves the last line cut at the worst, a full disk nothing."""
+    """Append one or more lines to a log in a single call. A kill can cut the last line; a full disk leaves the log unchanged."""
     line = _encoded(json_lines(rows))
     with writing(path), path.open("ab", buffering=0) as file:
         end = file.tell()
@@ -227,7 +231,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_entry(path: Path) -> None:
-    """Flush a file, or a folder's list of names, so that a rename in it survives a power cut."""
+    """Flush a file, or a folder's list of names, so that a rename in it survives a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -236,12 +240,14 @@ def sync_entry(path: Path) -> None:
 
 
 def _encoded(text: str) -> bytes:
-    """In UTF-8. Half a surrogate pair, which an answer may be read as (JSON has an escape for it), becomes "?": no run ends for it."""
+    """Return the text in UTF-8, with "?" for half of a surrogate pair.
+
+    JSON can escape such a half, so a response may contain one; it must not end a run."""
     return text.encode("utf-8", errors="replace")
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null stands for "no figure"."""
+    """Return a JSON value. JSON has no NaN or infinity, so null means "no figure"."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Runs that are there, and from which checkpoint each can go on."""
+"""Find existing runs, and the checkpoint from which each can resume."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["NoCheckpointError", "PastRun", "find_checkpoint", "past_runs"]
 
 
 class NoCheckpointError(UsageError):
-    """A run ended before its first checkpoint: the folder for them is there and has none."""
+    """A run ended before its first checkpoint: the folder of its checkpoints exists and has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A run folder that is there: ``root`` holds its ``run.toml``."""
+    """An existing run folder: ``root`` holds its ``run.toml``."""
 
     root: Path
 
     @property
     def finished(self) -> int | None:
-        """The updates that it made, if it came to its own end; None if it died or was interrupted."""
+        """The number of updates that it made, if it reached its end; None if it died or was interrupted."""
         try:
             summary = json_document(self.root / "summary.json")
             return None if summary["interrupted"] else int(summary["steps"])
@@ -40,52 +40,54 @@ class PastRun:
 
     @property
     def checkpoints(self) -> Path:
-        """Where its checkpoints are: in the run folder, or where ``-sd`` moved them."""
+        """The folder of its checkpoints: in the run folder, or in the place that ``-sd`` names."""
         with (self.root / "run.toml").open("rb") as file:
             moved = tomllib.load(file).get("log", {}).get("save_dir")
         return RunFolder.at(self.root, save_dir=Path(moved) if moved else None, eval_save_dir=None, rollout_save_dir=None).checkpoints
 
 
 def past_runs(folder: Path) -> list[PastRun]:
-    """The runs of a project (a folder of run folders), the newest first; of a run folder the run itself."""
+    """Return the runs of a project (a folder of run folders), the newest first. For a run folder, return the run itself."""
     if _is_run(folder / "run.toml"):
         return [PastRun(folder)]
     return [PastRun(path.parent) for path in sorted(filter(_is_run, folder.glob("*/run.toml")), key=_age, reverse=True)]
 
 
 def _is_run(settings: Path) -> bool:
-    """A file of settings that a user wrote may be called ``run.toml`` too."""
+    """Return whether ``settings`` belongs to a run. A settings file that a user wrote may also be called ``run.toml``."""
     return settings.is_file() and any((settings.parent / beside).exists() for beside in ("manifest.json", "checkpoints"))
 
 
 def _age(path: Path) -> tuple[str, int]:
-    """When a run began, to the second, from the name of its folder; of the same second, when its settings were written."""
+    """Return when a run began, in seconds, from the name of its folder; for the same second, when its settings were written."""
     return path.parent.name[: len("20260131-235959")], path.stat().st_mtime_ns
 
 
 def find_checkpoint(run: Path, step: int | None = None, say: Callable[[str], None] = lambda text: None) -> ResumePoint:
-    """The newest checkpoint of a run that is whole; ``say`` is told of each newer one that is damaged, and why. Reads all of its bytes.
+    """Return the newest complete checkpoint of a run, after reading all of its bytes.
 
-    With ``step`` that one: raises ConfigError if it is damaged, and if it is not there, with the steps that are. Raises
-    NoCheckpointError if
-    the folder of its checkpoints has none, ConfigError if that folder is absent (a disk that is not mounted) or has none that is whole."""
+    With ``step``, return that checkpoint. Raises ConfigError if it is damaged, or if it does not exist (with the steps that do). Raises
+    NoCheckpointError if the folder of checkpoints is empty. Raises ConfigError if that folder is absent (a disk that is not mounted) or
+    has no complete checkpoint.
+
+    :param say: receives a warning about each newer checkpoint that is damaged."""
     folder = PastRun(run).checkpoints
-    if not folder.is_dir():  # a run makes it before anything else
+    if not folder.is_dir():  # a run creates it before anything else
         raise ConfigError(
-            f"{run} cannot go on, for the folder of its checkpoints, {folder}, is absent: mount or restore it, or begin a new run: "
-            f"rlcore train {run / 'run.toml'}"
+            f"{run} cannot be resumed, because the folder of its checkpoints, {folder}, is absent: mount or restore it, or begin a new "
+            f"run: rlcore train {run / 'run.toml'}"
         )
     steps = checkpoint_steps(folder)
     if step is not None and step in steps:
         verify(folder / f"step-{step}")
         return _point(run, folder, step)
     if step is not None:
-        there = f"there are steps {', '.join(map(str, steps))}" if steps else "there is none at all"
+        there = f"there are steps {', '.join(map(str, steps))}" if steps else "it has none at all"
         raise ConfigError(f"{run} has no checkpoint of step {step}: {there}")
     if not steps:
         raise NoCheckpointError(
-            f"{run} ended before its first checkpoint ({folder} has none), so it cannot go on; begin a new run: "
-            f"rlcore train {run / 'run.toml'}"
+            f"{run} ended before its first checkpoint ({folder} has none), so it cannot be resumed; begin a new run: rlcore train "
+            f"{run / 'run.toml'}"
         )
     for known in reversed(steps):
         try:
@@ -94,7 +96,7 @@ def find_checkpoint(run: Path, step: int | None = None, say: Callable[[str], Non
         except ConfigError as error:
             last = f"the checkpoint of step {known} cannot be used: {error}"
             say(f"warning: {last}")
-    raise ConfigError(f"{run} cannot go on, for none of its {len(steps)} checkpoints is whole; {last}")
+    raise ConfigError(f"{run} cannot be resumed, because none of its {len(steps)} checkpoints is complete; {last}")
 
 
 def _point(run: Path, folder: Path, step: int) -> ResumePoint:
@@ -105,7 +107,7 @@ def _point(run: Path, folder: Path, step: int) -> ResumePoint:
 
 
 def _values(path: Path, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """A JSON object that has these values of these kinds."""
+    """Return a JSON object that has the given values with the given types. Raises ConfigError otherwise."""
     try:
         found: dict[str, Any] = json_document(path)
         lacking = [name for name, kind in kinds.items() if not isinstance(found[name], kind)]
@@ -117,4 +119,4 @@ def _values(path: Path, kinds: Mapping[str, type]) -> dict[str, Any]:
         if not lacking:
             return found
         problem = f"its {' and '.join(lacking)} cannot be understood"
-    raise ConfigError(f"{path} is damaged, or another version of rlcore wrote it ({problem}); no run can go on from there")
+    raise ConfigError(f"{path} is damaged, or another version of rlcore wrote it ({problem}); no run can resume from it")

@@ -1,6 +1,6 @@
-"""A run folder, put back to one of its checkpoints: what was written after it is made again, so it goes.
+"""Restore a run folder to one of its checkpoints. Later files are removed, because the resumed run writes them again.
 
-Every step can be done twice, and a kill in between leaves a folder that the same call puts right.
+Every step can be repeated. If a kill interrupts this, the same call completes it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from rlcore.runlog.folder import RunFolder, sync_entry, write_text, writing
 __all__ = ["rewind", "sizes_of_logs"]
 
 _BY_STEP = ("metrics", "times", "failures")
-"""Logs whose lines say their step; what they hold of later steps goes. The others are cut where the checkpoint says."""
+"""Logs whose lines name their step; lines of later steps are removed. Other logs are cut to the size in the checkpoint."""
 _BY_SIZE = ("reward_errors",)
 
 
 def sizes_of_logs(root: Path) -> dict[str, int]:
-    """Bytes of each log that is cut by its size; to be kept in the checkpoint. What the logs hold is flushed to disk, so that no checkpoint
-    outlives the lines of its steps."""
+    """Return the bytes of each log that is cut by size, for the checkpoint.
+
+    Flushes the logs to disk first, so that no checkpoint outlives the lines of its steps."""
     for name in (*_BY_STEP, *_BY_SIZE):
         if (path := root / f"{name}.jsonl").exists():
             with writing(path):
@@ -33,16 +34,16 @@ def sizes_of_logs(root: Path) -> dict[str, int]:
 
 
 def rewind(folder: RunFolder, step: int, sizes: Mapping[str, int]) -> list[int]:
-    """Leave what the run had written when it saved ``step``. ``sizes``: what ``sizes_of_logs`` said then.
+    """Restore the files as they were when the run saved ``step``. Return the steps of the removed checkpoints, which are later.
 
-    Returns the steps of the checkpoints that went: those after ``step``."""
+    :param sizes: the return value of ``sizes_of_logs`` at that time."""
     later = [known for known in checkpoint_steps(folder.checkpoints) if known > step]
-    for known in reversed(later):  # first of all, the newest first: a kill must not leave a later one to begin from
+    for known in reversed(later):  # first, the newest before the others: after a kill, the run must not resume from a later one
         drop_checkpoint(folder.checkpoints, known)
     with writing(folder.root):
         (folder.root / "summary.json").unlink(missing_ok=True)
         for place in (folder.checkpoints, folder.evaluations, folder.rollouts, folder.root):
-            for aside in (*place.glob(".*.partial"), *place.glob("[!.]*/.*.partial")):  # what lies in one goes with it
+            for aside in (*place.glob(".*.partial"), *place.glob("[!.]*/.*.partial")):  # removing a folder removes its content too
                 shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
         for path in (*folder.rollouts.glob("step-*.jsonl.gz"), *folder.evaluations.glob("*/step-*.jsonl")):
             number = path.name.removeprefix("step-").partition(".")[0]
@@ -52,7 +53,7 @@ def rewind(folder: RunFolder, step: int, sizes: Mapping[str, int]) -> list[int]:
             _keep_lines(folder.root / f"{name}.jsonl", step)
         for name in _BY_SIZE:
             _cut(folder.root / f"{name}.jsonl", sizes.get(name))
-    if step in checkpoint_steps(folder.checkpoints):  # else the run begins anew
+    if step in checkpoint_steps(folder.checkpoints):  # otherwise the run begins again
         write_text(folder.checkpoints / "latest", f"step-{step}\n")
     return later
 
@@ -69,7 +70,7 @@ def _texts(path: Path) -> list[bytes]:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """None for half a line, which a kill in the middle of a write leaves."""
+    """Return the record, or None for a partial line, which a kill during a write leaves."""
     try:
         record = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):
@@ -78,7 +79,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 def _keep_lines(path: Path, step: int) -> None:
-    """Keep the whole lines of steps up to ``step``. The total of a run that had ended goes, since it will end anew."""
+    """Keep the complete lines of steps up to ``step``. The totals of a finished run are removed, because it will finish again."""
     lines = _texts(path)
     kept = [line for line in lines if (record := _record(line)) is not None and _upto(record, step)]
     if len(kept) < len(lines):
@@ -91,7 +92,7 @@ def _upto(record: Mapping[str, Any], step: int) -> bool:
 
 
 def _cut(path: Path, size: int | None) -> None:
-    """Shorten a log to ``size`` bytes (None: nobody noted it), and to its last whole line."""
+    """Shorten a log to ``size`` bytes (None: unknown), and to its last complete line."""
     if not path.exists():
         return
     text = path.read_bytes()[:size]

@@ -1,4 +1,4 @@
-"""One process writes a run at a time: a lock on ``RUN/.lock`` that its holder cannot leave behind, however it ends."""
+"""Only one process writes a run at a time. The lock on ``RUN/.lock`` ends with its holder, however the holder ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ __all__ = ["last_writer", "locked", "sign"]
 _held: dict[Path, tuple[int, int]] = {}
 """Run -> (thread of this process that holds its lock, the open file)."""
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""The file system has no locks: two processes are then kept apart by nobody, as before a run had a lock."""
+"""The file system has no locks, so nothing keeps two processes apart."""
 
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Hold the lock of a run folder that is there; a second time in the same thread is free. UsageError, which names the holder, if another
-    process (or thread) has it."""
+    """Hold the lock of an existing run folder. Taking it again in the same thread has no effect.
+
+    Raises UsageError with the holder's name if another process or thread has it."""
     run = run.resolve()
     if run in _held and _held[run][0] == threading.get_ident():
         yield
@@ -39,26 +40,29 @@ def locked(run: Path) -> Iterator[None]:
             raise UsageError(f"{run} is being written by {holder or 'another process'}: wait for it, or end it, then type this again")
         _held[run] = threading.get_ident(), handle
         try:
-            _clear(handle)  # of one that was killed
+            _clear(handle)  # left by a killed holder
             yield
         finally:
             _clear(handle)
             del _held[run]
     finally:
-        os.close(handle)  # which frees the lock
+        os.close(handle)  # this frees the lock
 
 
 def sign(run: Path) -> None:
-    """Write down who holds the lock, for the sentence that others get: once the run is written to, for a refusal writes nothing."""
+    """Record the holder of the lock, for the error message of other processes.
+
+    Called once the run is written to, because a refused command writes nothing."""
     _, handle = _held[run.resolve()]
-    with suppress(OSError):  # a full disk is told where it matters
+    with suppress(OSError):  # a full disk is reported by more important writes
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
 
 def last_writer(run: Path) -> str:
-    """Who signed the lock and has not given it back: it writes the run, or was killed; "" if that is nobody. A look takes no lock, so
-    that it keeps no writer away."""
+    """Return the process that signed the lock and has not released it, "" if there is none.
+
+    It writes the run, or was killed. This takes no lock, so it does not block a writer."""
     try:
         return (run / ".lock").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -66,7 +70,7 @@ def last_writer(run: Path) -> str:
 
 
 def _clear(handle: int) -> None:
-    if os.fstat(handle).st_size:  # else nothing is written
+    if os.fstat(handle).st_size:  # otherwise nothing needs to be written
         with suppress(OSError):
             os.ftruncate(handle, 0)
 

@@ -1,4 +1,4 @@
-"""What a run was made of: versions, plugins as attested, seed, data, machine. Enough to tell two runs apart a year later."""
+"""The inputs of a run: versions, attested plugins, seed, data and machine. They are enough to tell two runs apart later."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def build_manifest(
     planned_steps: int,
     command: list[str] | None = None,
 ) -> dict[str, Any]:
-    """A plain, JSON-able record. ``data`` maps a data set to its fingerprint; ``planned_steps``: the updates that are to be made."""
+    """Return a JSON-serializable record.
+
+    :param data: the fingerprint of each data set.
+    :param planned_steps: the number of planned updates."""
     plugins = [asdict(item) for item in attestations]
     return {
         "rlcore": rlcore.__version__,
@@ -63,7 +66,7 @@ class _Resume(BaseModel):
 
 
 class _Manifest(BaseModel):
-    """The shape of what is read of a manifest."""
+    """The schema of the values that are read from a manifest."""
 
     rlcore: str
     data: dict[str, str]
@@ -73,7 +76,7 @@ class _Manifest(BaseModel):
 
 
 def read_manifest(root: Path) -> dict[str, Any] | None:
-    """The manifest of a run; None if the run was killed before it was written. ConfigError if it cannot be read."""
+    """Return the manifest of a run, or None if the run was killed before writing it. Raises ConfigError if it cannot be read."""
     path = root / "manifest.json"
     try:
         found: dict[str, Any] = json_document(path)
@@ -87,22 +90,22 @@ def read_manifest(root: Path) -> dict[str, Any] | None:
 
 
 def original_settings(root: Path) -> dict[str, str]:
-    """Path -> value, as typed after a flag, of each setting that the run has changed since it began: what it was then."""
+    """Return the initial value, as typed after a flag, of each setting that the run has changed since it began, by path."""
     resumes = (read_manifest(root) or {}).get("resumes", ())
     return {path: old for item in reversed(resumes) for path, (old, _) in item.get("settings", {}).items()}
 
 
 def resumed_manifest(root: Path, step: int, now: Mapping[str, Any], settings: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """The manifest of a run that goes on after ``step``: the first one, with what is other ``now`` and the changed ``settings`` (path ->
-    what it was, what it is) as one more item of ``resumes``.
+    """Return the manifest of a run that resumes after ``step``: the first manifest with one more item in ``resumes``.
 
-    Raises ConfigError if the data or the tokenizer are not those that the run began with."""
+    The item holds the values that differ ``now`` and the changed ``settings`` (path -> old value, new value). Raises ConfigError if the
+    data or the tokenizer differ from those that the run began with."""
     first, again = read_manifest(root), {"time": _time(), "step": step, "settings": dict(settings)}
     if first is None:
         return {**now, "resumes": [again]}
     for name, mark in first["data"].items():
         if not name.startswith("eval/") and now["data"].get(name, mark) != mark:
-            raise ConfigError(f"{name} is not what the run {root} began with: restore it, or begin a new run with rlcore train")
+            raise ConfigError(f"{name} has changed since the run {root} began: restore it, or begin a new run with rlcore train")
     other = {key: value for key, value in now.items() if key != "origins" and json.loads(json.dumps(value)) != first.get(key)}
     return {**first, "resumes": [*first.get("resumes", ()), {**again, **other}]}
 
@@ -112,18 +115,19 @@ def _time() -> str:
 
 
 def _packages(plugins: Iterable[str]) -> dict[str, str]:
-    """Name -> version of every package that rlcore and the plugins of the run require, and that these require in turn; what an extra of a
-    plugin brings too, since that is its engine."""
+    """Return name -> version of every package that rlcore and the run's plugins require, directly or indirectly.
+
+    Includes the packages that a plugin's extras install, because they contain its engine."""
     strangers = {name for name in plugins if name != "rlcore"}
     found: dict[str, str] = {}
     names = ["rlcore", *strangers]
-    for name in names:  # grows while it is read
+    for name in names:  # grows during the loop
         key = re.sub(r"[-_.]+", "-", name).lower()
         if key in found:
             continue
         try:
             package = distribution(name)
-        except PackageNotFoundError:  # of an extra, of another platform, or the path of an unpackaged file
+        except PackageNotFoundError:  # of an extra or another platform, or the path of an unpackaged file
             continue
         found[key] = package.version
         required = [line for line in package.requires or () if name in strangers or not _OF_AN_EXTRA.search(line)]

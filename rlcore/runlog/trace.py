@@ -1,4 +1,4 @@
-"""``trace.json``: what each worker did when, in the trace event format that Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+"""``trace.json``: the activities of each worker over time, in the trace event format of Perfetto (ui.perfetto.dev) and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rlcore.runlog.folder import write_text
 __all__ = ["MOST_SLICES", "TraceRow", "write_trace"]
 
 TraceRow = tuple[str, str, str, float, float]
-"""Worker, role, activity, start in seconds since 1970, seconds."""
+"""Worker, role, activity, start in seconds since 1970, duration in seconds."""
 MOST_SLICES = 300_000
-"""In one file, which is then about 30 MB."""
-# Names of the viewer's palette; an activity that is not listed gets a colour of the viewer's choice.
+"""The maximum in one file, which is then about 30 MB."""
+# Names of the viewer's palette. The viewer chooses the colour of other activities.
 _COLOURS = {
     "training": "good",
     "generation": "good",
@@ -30,9 +30,10 @@ _COLOURS = {
 
 
 def write_trace(path: Path, rows: Iterable[TraceRow]) -> None:
-    """Write the rows, whole or not at all: a process a role, a thread a worker, a slice a row, microseconds since the first row.
+    """Write the rows completely or not at all.
 
-    Rows of one worker must not overlap. Of more than ``MOST_SLICES`` rows the shortest are left out; ``otherData`` says how many.
+    A role becomes a process, a worker a thread, and a row a slice, in microseconds since the first row. Rows of one worker must not
+    overlap. If there are more than ``MOST_SLICES`` rows, the shortest are left out; ``otherData`` has their number.
     """
     kept = list(rows)
     left_out = max(0, len(kept) - MOST_SLICES)
@@ -64,7 +65,8 @@ def _named(kind: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:
 
 def _slice(row: TraceRow, origin: float, pid: int, tid: int, earliest: int) -> dict[str, Any]:
     _, _, activity, start, seconds = row
-    # Both ends are rounded, not the length, so that slices that touch still touch; rounding must not push one into the one before it.
+    # Both ends are rounded instead of the length, so that touching slices still touch. Rounding must not make a slice overlap the previous
+    # one.
     begins, ends = max(earliest, round((start - origin) * 1e6)), round((start + seconds - origin) * 1e6)
     event = {"ph": "X", "name": activity, "cat": "time", "pid": pid, "tid": tid, "ts": begins, "dur": max(0, ends - begins)}
     return {**event, "cname": _COLOURS[activity]} if activity in _COLOURS else event

@@ -1,4 +1,4 @@
-"""Where the roles run. ``run`` takes a plan and returns what came of it."""
+"""The runtime of a run: ``run`` takes a plan, trains, and returns a summary."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The algorithm, the backends and the conversation of a plan, made, checked and ready: what a consumer trains with, what a producer
-generates with.
+"""Build the algorithm, the backends and the conversation of a plan, checked and ready for consumers and producers.
 
-What a backend says it can do is held against what the run asks of it before anything of it is built.
+A backend's declared capabilities are checked against the run's requirements before any part of it is built.
 """
 
 from __future__ import annotations
@@ -48,10 +47,11 @@ def make_consumer(
     rank: int = 0,
     rendezvous: str = "",
 ) -> Consumer:
-    """The consumer of one rank, new or as the checkpoint has it from which the run goes on; its backend is closed by ``closing``.
-    ConfigError for what the backend cannot do or load.
+    """Build the consumer of one rank, new or from the checkpoint that the run resumes from. ``closing`` closes its backend.
 
-    ``rendezvous``: the address where several ranks meet.
+    Raises ConfigError if the backend does not support the run or cannot load the model.
+
+    :param rendezvous: the address where several ranks meet.
     """
     keep_freed_memory()
     config, training, resume, lora = plan.config, plan.config.training, plan.resume, _lora(plan)
@@ -106,7 +106,8 @@ def make_consumer(
 
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack, producer: int = 0) -> InferenceBackend:
-    """The engine of one producer, the one with this number, closed by ``closing``. ConfigError for what it cannot do or load."""
+    """Build the engine of producer number ``producer``. ``closing`` closes it. Raises ConfigError if it does not support the run or cannot
+    load the model."""
     keep_freed_memory()
     config, inference = plan.config, plan.config.inference
     context = InferenceContext(
@@ -134,7 +135,7 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack, producer: 
 
 
 def _lora(plan: Plan) -> LoraSettings | None:
-    """Adapters travel as such if the engine takes them, through the memory of hosts."""
+    """Return the LoRA settings. Adapters travel unmerged if the engine accepts them and weights travel through host memory."""
     training = plan.config.training
     if not training.lora_rank:
         return None
@@ -144,12 +145,12 @@ def _lora(plan: Plan) -> LoraSettings | None:
 
 
 def _way(plan: Plan) -> str:
-    """By which the run's transfer brings weights."""
+    """Return the route by which the run's transfer delivers weights."""
     return str(getattr(plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport), "way", "host"))
 
 
 def make_conversation(plan: Plan) -> Conversation:
-    """How a producer makes a rollout of a prompt; an error of it names its plugin."""
+    """Build the conversation that turns a prompt into a rollout. Its errors name its plugin."""
     name = plan.config.sampling.conversation
     made: Conversation = plan.registry.make(PluginKind.CONVERSATION, name, options=plan.conversation_options)
     made.who = f"conversation {name!r} of {plan.registry.owner(PluginKind.CONVERSATION, name)}"
@@ -157,7 +158,7 @@ def make_conversation(plan: Plan) -> Conversation:
 
 
 def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:
-    """PluginError for a class that declares no capabilities, or others than its spec; ConfigError for what the run asks of it in vain."""
+    """Raise PluginError if the class declares no capabilities. Raise ConfigError if it does not support the run."""
     declared = getattr(plan.registry.load(kind, name), "capabilities", None)
     record = InferenceCapabilities if kind is PluginKind.INFERENCE else TrainingCapabilities
     if not isinstance(declared, record):
@@ -168,14 +169,16 @@ def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:
 
 
 def inference_notes(engine: InferenceBackend, name: str, *, probe: bool) -> list[str]:
-    """What of the run's wishes this engine leaves unfulfilled without harm: one sentence each. ``probe``: whether the run asks for one."""
+    """Return one sentence for each request of the run that this engine cannot meet, if that does no harm.
+
+    :param probe: whether the run asks for a probe."""
     if not probe or engine.capabilities.scores:
         return []
-    return [f"inference backend {name} cannot score, so what it serves is checked by version and checksum, and not by a probe"]
+    return [f"inference backend {name} cannot score, so its weights are checked by version and checksum, and not by a probe"]
 
 
 def build_algorithm(plan: Plan) -> Algorithm:
-    """Estimator, loss and objective as instances, and the settings of the core around them."""
+    """Build estimator, loss and objective, with the core's settings around them."""
     config, settings = plan.config, plan.config.algorithm
     loss: Loss = plan.registry.make(PluginKind.LOSS, settings.loss, options=plan.loss_options)
     estimator: AdvantageEstimator = plan.registry.make(PluginKind.ESTIMATOR, settings.estimator, options=plan.estimator_options)
@@ -227,7 +230,7 @@ def _full_value(spec: RewardSpec, options: Any) -> float:
 
 
 def _overlong(plan: Plan) -> SoftOverlong | None:
-    """The punishment in units of the reward: scaled by what a right answer is worth, all rewards together."""
+    """Return the overlong penalty in units of the reward, scaled by the value of a correct answer, summed over all rewards."""
     settings = plan.config.algorithm
     if not settings.soft_over_length_punishment:
         return None

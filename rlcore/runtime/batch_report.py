@@ -1,4 +1,4 @@
-"""What a batch says of itself: the figures of a step, and the rows of the rollout log."""
+"""The figures of a step and the rows of the rollout log, computed from a batch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ __all__ = ["Batch", "batch_figures", "logged_groups", "probe_sequence", "rollout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The groups of one update in canonical order; ``masked`` numbers those that were filtered and train nothing; ``filtering``: figures
-    of what the filter took out for it, empty without a filter."""
+    """The groups of one update in canonical order.
+
+    ``masked`` holds the indices of groups that were filtered and do not train. ``filtering`` holds the figures of the groups that the
+    filter removed for this update; it is empty without a filter."""
 
     groups: tuple[Group, ...]
     masked: frozenset[int]
@@ -26,13 +28,13 @@ class Batch:
     filtering: Mapping[str, float] = field(default_factory=dict)
 
     def sampled(self) -> Iterator[tuple[Rollout, Score]]:
-        """What was sampled for training, with its score, in canonical order."""
+        """Yield the rollouts sampled for training, with their scores, in canonical order."""
         for group in self.groups:
             yield from _sampled(group)
 
 
 def probe_sequence(batch: Batch, tokens: int = 64) -> np.ndarray | None:
-    """int32[T]: the end of the batch's first sequence, response included, so that the probe reads weights that have moved."""
+    """Return int32[T]: the end of the batch's first sequence, response included, so that the probe reads weights that have changed."""
     found = (_sequence_of(rollout, tokens) for rollout, _ in batch.sampled())
     return next((sequence for sequence in found if sequence is not None), None)
 
@@ -44,9 +46,11 @@ def _sequence_of(rollout: Rollout, tokens: int) -> np.ndarray | None:
 
 
 def batch_figures(batch: Batch) -> dict[str, float]:
-    """Figures of the sampled rollouts of the batch, by the names of ``contracts.metric_names``: rewards over those in the statistics, the
-    rest over all. ``cut_share``: of the tokens of its groups, those of rollouts that oversampling cut. If ranks share the batch, some
-    groups are outlines (``contracts/group_outlines.py``): with texts and log probabilities, and without token ids."""
+    """Return the figures of the batch's sampled rollouts, by the names in ``contracts.metric_names``.
+
+    Rewards are over the scores in the statistics; the other figures are over all rollouts. ``cut_share`` is the share of the groups' tokens
+    in rollouts that oversampling cut. If ranks share the batch, some groups are outlines (``contracts/group_outlines.py``): they have
+    texts and log probabilities, but no token ids."""
     pairs = list(batch.sampled())
     counted = [score for _, score in pairs if score.in_statistics]
     ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
@@ -85,7 +89,7 @@ def _reward_figures(counted: Sequence[Score]) -> dict[str, float]:
 
 
 def _group_figures(batch: Batch) -> dict[str, float]:
-    """``zero_spread``: of the groups in which two rollouts or more count, those whose rewards are all the same."""
+    """Return the figures of groups. ``zero_spread`` is the share of equal-reward groups among groups with two or more counted rollouts."""
     rewards = [[score.value for _, score in _sampled(group) if score.in_statistics] for group in batch.groups]
     spreads = [float(np.std(values)) for values in rewards if len(values) > 1]
     return {
@@ -110,7 +114,7 @@ def _length_figures(lengths: Sequence[int]) -> dict[str, float]:
 
 
 def _sampled_entropy(rollouts: Sequence[Rollout]) -> float:
-    """Mean of -log p over the tokens of the policy, under the distribution that each was drawn from."""
+    """Return the mean of -log p over the policy's tokens, under the distribution that each was sampled from."""
     drawn = [segment.logprobs[segment.policy_mask] for rollout in rollouts for segment in rollout.segments]
     logprobs = np.concatenate(drawn) if drawn else np.zeros(0)
     return -float(logprobs.mean()) if len(logprobs) else float("nan")
@@ -120,8 +124,9 @@ def _sampled_entropy(rollouts: Sequence[Rollout]) -> float:
 
 
 def logged_groups(batch: Batch, share: float, seed: int) -> list[int]:
-    """The places of the groups of which the rollout log tells: a ``share`` of them, at least one, drawn by (seed, version, prompt), so that
-    a run that goes on draws the same."""
+    """Return the indices of the groups that the rollout log records: a ``share`` of them, and at least one.
+
+    The choice is keyed by (seed, version, prompt), so that a resumed run chooses the same groups."""
     wanted = max(1, round(share * len(batch.groups)))
 
     def drawn(place: int) -> bytes:
@@ -131,8 +136,10 @@ def logged_groups(batch: Batch, share: float, seed: int) -> list[int]:
 
 
 def rollout_rows(batch: Batch, advantages: np.ndarray | None = None, *, share: float = 1.0, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """One row a rollout, readable on its own, but for its prompt (``with_prompts``). ``advantages``: float[R], one for each rollout of
-    ``batch.sampled()`` (``Consumer.advantages``); ``share`` and ``seed``: see ``logged_groups``."""
+    """Yield one row for each rollout, complete except for its prompt (``with_prompts``).
+
+    :param advantages: float[R], one for each rollout of ``batch.sampled()`` (``Consumer.advantages``).
+    :param share: see ``logged_groups``, as for ``seed``."""
     known = iter([None] * sum(1 for _ in batch.sampled()) if advantages is None else advantages.tolist())
     logged = set(logged_groups(batch, share, seed))
     for place, group in enumerate(batch.groups):
@@ -166,7 +173,9 @@ def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
 
 
 def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:
-    """The rows with what was asked, and the gold answer if the data set has one; ``prompts``: those to train on, by their index."""
+    """Yield the rows with the prompt added, and with the gold answer if the data set has one.
+
+    :param prompts: the training prompts, by their index."""
     for row in rows:
         prompt = prompts[row["prompt_index"]]
         messages = [{"role": message.role, "content": message.content} for message in prompt.messages]

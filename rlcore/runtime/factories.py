@@ -1,6 +1,6 @@
-"""The parts of a run that its configuration decides alone: schedule, judge, jobs, filter watch, evaluator, ends of the weight transfer.
+"""Build the parts of a run that its configuration alone determines.
 
-Nothing heavy is made here.
+These are the schedule, judge, jobs, filter watch, evaluator and ends of the weight transfer. Nothing expensive is built here.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ __all__ = [
 
 
 def make_judge(plan: Plan) -> Judge:
-    """A judge with its worker processes; its owner closes it."""
+    """Build a judge with its worker processes. The caller closes it."""
     settings = plan.config.schedule
     return Judge(
         reward_entries(plan),
-        workers=int(settings.reward_workers),  # the plan has resolved auto
+        workers=int(settings.reward_workers),  # the plan has already resolved auto
         error_budget=settings.reward_error_budget,
         limits=WorkerLimits(
             items=settings.reward_worker_items,
@@ -68,8 +68,9 @@ def make_judge(plan: Plan) -> Judge:
 
 
 def open_judge(plan: Plan, data: Mapping[str, DataSet], closing: ExitStack, say: Callable[[str], None]) -> Judge:
-    """A judge that ``closing`` closes, once it has looked at every gold answer of the data; ``say`` gets its notices. DataError, with the
-    place of a row that no reward can judge."""
+    """Return a judge that has checked every gold answer of the data. ``closing`` closes it, and ``say`` receives its notices.
+
+    Raises DataError, with its place, for a row that no reward can score."""
     judge = make_judge(plan)
     closing.callback(judge.close)
     for notice in judge.notices:
@@ -80,13 +81,13 @@ def open_judge(plan: Plan, data: Mapping[str, DataSet], closing: ExitStack, say:
 
 
 def filter_by(plan: Plan) -> str:
-    """``accuracy``, or the name that the chosen reward goes by, however it was typed."""
+    """Return ``accuracy``, or the name of the chosen reward's spec, regardless of its typed spelling."""
     typed = plan.config.algorithm.filter_by
     return next((spec.name for reward, spec in zip(plan.config.rewards, plan.reward_specs(), strict=True) if reward.name == typed), typed)
 
 
 def schedule_settings(plan: Plan, prompts: int) -> ScheduleSettings:
-    """The numbers that the coordinator hangs on, for a data set of so many prompts."""
+    """Return the numbers that the coordinator depends on, for a data set with ``prompts`` prompts."""
     config = plan.config
     estimator = plan.registry.load(PluginKind.ESTIMATOR, config.algorithm.estimator)
     return ScheduleSettings(
@@ -106,18 +107,19 @@ def schedule_settings(plan: Plan, prompts: int) -> ScheduleSettings:
 
 
 def first_version(plan: Plan) -> int:
-    """The policy version that the run begins with: 0, or that of the checkpoint from which it goes on."""
+    """Return the policy version at which the run begins: 0, or that of the checkpoint that it resumes from."""
     return plan.resume.step if plan.resume is not None else 0
 
 
 def make_coordinator(plan: Plan, prompts: int) -> Coordinator:
-    """The schedule of a data set of so many prompts, new or as the checkpoint has it; ConfigError if the run cannot go on with these."""
+    """Build the coordinator for a data set of ``prompts`` prompts, new or from the checkpoint. Raises ConfigError if the run cannot resume
+    with them."""
     settings = schedule_settings(plan, prompts)
     return Coordinator(settings) if plan.resume is None else Coordinator.restored(settings, plan.resume.state["coordinator"])
 
 
 def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
-    """What turns leases into jobs."""
+    """Build the maker that turns leases into jobs."""
     sampling, seed = _sampling(plan), plan.config.run.seed
     horizon = schedule_settings(plan, len(texts.training)).horizon
     annealed = AnnealedSampling(sampling=sampling, end=plan.config.sampling.temperature_end, updates=horizon)
@@ -125,7 +127,7 @@ def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
 
 
 def make_filter_monitor(plan: Plan) -> FilterMonitor:
-    """What watches that the group filter does not starve the run; it goes on with the budgets of the checkpoint, if there is one."""
+    """Build the watch that detects starvation by the group filter. It resumes with the checkpoint's budgets, if there is a checkpoint."""
     algorithm = plan.config.algorithm
     watch = FilterMonitor(
         bounds=algorithm.filter_range,
@@ -139,7 +141,7 @@ def make_filter_monitor(plan: Plan) -> FilterMonitor:
 
 
 def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
-    """What makes jobs of the held-out tasks."""
+    """Build the evaluator, which makes jobs of the held-out tasks."""
     training, section = _sampling(plan), plan.config.eval
     held_out = Sampling(
         temperature=section.eval_temperature,
@@ -150,18 +152,19 @@ def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
 
 
 def make_publisher(plan: Plan, closing: ExitStack, *, device: str = "cpu", on_failure: OnFailure | None = None) -> tuple[Publisher, Any]:
-    """The trainer's end of the weight transfer, closed by ``closing``, and its address; see ``WeightTransfer.publisher``."""
+    """Return the trainer's end of the weight transfer and its address; see ``WeightTransfer.publisher``. ``closing`` closes it."""
     bucket_bytes = plan.config.weights.bucket_mb << 20
     publisher: Publisher = _end(plan, closing, Publisher, bucket_bytes=bucket_bytes, device=device, on_failure=on_failure)
-    with error_context(publisher.who, "saying the address of its publisher"):
+    with error_context(publisher.who, "returning the address of its publisher"):
         return publisher, publisher.address()
 
 
 def make_receiver(
     plan: Plan, closing: ExitStack, *, name: str, address: Any, on_news: Callable[[], None], engine: InferenceBackend | None = None
 ) -> Receiver:
-    """A producer's end of it, closed by ``closing``; see ``WeightTransfer.receiver``. ``engine``: the one that it feeds, which a transfer
-    of engines' own must know."""
+    """Return a producer's end of the weight transfer; see ``WeightTransfer.receiver``. ``closing`` closes it.
+
+    :param engine: the engine that it feeds. An engine's own transfer must know it."""
     receiver: Receiver = _end(plan, closing, Receiver, name=name, address=address, on_news=on_news)
     if engine is not None:
         _introduce(receiver, engine)
@@ -175,7 +178,7 @@ def _end(plan: Plan, closing: ExitStack, base: Any, **given: Any) -> Any:
     with error_context(who, f"making its {method}", raised=RunError if owner == CORE else PluginError):
         end = getattr(transfer, method)(deadline=plan.config.weights.deadline, **given)
         if not isinstance(end, base):
-            raise TypeError(f"what {method}() returned is {described(end)}, it must be a {base.__name__}")
+            raise TypeError(f"the result of {method}() is {described(end)}, it must be a {base.__name__}")
         end.who = who
     closing.callback(close_part, end, who)
     return end
@@ -184,16 +187,16 @@ def _end(plan: Plan, closing: ExitStack, base: Any, **given: Any) -> Any:
 def _introduce(receiver: Receiver, engine: InferenceBackend) -> None:
     with error_context(f"the inference backend {type(engine).__name__} of producer {receiver.name}", "describing itself"):
         said = engine.describe()
-    with error_context(receiver.who, "meeting its engine"):
+    with error_context(receiver.who, "receiving the description of its engine"):
         receiver.introduce(said)
 
 
 def newer_weights(receiver: Receiver, version: int) -> Snapshot | None:
-    """``newer_than``; RunError, naming the transfer, if that raises or returns something else."""
+    """Call ``newer_than``. Raises RunError, naming the transfer, if it raises or returns another type."""
     with error_context(receiver.who, "receiving weights"):
         found: Any = receiver.newer_than(version)
         if not isinstance(found, Snapshot | None):
-            raise TypeError(f"what newer_than() returned is {described(found)}, it must be a Snapshot or None")
+            raise TypeError(f"the result of newer_than() is {described(found)}, it must be a Snapshot or None")
         return found
 
 
@@ -210,7 +213,7 @@ def check_reach(plan: Plan, hosts: int) -> None:
 
 
 def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:
-    """(kind, name) of every plugin that takes part in the run, the sandboxes that options of rewards name included."""
+    """Return (kind, name) of every plugin in the run, including the sandboxes that options of rewards name."""
     sandboxes = dict.fromkeys(asked.backend for _, asked in sandboxes_in(plan.reward_options))
     return [*plan.plugins(), *((PluginKind.SANDBOX, name) for name in sandboxes)]
 
@@ -232,28 +235,28 @@ def _sampling(plan: Plan) -> Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnealedSampling:
-    """The temperature of what is sampled for training, by policy version: constant, or from one value to another in equal steps. A rollout
-    is trained at the temperature that it was sampled at, however old it is then.
+    """Sampling settings for training by policy version. The temperature is constant, or changes from one value to another in equal steps.
 
-    ``sampling`` at version 0; ``end``: the temperature at version ``updates - 1``, which the last update trains on, and at any later
-    one (None: constant). ``updates``: the horizon of the run."""
+    A rollout is trained at the temperature that it was sampled at, whatever its age. ``sampling`` applies at version 0. ``end`` is the
+    temperature at version ``updates - 1``, which the last update trains on, and at any later version (None: constant). ``updates`` is the
+    horizon of the run."""
 
     sampling: Sampling
     end: float | None
     updates: int
 
     def at(self, version: int) -> Sampling:
-        """How to sample what is leased at this policy version."""
+        """Return the sampling settings for leases of this policy version."""
         start, last = self.sampling.temperature, max(1, self.updates - 1)
         if self.end is None or version <= 0:
             return self.sampling
-        # The end itself, not a sum that rounds beside it.
+        # Return the end itself, because the sum may round differently.
         reached = self.end if version >= last else start + (self.end - start) * (version / last)
         return replace(self.sampling, temperature=reached)
 
 
 class JobMaker:
-    """Makes jobs of leases, and remembers the leases that are out. ``spare``: sampled rollouts more than a lease asks for."""
+    """Makes jobs from leases, and remembers the leases in flight. ``spare``: sampled rollouts in addition to those of the lease."""
 
     def __init__(self, prompts: tuple[Prompt, ...], sampling: AnnealedSampling, seed: int, filter_by: str, spare: int = 0) -> None:
         self._filter_by = filter_by
@@ -264,7 +267,7 @@ class JobMaker:
         self._leases: dict[int, Lease] = {}
 
     def job(self, lease: Lease) -> GroupJob:
-        """The job of a lease: sampled rollouts first, greedy ones after them. The lease's version decides the temperature."""
+        """Return the job of a lease: sampled rollouts first, then greedy ones. The lease's version determines the temperature."""
         self._leases[lease.lease_id] = lease
         sampling = self._sampling.at(lease.version)
         greedy = replace(sampling, temperature=0.0)
@@ -277,7 +280,7 @@ class JobMaker:
         )
 
     def finished(self, produced: ProducedGroup) -> tuple[GroupSummary, Group]:
-        """The group that a finished job is, and what the schedule learns of it; its lease is forgotten."""
+        """Return the group of a finished job, and its report to the schedule. The lease is forgotten."""
         lease = self._leases.pop(produced.job.key)
         group = Group(
             prompt_id=produced.job.prompt.prompt_id,
@@ -299,7 +302,7 @@ class JobMaker:
 
 
 def _delivery(group: Group, lease: Lease, filter_by: str) -> Delivery:
-    """What the coordinator learns of a group: its version, its accuracy, or why none of it can train."""
+    """Return the coordinator's view of a group: its version, and its accuracy or the reason why none of it can train."""
     sampled = [score for rollout, score in zip(group.rollouts, group.scores, strict=True) if rollout.kind is RolloutKind.SAMPLED]
     counted = [score for score in sampled if score.in_statistics]
     versions = [rollout.version for rollout in group.rollouts if rollout.version is not None]
@@ -314,7 +317,7 @@ def _delivery(group: Group, lease: Lease, filter_by: str) -> Delivery:
 
 
 def _reason(group: Group, delivery: Delivery, filter_by: str) -> str:
-    """Why its prompt fails, should it: it cannot if it was judged and has an accuracy."""
+    """Return the reason with which the prompt would fail, or "". A scored group that has an accuracy cannot fail."""
     if not delivery.failed and delivery.accuracy is not None:
         return ""
     if not delivery.failed:

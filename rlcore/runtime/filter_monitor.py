@@ -1,8 +1,8 @@
-"""What the group filter takes out, and when that is too much: a counted warning, then an error that says why; never a run that only waits.
+"""Watch how many groups the group filter removes: first a counted warning, then an error with the reason. A starved run never just waits.
 
-The cost of an update is counted in groups, as they are delivered and not as time goes by: producers may run ahead of the trainer, so the
-groups delivered between two updates say nothing about either of them. Every ``train_batch_size`` groups that keep a place make a batch, and
-the k-th batch is that of the k-th update.
+The cost of an update is counted in delivered groups and not in time. Producers may run ahead of the trainer, so the groups delivered
+between two updates do not belong to either of them. Every ``train_batch_size`` groups that keep a place make a batch, and the k-th batch
+belongs to the k-th update.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from rlcore.schedule import Delivery, DeliveryStatus
 __all__ = ["FilterCounts", "FilterMonitor"]
 
 USUAL_LIMIT = AlgorithmSection().filter_limit or 10
-"""Batches by which an update counts as starved where the limit is none: the setting's default."""
+"""Batches after which an update counts as starved if the limit is none: the setting's default."""
 
 
 @dataclass(slots=True)
 class FilterCounts:
-    """Groups that the filter saw: ``filtered`` of them taken out, ``too_hard`` and ``too_easy`` by which end of the range they missed,
-    ``unjudged`` taken out because their reward gave no accuracy; ``total`` sums the accuracies of the others."""
+    """The groups that the filter saw.
+
+    ``filtered`` of them were removed: ``too_hard`` and ``too_easy`` count the missed end of the range, and ``unjudged`` the groups whose
+    reward gave no accuracy. ``total`` is the sum of the accuracies of the others."""
 
     groups: int = 0
     filtered: int = 0
@@ -35,7 +37,7 @@ class FilterCounts:
     total: float = 0.0
 
     def add(self, accuracy: float | None, bounds: tuple[float, float], *, filtered: bool) -> None:
-        """Count a group; ``accuracy`` None where there is none to filter by."""
+        """Count a group. ``accuracy`` is None if there is none to filter by."""
         self.groups += 1
         self.filtered += filtered
         if accuracy is None:
@@ -47,12 +49,12 @@ class FilterCounts:
 
     @property
     def accuracy(self) -> float | None:
-        """The mean over the groups that have one; None without such a group."""
+        """The mean over the groups that have an accuracy; None without such a group."""
         judged = self.groups - self.unjudged
         return self.total / judged if judged else None
 
     def figures(self) -> dict[str, float]:
-        """``accuracy``, and the shares ``too_hard`` and ``too_easy`` of all groups; nothing of what does not exist."""
+        """Return ``accuracy``, and the shares ``too_hard`` and ``too_easy`` of all groups. Figures that do not exist are left out."""
         if not self.groups:
             return {}
         shares = {"too_hard": self.too_hard / self.groups, "too_easy": self.too_easy / self.groups}
@@ -61,9 +63,10 @@ class FilterCounts:
 
 @dataclass(kw_only=True)
 class FilterMonitor:
-    """Told of every group that is delivered, in order; counts nothing where there is no filter. Whoever delivers holds the lock.
+    """Counts every delivered group, in order, and detects starvation. Counts nothing without a filter. The caller of ``saw`` holds the
+    lock.
 
-    ``bounds`` is ``filter_range``, ``by`` is ``filter_by``, ``limit`` is ``filter_limit``: batches of ``batch_size`` prompts.
+    ``bounds`` is ``filter_range``, ``by`` is ``filter_by``, and ``limit`` is ``filter_limit``, in batches of ``batch_size`` prompts.
     """
 
     bounds: tuple[float, float] | None
@@ -73,7 +76,7 @@ class FilterMonitor:
     starved_updates: int = 0
     """Updates that cost more than a third of the limit."""
     run: FilterCounts = field(default_factory=FilterCounts)
-    _since: FilterCounts = field(default_factory=FilterCounts)  # the last batch with something to train
+    _since: FilterCounts = field(default_factory=FilterCounts)  # since the last batch with a group to train on
     _batch: FilterCounts = field(default_factory=FilterCounts)
     _batches: deque[FilterCounts] = field(default_factory=deque)
     _placed: int = 0
@@ -83,17 +86,19 @@ class FilterMonitor:
     _error: str = ""
 
     def state(self) -> dict[str, Any]:
-        """JSON values for a checkpoint, as things stand between two updates. Groups that are ready and not trained are in it, and are seen
-        again by the watch that goes on (there are none at staleness 0)."""
+        """Return JSON values for a checkpoint between two updates.
+
+        They include groups that are ready and not trained. The watch of the resumed run counts these groups again (at staleness 0 there are
+        none)."""
         return {"starved_updates": self.starved_updates, "warned": self._warned, "run": asdict(self.run), "since": asdict(self._since)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state``: the budget of the update under way is not granted anew."""
+        """Resume from a ``state``. The budget of the current update does not start anew."""
         self.starved_updates, self._warned = state["starved_updates"], state["warned"]
         self.run, self._since = FilterCounts(**state["run"]), FilterCounts(**state["since"])
 
     def saw(self, delivery: Delivery, verdict: DeliveryStatus) -> None:
-        """A group was delivered. One that failed for another reason than a missing accuracy never came to the filter."""
+        """Count a delivered group. A group that failed for any reason other than a missing accuracy never reached the filter."""
         if self.bounds is None or verdict is DeliveryStatus.UNKNOWN or delivery.failed:
             return
         filtered = verdict is not DeliveryStatus.KEPT
@@ -105,7 +110,7 @@ class FilterMonitor:
             self._place(trainable=not filtered)
 
     def next_update(self) -> dict[str, float]:
-        """Figures of the update whose batch is cut now: the groups that were filtered for it, and what the filter saw of it all."""
+        """Return the figures of the update whose batch is complete now: the groups that were filtered for it, and their accuracies."""
         if self.bounds is None:
             return {}
         if not self._batches:
@@ -114,7 +119,7 @@ class FilterMonitor:
         return {"groups/filtered": float(tally.filtered)} | {f"filter/{name}": value for name, value in tally.figures().items()}
 
     def take_notes(self) -> list[str]:
-        """Warnings since the last call."""
+        """Return the warnings since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -124,16 +129,16 @@ class FilterMonitor:
             raise StarvationError(self._error)
 
     def remark(self) -> str:
-        """A sentence for the end of a run that lost more than half of its groups to the filter; "" for any other."""
+        """Return a sentence for the end of a run in which the filter removed more than half of the groups; "" for other runs."""
         if 2 * self.run.filtered <= self.run.groups:
             return ""
         return (
-            f"{self.run.filtered} of {self.run.groups} groups were taken out by {self.observed()}: most of what was generated trained "
-            f"nothing; {self.advice()}"
+            f"{self.run.filtered} of {self.run.groups} groups were removed by {self.observed()}: most of the generated groups were not "
+            f"trained; {self.advice()}"
         )
 
     def observed(self, tally: FilterCounts | None = None) -> str:
-        """The range, and what the filter saw, of the whole run unless another tally is given."""
+        """Return the range and the figures of the filter, of the whole run unless another tally is given."""
         low, high = self.bounds or (0.0, 0.0)
         tally = tally or self.run
         what = "accuracy" if self.by == "accuracy" else f"the accuracy of reward {self.by}"
@@ -146,33 +151,33 @@ class FilterMonitor:
         )
 
     def figures(self) -> dict[str, float]:
-        """What the filter saw in the whole run, for the summary; empty where there is none."""
+        """Return the filter's figures of the whole run, for the summary; an empty dict without a filter."""
         if self.bounds is None:
             return {}
         return {**self.run.figures(), "filtered": self.run.filtered, "groups": self.run.groups, "starved_updates": self.starved_updates}
 
     def nothing_trained(self, filtered: int, failed: int) -> str:
-        """The sentence that ends a run whose prompts were all filtered or failed; so many of each."""
+        """Return the message that ends a run in which all prompts were filtered or failed. ``filtered`` and ``failed`` are their
+        numbers."""
         taken = f"{filtered} filtered by {self.observed()}" if filtered else ""
         broken = f"{failed} failed (failures.jsonl in the run folder says why)" if failed else ""
         advice = f"; {self.advice()}" if self.run.groups else ""
         return f"nothing was trained: of {filtered + failed} prompts, {' and '.join(filter(None, (taken, broken)))}{advice}"
 
     def _judge(self) -> None:
-        """Warn, or set the error, where this update has cost too much."""
+        """Warn, or set the error, if this update has cost too much."""
         cost = self._since.filtered
         if not self._warned and 3 * cost > (self.limit or USUAL_LIMIT) * self.batch_size:
             self._warned = True
             self.starved_updates += 1
             if (
                 self.starved_updates & (self.starved_updates - 1) == 0
-            ):  # the 1st, 2nd, 4th, 8th …: a warning that is always there is not read
+            ):  # the 1st, 2nd, 4th, 8th …: nobody reads a warning that is always there
                 self._notes.append(self._warning())
         if self.limit is not None and cost > self.limit * self.batch_size and not self._error:
             self._error = (
-                f"the group filter starves the run: {self._taken()}, and filter_limit {self.limit} allows "
-                f"{self.limit * self.batch_size} (batches of {self.batch_size}); {self.advice(self._since)}; --filter-limit none goes on "
-                "whatever it costs"
+                f"the group filter starves the run: {self._taken()}, and filter_limit {self.limit} allows {self.limit * self.batch_size} "
+                f"(batches of {self.batch_size}); {self.advice(self._since)}; --filter-limit none continues at any cost"
             )
 
     def _warning(self) -> str:
@@ -184,15 +189,15 @@ class FilterMonitor:
 
     def _taken(self) -> str:
         tally = self._since
-        return f"for one update {tally.filtered} of {tally.groups} groups were taken out by {self.observed(tally)}"
+        return f"for one update {tally.filtered} of {tally.groups} groups were removed by {self.observed(tally)}"
 
     def advice(self, tally: FilterCounts | None = None) -> str:
-        """What to type, by what was seen: of the whole run unless another tally is given."""
+        """Return advice based on the figures, of the whole run unless another tally is given."""
         tally = tally or self.run
         if tally.unjudged > tally.too_hard + tally.too_easy:
             return "filter by a reward that gives an accuracy (--filter-by), or type --filter-range none"
         kind = "easier" if tally.too_hard > tally.too_easy else "harder" if tally.too_easy > tally.too_hard else "other"
-        return f"try {kind} prompts (-d), more completions a prompt (-g), or a wider --filter-range"
+        return f"try {kind} prompts (-d), more completions per prompt (-g), or a wider --filter-range"
 
     def _place(self, *, trainable: bool) -> None:
         self._placed += 1
@@ -201,7 +206,7 @@ class FilterMonitor:
             self._cut()
 
     def _cut(self) -> None:
-        """A batch is whole; what it cost is closed where something of it trains."""
+        """Close a complete batch. If part of it trains, close the cost of the update too."""
         self._batches.append(self._batch)
         if self._trainable:
             self._since, self._warned = FilterCounts(), False

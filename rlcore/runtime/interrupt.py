@@ -1,4 +1,4 @@
-"""Ctrl-C: once asks the run to end after this step, twice ends it now."""
+"""Ctrl-C: the first one ends the run after this step, the second one ends it immediately."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["SignalInterrupt", "result_of"]
 T = TypeVar("T")
 
 _SIGNAL_SECONDS = 1.0
-"""How long the main thread waits at a time. CPython calls a signal's handler between two waits; a signal that arrives just before a wait
+"""The seconds of one wait of the main thread. CPython calls a signal's handler between two waits; a signal that arrives just before a wait
 does not end it."""
 
 
 class SignalInterrupt(Interrupt):
-    """A context in which the first SIGINT, SIGTERM or SIGHUP (a terminal or a connection is gone) sets ``requested``, and the second raises
-    KeyboardInterrupt.
+    """A context in which the first SIGINT, SIGTERM or SIGHUP sets ``requested``, and the second raises KeyboardInterrupt.
 
-    ``wakes`` are called from the handler of the first signal. Outside the main thread it takes over no signals and only holds the flag.
+    SIGHUP means that a terminal or a connection is gone. The handler of the first signal calls ``wakes``. Outside the main thread, the
+    context installs no handlers and only holds the flag.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -48,7 +48,7 @@ class SignalInterrupt(Interrupt):
             self._teller.join()
 
     def end(self, error: BaseException) -> bool:
-        """See Interrupt; from any thread but the main one. False if signals are not taken over."""
+        """End the run with ``error``, from any thread except the main one; see Interrupt. Return False if no handlers are installed."""
         main = threading.main_thread().ident
         if not self._before or main is None:
             return False
@@ -64,14 +64,14 @@ class SignalInterrupt(Interrupt):
         self.requested = True
         for wake in self.wakes:
             wake()
-        sentence = "interrupted: this step is finished and saved, then the run ends (once more stops it now)"
-        # The main thread may be in the middle of writing to the same stream, which takes no second call of the same thread.
+        sentence = "interrupted: this step is finished and saved, then the run ends (a second interrupt stops it now)"
+        # The main thread may be writing to the same stream, which does not allow a second call from the same thread.
         self._teller = threading.Thread(target=self._tell, args=(sentence,), name="interrupted")
         self._teller.start()
 
 
 def result_of(call: Future[T]) -> T:
-    """Wait for a call, and let the handlers of signals run meanwhile."""
+    """Return the result of a call. The handlers of signals can run during the wait."""
     while not call.done():
         wait((call,), _SIGNAL_SECONDS)
     return call.result()

@@ -1,4 +1,5 @@
-"""Observers and trackers of a run: told of everything, able to stop nothing. One that raises is reported once and switched off."""
+"""Observers and trackers of a run. They are notified of everything and cannot stop the run. One that raises is reported once and switched
+off."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from rlcore.runtime.factories import first_version
 __all__ = ["Listeners"]
 
 _Observer = tuple[str, pluggy.PluginManager]
-"""Its distribution, its hooks."""
+"""The distribution of an observer, and its hooks."""
 
 
 class Listeners:
-    """A context: opened when the run starts, closed when it ends. Each plugin hears on its own, and what it is given is read-only.
+    """A context that is entered when the run starts and left when it ends. Each plugin is called separately, with read-only arguments.
 
-    ``switched_off``: the reason of everyone who raised; ``tell`` receives the same once, as a sentence, when it happens. ``warnings``:
-    what observers say of updates, which ``tell`` receives too."""
+    ``switched_off`` holds the reason for every plugin that raised; ``tell`` receives it once as a sentence when it happens. ``warnings``
+    holds the observers' warnings about updates, which ``tell`` receives too."""
 
     def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], None], manifest: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._plan = plan
@@ -42,7 +43,7 @@ class Listeners:
         for name, options in zip(self._plan.config.log.trackers, self._plan.tracker_options, strict=True):
             try:
                 self._trackers[name] = self._plan.registry.make(PluginKind.TRACKER, name, options=options)
-            except (Exception, SystemExit) as error:  # a tracker is a stranger: whatever it raises must not end the run
+            except (Exception, SystemExit) as error:  # a tracker is third-party code: its exceptions must not end the run
                 self._switch_off(name, error)
         self._each(lambda tracker: tracker.open(self._run))
         self._observe("rlcore_run_started", run=self._run)
@@ -54,16 +55,17 @@ class Listeners:
         self.close_trackers()
 
     def close_trackers(self) -> None:
-        """Close those that are still on; a second call finds none. Before the summary, which names the one that raises here."""
+        """Close the trackers that are still on. A second call finds none. Called before the summary, which names a tracker that raises
+        here."""
         self._each(lambda tracker: tracker.close())
         self._trackers.clear()
 
     def groups_scored(self, groups: Sequence[Group], version: int) -> None:
-        """Groups were scored while ``version`` was the policy."""
+        """Report groups that were scored while ``version`` was the policy."""
         self._observe("rlcore_groups_scored", groups=tuple(groups), version=version)
 
     def step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Update ``step`` (from 1) was completed and published."""
+        """Report that update ``step`` (from 1) is complete and published."""
         self._each(lambda tracker: tracker.log({"step": step, **metrics}))
         given = MappingProxyType(dict(metrics))
         self._observe("rlcore_step_finished", step=step, metrics=given)
@@ -71,19 +73,19 @@ class Listeners:
             self._warn(observer, step, answers)
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
-        """Held-out figures, for the trackers."""
+        """Send held-out figures to the trackers."""
         self._each(lambda tracker: tracker.log({"step": step, **figures}))
 
     def checkpoint_saved(self, step: int, folder: Path) -> None:
-        """A checkpoint was written whole."""
+        """Report that a checkpoint is completely written."""
         self._observe("rlcore_checkpoint_saved", step=step, folder=folder)
 
     def run_finished(self, summary: Mapping[str, Any]) -> None:
-        """The run ended, well or not."""
+        """Report that the run ended, successfully or not."""
         self._observe("rlcore_run_finished", summary=MappingProxyType(dict(summary)))
 
     def _observe(self, hook: str, **given: Any) -> list[tuple[_Observer, list[Any]]]:
-        """Call a hook of everyone; returns what each of them answered."""
+        """Call a hook of every observer. Return the answers of each."""
         answers = []
         for observer in list(self._observers):
             try:
@@ -96,7 +98,7 @@ class Listeners:
     def _warn(self, observer: _Observer, step: int, answers: list[Any]) -> None:
         strange = [one for one in answers if not isinstance(one, list | tuple) or not all(isinstance(item, str) for item in one)]
         if strange:
-            found = type(strange[0]).__name__ if not isinstance(strange[0], list | tuple) else "items that are no text"
+            found = type(strange[0]).__name__ if not isinstance(strange[0], list | tuple) else "items that are not text"
             self._drop(observer, f"rlcore_note_step returned {found}, it must return a list of sentences")
             return
         for sentence in (sentence for answer in answers for sentence in answer):
@@ -113,7 +115,7 @@ class Listeners:
         for name, tracker in list(self._trackers.items()):
             try:
                 call(tracker)
-            except (Exception, SystemExit) as error:  # as above
+            except (Exception, SystemExit) as error:  # see __enter__
                 del self._trackers[name]
                 self._switch_off(name, error)
 

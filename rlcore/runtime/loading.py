@@ -1,4 +1,4 @@
-"""What every process of a run reads before it works: data, tokenizer, prompts; and how a damaged file becomes one sentence."""
+"""Read the inputs of every process of a run: data, tokenizer and prompts. Errors about damaged files become one sentence."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _PROBE_TOKENS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What is read and said: the tokenizer, and the prompts by data set (``train``, ``eval/<task>``) with their system prompt.
-    ``dropped``: how many of a data set were too long and are left out."""
+    """The tokenizer, and the prompts of each data set (``train``, ``eval/<task>``) with their system prompt.
+
+    ``dropped`` counts the prompts of each data set that were too long and are left out."""
 
     tokenizer: Tokenizer
     prompts: Mapping[str, tuple[Prompt, ...]]
@@ -44,14 +45,15 @@ class Texts:
         return {name.removeprefix("eval/"): rows for name, rows in self.prompts.items() if name != "train"}
 
     def probe_ids(self) -> np.ndarray | None:
-        """int32[T]: the sequence that the first weights are probed with, None where the first prompt is too short for one."""
+        """Return int32[T]: the sequence for the probe of the first weights, or None if the first prompt is too short."""
         ids = self.tokenizer.render(self.training[0].messages)[:_PROBE_TOKENS]
         return ids if len(ids) > 1 else None
 
 
 def load_data(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str, DataSet]:
-    """``train``, if data to train on is named, and the held-out tasks by name; DataError with file:line. ``say``: told which row format
-    was found, and where looking at the rows will take long."""
+    """Load ``train``, if training data is named, and the held-out tasks by name. Raises DataError with file:line.
+
+    :param say: receives the detected row format, and a notice if checking the rows will take long."""
     specs, asked = plan.reward_specs(), plan.config.data
     once = _once(say)
     tasks = {f"eval/{task}": load_eval(path, specs, plan.registry, asked, once) for task, path in plan.config.eval.eval_dataset.items()}
@@ -62,7 +64,7 @@ def load_data(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dic
 
 
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Says a sentence once: a file may be read for training and for an evaluation."""
+    """Return a ``say`` that repeats no sentence, because a file may be read both for training and for an evaluation."""
     said: set[str] = set()
 
     def told(line: str) -> None:
@@ -74,15 +76,18 @@ def _once(say: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False) -> Texts:
-    """The tokenizer, and every prompt with its system prompt. ConfigError where something of the model's folder cannot be read; DataError
-    where a prompt is longer than ``-mpt`` allows and may not be dropped, unless another process of the run has ``checked`` that, which
-    renders every one."""
+    """Read the tokenizer, and add the system prompt to every prompt.
+
+    Raises ConfigError if part of the model's folder cannot be read. Raises DataError if a prompt is longer than ``-mpt`` and prompts may
+    not be dropped.
+
+    :param checked: another process of the run has already rendered every prompt to check its length."""
     path = plan.config.model.tokenizer_path or plan.config.model.model
     with loading(f"the tokenizer {path}"):
         tokenizer = _tokenizer(plan)
     texts = Texts(tokenizer=tokenizer, prompts={name: _with_system_prompts(plan, rows) for name, rows in data.items()})
     with loading(f"the chat template of {path}"):
-        if plan.config.data.overlong == "drop":  # whoever reads the prompts drops the same ones
+        if plan.config.data.overlong == "drop":  # every process that reads the prompts drops the same ones
             return _without_long(texts, plan.config.data.max_prompt_tokens)
         if not checked:
             for prompts in texts.prompts.values():
@@ -91,13 +96,13 @@ def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False
 
 
 def fingerprints(data: Mapping[str, DataSet], tokenizer: Tokenizer) -> dict[str, str]:
-    """A hash of each data set, by name, and of the ``tokenizer``: what every process of a run must find the same."""
+    """Return a hash of each data set, by name, and of the ``tokenizer``. They must be equal in all processes of a run."""
     return {**{name: data_set.fingerprint for name, data_set in data.items()}, "tokenizer": tokenizer.fingerprint()}
 
 
 @contextmanager
 def loading(what: str) -> Iterator[None]:
-    """Whatever a library raises over a damaged model, tokenizer or template becomes one sentence, before anything is written."""
+    """Turn a library's exception about a damaged model, tokenizer or template into one sentence, before anything is written."""
     try:
         yield
     except RlcoreError:
@@ -146,7 +151,7 @@ def _lengths(texts: Texts, prompts: Sequence[Prompt]) -> list[int]:
 
 
 def _length(tokenizer: Tokenizer, prompt: Prompt) -> int:
-    """Tokens of a rendered prompt; a tokenizer that refuses it says so with the prompt's place."""
+    """Return the number of tokens of a rendered prompt. If the tokenizer refuses it, the error names the prompt's place."""
     try:
         return len(tokenizer.render(prompt.messages))
     except (ConfigError, DataError) as error:

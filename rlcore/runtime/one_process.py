@@ -1,14 +1,14 @@
-"""The runtime of one process: it generates, judges and trains, one after the other. An update is
+"""The runtime of one process: it generates, scores and trains, one after the other. An update has these stages:
 
     lease      prompts from the schedule                            Coordinator.lease
     generate   their completions                                    ProducerThread.make
-    judge      them, in the processes of the rewards                Judge, which the producer calls
+    score      them, in the worker processes of the rewards         Judge, which the producer calls
     deliver    the groups, which are kept, filtered, or failed      Coordinator.deliver
     train      on the batch that they complete                      Consumer.update
     publish    the new weights, and load them into the engine       Consumer.publish, ProducerThread.load
 
-The thread of the loop (``training_run.py``) makes all these calls. ``EngineGuard`` watches the thread of the producer, so that a run whose
-engine hangs can be ended.
+The thread of the loop (``training_run.py``) makes all these calls. ``EngineGuard`` watches the thread of the producer, so that a run with a
+hanging engine can be ended.
 """
 
 from __future__ import annotations
@@ -62,14 +62,15 @@ def fits_one_process(plan: Plan) -> bool:
 
 
 class OneProcess(Runtime):
-    """See ``Runtime``. At staleness 0: nothing is leased from the moment a batch is complete until the next one is asked for."""
+    """The runtime of one process; see ``Runtime``. At staleness 0, nothing is leased between a complete batch and the next request."""
 
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
-        """Build everything, which ``closing`` closes. What can be refused cheaply comes first, and the reward workers start before torch
-        and threads. ``say`` receives what takes long."""
+        """Build everything; ``closing`` closes it. Cheap refusals come first, and the reward workers start before torch and threads.
+
+        :param say: receives a notice of each slow operation."""
         self._plan, self._say = plan, say
         self._guard = EngineGuard(f"inference backend {plan.config.inference.name}", plan.config.schedule.producer_deadline, say)
-        closing.callback(self._guard.stop)  # called last: closing an engine that hangs may hang too
+        closing.callback(self._guard.stop)  # called last: closing a hanging engine may hang too
         data = load_data(plan, say)
         self._judge = open_judge(plan, data, closing, say)
         self._texts = read_texts(plan, data)
@@ -88,7 +89,7 @@ class OneProcess(Runtime):
         self._jobs, self._evaluator = make_jobs(plan, self._texts), make_evaluator(plan, self._texts)
         self._state = self._state_now()
         self._groups: dict[int, Group] = {}
-        """By lease: those that were kept and are not in a batch yet."""
+        """Groups by lease that were kept and are not in a batch yet."""
         self._batch: Batch | None = None
         self._stopped = False
         self._scored: list[Group] = []
@@ -98,7 +99,7 @@ class OneProcess(Runtime):
         self._tokens = self._counted = TokenCounts()
 
     def _make_trainer(self, closing: ExitStack) -> Any:
-        """Load it; returns the address of its weights."""
+        """Load the trainer. Return the address of its weights."""
         plan = self._plan
         self._account, self._waiting, self._timing = TimeAccount(), ExitStack(), Timing.start(time.monotonic())
         self._consumer = make_consumer(plan, schedule_settings(plan, self.prompts), self._account, closing)
@@ -114,7 +115,7 @@ class OneProcess(Runtime):
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
         self._guard.start(interrupt)
-        # From Python 3.12 on a process has one profiler, and the loop's thread is the one to see.
+        # From Python 3.12 a process has only one profiler. The thread of the loop is the one to profile.
         profiles = self._plan.config.run.enable_profiling and sys.version_info < (3, 12)
         self._producer.start(folder.resolve() / f"profile-{self._producer.name}.prof" if profiles else None)
         with self._training():
@@ -134,8 +135,9 @@ class OneProcess(Runtime):
         return True
 
     def _next_order(self) -> TrainOrder | None:
-        """Generate until the groups of the next update are there; None at the end of the run, and if it is interrupted. Raises
-        StarvationError if the filter leaves nothing to train on."""
+        """Generate until the groups of the next update are complete. Return None at the end of the run and after an interrupt.
+
+        Raises StarvationError if the filter leaves no group to train on."""
         most = int(self._plan.config.inference.inference_batch_size)
         while True:
             self._watch.check()
@@ -147,7 +149,7 @@ class OneProcess(Runtime):
             self._deliver(self._producer.make([self._jobs.job(lease) for lease in leases]))
 
     def _deliver(self, made: Sequence[ProducedGroup]) -> None:
-        """Report the groups to the schedule, and keep those that it wants."""
+        """Report the groups to the schedule, and keep the groups that it keeps."""
         arrivals, groups = zip(*map(self._jobs.finished, made), strict=True)
         verdicts = self._coordinator.deliver([arrival.delivery for arrival in arrivals])
         self._scored += groups
@@ -180,19 +182,19 @@ class OneProcess(Runtime):
         return Update(version=version, figures=figures, rollouts=tuple(rows), times=self._timing.step_workers)
 
     def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
-        """Hand out the weights as they are, and have the engine load them."""
+        """Publish the current weights, and load them into the engine."""
         probed = probe_ids if self._plan.config.weights.probe else None
         self._consumer.publish(self._publisher, version, probed, self._tolerance)
         self._producer.load(version)
 
     @contextmanager
     def _training(self) -> Iterator[None]:
-        """Inside, the trainer works; outside, its time is booked as waiting for data."""
+        """A context in which the trainer works. Outside it, the trainer's time is recorded as waiting for data."""
         self._waiting.close()
         yield
         self._waiting.enter_context(self._account.span("waiting for data"))
 
-    # --- what the loop asks for --------------------------------------------------------------------------------------
+    # --- calls of the loop -------------------------------------------------------------------------------------------------------
 
     def evaluate(self, step: int) -> None:
         evaluation = self._evaluator.start(self._evaluation_key)
@@ -249,7 +251,7 @@ class OneProcess(Runtime):
         return self._timing
 
     def _step_seconds(self, until: float | None = None) -> dict[str, float]:
-        """Seconds by role and category since the last call."""
+        """Return the seconds by role and category since the last call."""
         self._timing.saw([self._producer.report(until), self._account.report("trainer-0", Role.TRAINER, until)])
         new, self._counted = self._tokens.since(self._counted), self._tokens
         return self._timing.step(tokens_generated=new.generated, tokens_wasted=new.wasted)

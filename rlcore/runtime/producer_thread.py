@@ -1,4 +1,4 @@
-"""A producer in a thread of the driver's process: the driver waits for it, and can give it up if its engine hangs."""
+"""A producer in a thread of the driver's process. The driver waits for the thread, and can abandon it if its engine hangs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,19 @@ __all__ = ["ProducerThread"]
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.05
-"""How long one step of the producer may last, after which the thread looks whether it must end."""
+"""The longest time of one step of the producer, in seconds. After each step the thread checks whether it must end."""
 
 
 class ProducerThread:
-    """``make``, ``load`` and ``sleep`` wait for the thread, which does one thing at a time. ``pulse`` beats while the engine works."""
+    """The thread of a producer, which does one thing at a time. ``make``, ``load`` and ``sleep`` wait for it. ``pulse`` beats while the
+    engine works."""
 
     name = "producer-0"
 
     def __init__(self, plan: Plan, tokenizer: Tokenizer, judge: Judge, address: Any, pulse: Watchdog, say: Callable[[str], None]) -> None:
-        """Load the engine. ``address``: of the publisher of the weights. ``close`` frees what was made, also if this raises."""
+        """Load the engine. If this raises, everything that was made is freed.
+
+        :param address: the address of the publisher of the weights."""
         config = plan.config
         self._pulse, self._seconds, self._account = pulse, config.weights.deadline, TimeAccount()
         self._calls: SimpleQueue[tuple[Callable[[], Any], str, Future[Any]] | None] = SimpleQueue()
@@ -56,17 +59,17 @@ class ProducerThread:
             self._parts = parts.pop_all()
 
     def start(self, profile: Path | None) -> None:
-        """From here on it works. ``profile``: the file for the profile of the thread, None for none."""
+        """Start the thread. ``profile`` is the file for its profile, None for no profile."""
         self._thread = Thread(target=self._run, args=(profile,), name=self.name, daemon=True)
         self._thread.start()
 
     @property
     def version(self) -> int:
-        """Of the weights that its engine serves."""
+        """The version of the weights that its engine serves."""
         return self._producer.version
 
     def make(self, jobs: Sequence[GroupJob], booking: str | None = None) -> list[ProducedGroup]:
-        """Generate and have judged; one result a job, in the order of their keys. ``booking``: see ``Producer``."""
+        """Generate and score; return one result for each job, in the order of their keys. ``booking``: see ``Producer``."""
 
         def work() -> list[ProducedGroup]:
             self._producer.booking = booking
@@ -87,16 +90,16 @@ class ProducerThread:
         self._call(self._producer.sleep, then="waiting for weights")
 
     def load(self, version: int) -> None:
-        """Wait until the transfer has this version, and serve it; WeightsError if that takes longer than ``weights.deadline``."""
+        """Wait until the transfer has this version, then serve it. Raises WeightsError if that takes longer than ``weights.deadline``."""
         self._call(lambda: self._load(version, time.monotonic() + self._seconds), then="back-pressure")
 
     def transfer_failed(self, error: WeightsError) -> None:
-        """Have ``load`` raise this. Any thread may call it."""
+        """Make ``load`` raise this error. Any thread may call it."""
         self._failed.append(error)
         self._news.set()
 
     def report(self, until: float | None = None) -> WorkerTime:
-        """Where its seconds went since the last report; ``TimeAccount.report``."""
+        """Report how its time was spent since the last report; see ``TimeAccount.report``."""
         return self._account.report(self.name, Role.PRODUCER, until)
 
     def close(self) -> None:
@@ -122,24 +125,26 @@ class ProducerThread:
                 arrived = self._news.wait(max(0.0, deadline - time.monotonic()))
             if not arrived:
                 raise WeightsError(
-                    f"{self._receiver.who} brought {self.name} no whole version {version} within {self._seconds:g} s; its own log may say "
-                    "why, or raise --weights-deadline"
+                    f"{self._receiver.who} did not deliver a complete version {version} to {self.name} within {self._seconds:g} s; its own "
+                    "log may say why, or raise --weights-deadline"
                 )
 
     def _take(self, snapshot: Snapshot) -> None:
         try:
             self._producer.load(snapshot)
         except GroupBrokenError:  # the version comes again, under a higher epoch
-            with error_context(self._receiver.who, f"hearing that the group of version {snapshot.version} broke"):
+            with error_context(self._receiver.who, f"handling the broken group of version {snapshot.version}"):
                 self._receiver.on_group_broken(getattr(snapshot, "epoch", -1))
             return
         with error_context(self._receiver.who, f"releasing version {snapshot.version}"):
             self._receiver.release(snapshot.version)
 
     def _call(self, work: Callable[[], T], then: str = "") -> T:
-        """What ``work()`` returns or raises in the thread. ``then``: the activity of the thread between later calls, "" for no other."""
+        """Return or raise the result of ``work()`` in the thread.
+
+        :param then: the activity of the thread between later calls; "" leaves it unchanged."""
         if self._stopping:
-            raise RunError(f"{self.name} was stopped, and does nothing more")
+            raise RunError(f"{self.name} was stopped and accepts no more work")
         call: Future[T] = Future()
         self._calls.put((work, then, call))
         return result_of(call)
@@ -151,7 +156,7 @@ class ProducerThread:
                 with self._pulse.working():
                     try:
                         result = work()
-                    except BaseException as error:  # whatever it is, the caller must hear of it
+                    except BaseException as error:  # the caller must receive every kind of exception
                         call.set_exception(error)
                         continue
                 self._waits_for = then or self._waits_for

@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it: its progress, which a display implements, and at its end the summary."""
+"""The output of a run: its progress, which a display implements, and the summary at its end."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["Progress", "Sample", "Summary"]
 
 
 class Progress:
-    """Watches nothing; a display overrides what it shows. Called from the driver's main thread only."""
+    """A progress that shows nothing; a display overrides the methods that it needs. Called only from the driver's main thread."""
 
     def started(self, folder: Path, total_steps: int) -> None:
-        """The run folder exists; so many updates are planned."""
+        """Report that the run folder exists and that ``total_steps`` updates are planned."""
 
     def note(self, text: str) -> None:
-        """One line that a person should read."""
+        """Report one line for the user."""
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """An update was completed."""
+        """Report that an update is complete."""
 
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
-        """Held-out tasks were evaluated with the weights after ``step`` updates."""
+        """Report an evaluation of the held-out tasks with the weights after ``step`` updates."""
 
     def finished(self) -> None:
-        """No further call follows."""
+        """Report the end. No further call follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One held-out prompt, before and after."""
+    """The answer to one held-out prompt, before and after training."""
 
     prompt: str
     gold: str
@@ -46,16 +46,19 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Figures of a run; of one that went on, seconds, tokens a second and memory are those of its last part. Accuracies are means over the
-    held-out tasks, None without one; ``best`` is the best value of what ``log.best_by`` names, and after how many updates that was, the
-    latest of equals; seconds are wall clock of training, evaluations between steps included; ``ledger`` counts prompts by what became of
-    them; ``time`` is seconds by part, summed over workers; ``shares`` is what share of the time went where
-    (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter`` is what the group filter saw and how many updates
-    it starved, empty without one; ``dropped`` counts prompts that were too long, by data set; ``remarks`` are sentences that a person
-    should read; ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are what the run had; ``train_on`` is what ``rlcore
-    resume`` takes to make the run twice as long. ``peak_memory``: bytes at their most by process, the driver and the workers that have one
-    of their own, from its start; ``peak_memory_bytes`` is their sum, in which memory that two of them map counts twice. Processes that
-    engines, rewards and sandboxes start for themselves are not in it.
+    """Figures of a run. For a resumed run, seconds, tokens per second and memory are those of its last part.
+
+    Accuracies are means over the held-out tasks, None without one. ``best`` is the best value of ``log.best_by`` and the number of updates
+    before it; of equal values, the latest. ``train_seconds`` is wall-clock time of training, evaluations between steps included. ``ledger``
+    counts prompts by outcome: trained, filtered or failed. ``time`` is seconds by part, summed over workers. ``shares`` is the share of
+    time by activity (``rlcore.runtime.timing.Timing.shares``), empty if nothing was trained. ``filter`` holds the figures of the group
+    filter and the number of updates that it starved, empty without a filter. ``dropped`` counts prompts that were too long, by data set.
+    ``remarks`` are sentences for the user. ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are the run's values.
+    ``train_on`` holds the flags for ``rlcore resume`` that double the length of the run.
+
+    ``peak_memory`` is the peak in bytes by process, since its start: the driver, and the workers that have their own process.
+    ``peak_memory_bytes`` is their sum; memory that two of them map counts twice. Processes that engines, rewards and sandboxes start are
+    not included.
     """
 
     run: Path
@@ -83,5 +86,5 @@ class Summary:
     train_on: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """A JSON-able dict, paths as text."""
+        """Return a JSON-serializable dict, with paths as text."""
         return {**asdict(self), "run": str(self.run), "checkpoint": str(self.checkpoint) if self.checkpoint else None}

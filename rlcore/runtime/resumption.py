@@ -1,4 +1,4 @@
-"""What a run that goes on is held against before anything starts: its settings, its plugins, its checkpoints."""
+"""Check a resumed run before anything starts: its settings, its plugins and its checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LAYOUT = ("run.runtime", "weights.transport")
 
 
 def newest_run(folder: Path) -> PastRun:
-    """The run in a folder, or the newest run of the project in it; UsageError if it is neither."""
+    """Return the run in a folder, or the newest run of the project in it. Raises UsageError if the folder is neither."""
     runs = past_runs(folder)
     if runs:
         return runs[0]
@@ -44,16 +44,17 @@ def newest_run(folder: Path) -> PastRun:
         step = folder.name.removeprefix("step-")
         raise UsageError(f"{folder} is a checkpoint; type the folder of its run: rlcore resume {folder.parent.parent} --step {step}")
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder; type the folder of a run, which the run printed when it began")
+        raise UsageError(f"{folder} is not a folder; type the folder of a run, which the run printed when it began")
     below = [str(path) for depth in ("*", "*/*") for path in sorted(folder.glob(depth)) if path.is_dir() and past_runs(path)]
-    where = f"runs lie in {', '.join(below[-3:])}" if below else "type the folder of a run, which the run printed when it began"
-    raise UsageError(f"{folder} holds no run (a run.toml, and beside it manifest.json or checkpoints), nor does a folder in it; {where}")
+    where = f"there are runs in {', '.join(below[-3:])}" if below else "type the folder of a run, which the run printed when it began"
+    raise UsageError(f"{folder} holds no run (a run.toml next to manifest.json or checkpoints), nor does a folder in it; {where}")
 
 
 @contextmanager
 def auto(plan: Plan, *, dry: bool = False) -> Iterator[tuple[Plan, PastRun | None]]:
-    """What ``--resume auto`` does: the plan that goes on with the newest run of its settings, or begins anew, and that run if it is
-    finished. Inside, the run is locked (``dry``: it is not)."""
+    """Implement ``--resume auto``: yield the plan, and the run if it is finished.
+
+    The plan resumes the newest run with the same settings, or begins a new one. Inside the context the run is locked (not if ``dry``)."""
     run, note = _latest_like(plan)
     if run is None:
         yield replace(plan, notes=(*plan.notes, *note)), None
@@ -64,8 +65,9 @@ def auto(plan: Plan, *, dry: bool = False) -> Iterator[tuple[Plan, PastRun | Non
 
 
 def _latest_like(plan: Plan) -> tuple[PastRun | None, list[str]]:
-    """The newest run of the plan's project in ``run_dir`` with equal resolved settings, now or when it began. If there is none, a note on
-    how the newest one differs. One whose settings cannot be read is another run."""
+    """Return the newest run of the plan's project in ``run_dir`` with the same resolved settings, now or when it began.
+
+    If there is none, return a note on how the newest run differs. A run whose settings cannot be read counts as a different run."""
     place = Path(plan.config.run.run_dir, plan.config.run.project)
     note: list[str] = []
     for run in past_runs(place):
@@ -77,18 +79,18 @@ def _latest_like(plan: Plan) -> tuple[PastRun | None, list[str]]:
         differs = ", ".join(plan.cite(path) for path, value in other.items() if began.get(path) != value)
         if not differs:
             return run, []
-        note = note or [f"no run of these settings is in {place}; the newest, {run.root.name}, differs in {differs}; a new one begins"]
+        note = note or [f"no run with these settings is in {place}; the newest, {run.root.name}, differs in {differs}; a new one begins"]
     return None, note
 
 
 def reset_layout(run: PastRun) -> dict[str, str]:
-    """The settings of a run that are "auto" again if it goes on: nobody set them, and they follow from how many workers there are."""
+    """Return the settings of a run that are "auto" again when it resumes. Nobody set them, and they depend on the number of workers."""
     origins = (read_manifest(run.root) or {"origins": {}})["origins"]
     return {path: "auto" for path in _LAYOUT if str(origins.get(path)).startswith("auto: ")}
 
 
 def refuse_if_finished(plan: Plan, run: PastRun) -> None:
-    """UsageError for a run that came to its end, unless the plan goes farther than the run did."""
+    """Raise UsageError for a finished run, unless the plan is longer than the run was."""
     steps = run.finished
     if steps is None:
         return
@@ -96,22 +98,20 @@ def refuse_if_finished(plan: Plan, run: PastRun) -> None:
     farther = now.num_episodes > before.num_episodes or (now.max_steps or steps) > (before.max_steps or steps)
     if not farther or (now.max_steps is not None and now.max_steps <= steps):
         flag = "-e" if now.max_steps is None or now.max_steps > steps else "--max-steps"
-        raise UsageError(f"{run.root} is finished, after {steps} updates; type a greater {flag} to train on")
+        raise UsageError(f"{run.root} is finished, after {steps} updates; to train further, raise {flag}")
 
 
 def resume_plan(plan: Plan, run: PastRun, *, step: int | None = None, any_version: bool = False) -> Plan:
-    """The plan with the point that the run goes on from, and notes on what a person should read of it.
+    """Return the plan with the point that the run resumes from, and with notes for the user.
 
-    Raises ConfigError for a setting that the run must keep, for plugins of another major version (unless ``any_version``), and for a step
-    that is damaged or not there; NoCheckpointError if there is no checkpoint."""
+    Raises ConfigError for a changed setting that the run must keep, for plugins of another major version (unless ``any_version``), and for
+    a step that is damaged or does not exist. Raises NoCheckpointError if there is no checkpoint."""
     settings = settings_of(run.root)
     check_resumable(plan, settings)
     changed = changed_settings(plan, settings)
     place = Path(plan.config.run.run_dir, plan.config.run.project)
     if "run.run_dir" in changed and place.resolve() != run.root.resolve().parent:
-        raise ConfigError(
-            f"{plan.cite('run.run_dir')}: a run that goes on stays in its folder, {run.root}; leave it out, or move that folder"
-        )
+        raise ConfigError(f"{plan.cite('run.run_dir')}: a resumed run stays in its folder, {run.root}; leave it out, or move that folder")
     notes: list[str] = []
     _check_versions(plan, run.root, any_version, notes.append)
     point = find_checkpoint(run.root, step, notes.append)
@@ -119,25 +119,25 @@ def resume_plan(plan: Plan, run: PastRun, *, step: int | None = None, any_versio
     if most is not None and most < point.step:
         raise UsageError(
             f"{plan.cite('run.max_steps')} is less than the {point.step} updates that {run.root} has made; type --step N with an earlier "
-            "checkpoint, or a greater --max-steps"
+            "checkpoint, or raise --max-steps"
         )
-    if holder := last_writer(run.root):  # nobody holds the lock here: a dry run
-        notes.append(f"{holder} writes the run, or died while it did; the run is refused as long as that process lives")
+    if holder := last_writer(run.root):  # no process holds the lock here in a dry run
+        notes.append(f"{holder} is writing the run, or died while it did; the run cannot be resumed as long as that process is alive")
     notes += _remarks(plan, [path for path in changed if path in plan.origins], point)
     return replace(plan, resume=point, notes=(*plan.notes, *notes))
 
 
 def _resume_or_start(plan: Plan, run: PastRun) -> Plan:
-    """``resume_plan``, but a run without any checkpoint is begun anew."""
+    """Return ``resume_plan``, or the plan of a new run if the run has no checkpoint."""
     try:
         return resume_plan(plan, run)
     except NoCheckpointError:
-        note = f"the run {run.root} has the same settings and ended before its first checkpoint; this one begins anew"
+        note = f"the run {run.root} has the same settings and ended before its first checkpoint; this one starts from the beginning"
         return replace(plan, notes=(*plan.notes, note))
 
 
 def summary_of(run: PastRun) -> Summary:
-    """The summary of a run that is finished; ConfigError if it cannot be read."""
+    """Return the summary of a finished run. Raises ConfigError if it cannot be read."""
     path = run.root / "summary.json"
     try:
         found = json_document(path)
@@ -150,8 +150,8 @@ def summary_of(run: PastRun) -> Summary:
 
 
 def check_model_files(plan: Plan) -> None:
-    """Raise ConfigError if the model to start from, or its tokenizer, lies in a checkpoint of rlcore and is not what was saved. Reads all
-    of its bytes."""
+    """Raise ConfigError if the initial model or its tokenizer is in a checkpoint of rlcore and differs from the saved files. Reads all of
+    its bytes."""
     section = plan.config.model
     for model in {Path(place) for place in (section.model, section.tokenizer_path) if place}:
         if (model.parent / "checkpoint.json").is_file():
@@ -159,23 +159,23 @@ def check_model_files(plan: Plan) -> None:
 
 
 def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator[str]:
-    yield f"the run {point.run} goes on after update {point.step}, from {point.checkpoint}"
+    yield f"the run {point.run} resumes after update {point.step}, from {point.checkpoint}"
     later = [step for step in checkpoint_steps(point.checkpoint.parent) if step > point.step]
     if later:
-        yield f"checkpoints of later updates are removed, for those are made again: {', '.join(map(str, later))}"
+        yield f"checkpoints of later updates are removed, because those updates are repeated: {', '.join(map(str, later))}"
     if changed:
-        yield f"settings that the run did not have before: {', '.join(map(plan.cite, changed))}"
+        yield f"settings that differ from those of the run so far: {', '.join(map(plan.cite, changed))}"
     if {"run.max_steps", "run.num_episodes"} & set(changed):
-        yield "the run has another length: from here on its learning rate is the one that a run of this length has at each update"
+        yield "the length of the run has changed: from here on, its learning rate follows the schedule of a run of the new length"
     for kind, name in used_plugins(plan):
         if is_reference(name):
-            yield f"{LABELS[kind]} {name!r} is code that the run brings along, and it is executed: {plan.registry.owner(kind, name)}"
+            yield f"{LABELS[kind]} {name!r} is code that comes with the run, and it is executed: {plan.registry.owner(kind, name)}"
     if plan.config.algorithm.kl_coeff > 0:
         yield f"the KL reference stays the model that the run began with, {plan.config.model.model}"
 
 
 def _check_versions(plan: Plan, run: Path, any_version: bool, say: Callable[[str], None]) -> None:
-    """Hold the plugins against those of the run's manifest."""
+    """Compare the plugins with those of the run's manifest."""
     manifest = read_manifest(run)
     if manifest is None:
         return
@@ -189,6 +189,7 @@ def _check_versions(plan: Plan, run: Path, any_version: bool, say: Callable[[str
     major = [name for name, old, new in other if old.partition(".")[0] != new.partition(".")[0]]
     if major and not any_version:
         raise ConfigError(
-            f"plugins of another major version than the run began with: {told}; install those, or type rlcore resume {run} --any-version"
+            f"plugins of another major version than at the start of the run: {told}; install the earlier versions, or type rlcore "
+            f"resume {run} --any-version"
         )
-    say(f"warning: plugins of other versions than the run began with: {told}")
+    say(f"warning: plugins of other versions than at the start of the run: {told}")

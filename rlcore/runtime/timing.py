@@ -1,7 +1,7 @@
-"""Where the seconds of the training loop went: by worker and activity, from its first lease to its last update.
+"""How the time of the training loop was spent, by worker and activity, from its first lease to its last update.
 
-Workers report (``rlcore.schedule.WorkerTime``), near or far. Here their activities are sorted into the few categories that a person asks
-about, and become the figures of a step, the shares of the run, and the rows of its trace. What is kept is bounded, however long the run.
+Workers in any process report their times (``rlcore.schedule.WorkerTime``). This module sorts their activities into a few categories, which
+become the figures of a step, the shares of the run, and the rows of its trace. Its memory is bounded, whatever the length of the run.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ __all__ = ["Category", "Timing", "by_category", "peak_memory", "profiled"]
 
 _SPANS_A_WORKER = 5_000
 _SPANS = 300_000
-"""Of all workers of the trace; with very many of them each is drawn more coarsely."""
+"""The maximum for all workers of the trace. With very many workers, each is drawn more coarsely."""
 
 _Seconds = dict[tuple[str, Role], dict[str, float]]
-"""By worker and activity."""
+"""Seconds by worker and activity."""
 
 
 class Category(StrEnum):
-    """What a second of a worker was for; each belongs to exactly one."""
+    """The purpose of a worker's time. Each second belongs to exactly one category."""
 
     COMPUTE = "compute"
-    """Training, generating what is trained on, evaluating."""
+    """Training, generating data that is trained on, or evaluating."""
     WAITING_FOR_DATA = "waiting_for_data"
-    """A trainer without a batch; a producer that nothing is left to lease for."""
+    """A trainer without a batch, or a producer for which there is nothing to lease."""
     WAITING_FOR_WEIGHTS = "waiting_for_weights"
-    """Handing out, awaiting or loading weights: whatever weights cost."""
+    """Publishing, awaiting or loading weights: the whole cost of weights."""
     BLOCKED_BY_REWARDS = "blocked_by_rewards"
-    """A producer with nothing to do but to wait for verdicts."""
+    """A producer that only waits for verdicts."""
     BACK_PRESSURE = "back_pressure"
-    """A producer that may not run further ahead: staleness, or the buffer."""
+    """A producer that may not run further ahead, because of staleness or the buffer."""
     WASTED = "wasted"
-    """Generating what was filtered or lost."""
+    """Generating data that was filtered or lost."""
     OTHER = "other"
-    """Between the activities: logging, saving, nothing at all."""
+    """The time between activities: logging, saving or idling."""
 
 
 _GENERATION = "generation"
@@ -63,8 +63,9 @@ _PLURAL = {Role.TRAINER: "trainer", Role.PRODUCER: "producers"}
 
 
 def by_category(seconds: Mapping[str, float], wasted: float = 0.0) -> dict[Category, float]:
-    """Seconds by activity -> seconds by category, every category, with the same sum. ``wasted``: the share of generation, in [0, 1], that
-    went into what was thrown away; an activity that is not known is ``OTHER``."""
+    """Convert seconds by activity to seconds by category. Contains every category and has the same sum.
+
+    :param wasted: the share of generation, in [0, 1], that was thrown away. An unknown activity counts as ``OTHER``."""
     if not 0.0 <= wasted <= 1.0:
         raise ValueError(f"the wasted share of generation must lie in [0, 1], got {wasted}")
     sorted_seconds = dict.fromkeys(Category, 0.0)
@@ -78,9 +79,11 @@ def by_category(seconds: Mapping[str, float], wasted: float = 0.0) -> dict[Categ
 
 @dataclass(slots=True)
 class Timing:
-    """``seconds`` of wall clock; ``by_activity``: each role's activities sum to it, ``idle`` included, for each of its workers. What the
-    trainer says of its own steps stands below ``trainer/training`` and is part of it. ``step_workers``: worker -> category -> seconds of
-    what ``step`` closed last. ``peaks``: worker -> bytes of its process at their most."""
+    """Times of a run.
+
+    ``seconds`` is wall-clock time. ``by_activity``: each role's activities, ``idle`` included, sum to that time for each of its workers.
+    The trainer's own timings of its steps are below ``trainer/training`` and are part of it. ``step_workers`` maps worker -> category ->
+    seconds of the last step that ``step`` closed. ``peaks`` maps worker -> peak memory of its process, in bytes."""
 
     seconds: float = 0.0
     by_activity: dict[str, float] = field(default_factory=dict)
@@ -95,11 +98,11 @@ class Timing:
 
     @classmethod
     def start(cls, moment: float) -> Timing:
-        """From a ``moment`` of the monotonic clock on; what workers would report up to then is thrown away."""
+        """Start at a ``moment`` of the monotonic clock. The caller discards reports about earlier times."""
         return cls(_since=moment)
 
     def saw(self, times: Iterable[WorkerTime]) -> None:
-        """Take reports that arrived. Each may cover any stretch of time; a worker's come in order."""
+        """Add reports. Each may cover any period; the reports of a worker arrive in order."""
         for report in times:
             key = report.worker, report.role
             if report.peak_memory_bytes:
@@ -114,9 +117,11 @@ class Timing:
                 timeline.add(span.activity, span.start, span.end)
 
     def step(self, *, tokens_generated: int = 0, tokens_wasted: int = 0) -> dict[str, float]:
-        """Seconds by role and category of what was reported since the last call, for ``metrics.jsonl``; by worker they are
-        ``step_workers`` from here on. ``tokens_generated`` since then, of which ``tokens_wasted`` (or earlier ones) went into groups that
-        were filtered or lost."""
+        """Return the seconds by role and category reported since the last call, for ``metrics.jsonl``. Store them by worker in
+        ``step_workers``.
+
+        :param tokens_generated: tokens generated since the last call.
+        :param tokens_wasted: how many of these (or of earlier ones) belong to groups that were filtered or lost."""
         of_step, self._of_step = self._of_step, {}
         self._generated += tokens_generated
         self._wasted += tokens_wasted
@@ -126,7 +131,9 @@ class Timing:
         return {f"time/{_PLURAL[role]}/{category}": spent for role, of in by_role.items() for category, spent in of.items()}
 
     def stop(self, moment: float, inside_training: Mapping[str, float] | None = None) -> None:
-        """Up to a ``moment``. ``inside_training``: the training backend's own parts."""
+        """Stop at a ``moment`` of the monotonic clock.
+
+        :param inside_training: seconds of the training backend's own parts."""
         self.seconds = moment - self._since
         booked: dict[str, float] = {}
         for (_, role), totals in self._totals.items():
@@ -136,9 +143,11 @@ class Timing:
         self.by_activity = {name: round(spent, 3) for name, spent in {**booked, **inside}.items()}
 
     def shares(self) -> dict[str, float]:
-        """Shares of all that was reported since the start, for the summary: ``trainer/<category>`` and ``producers/<category>``, which add
-        up to 1 for each role, or are all 0 where it has spent no time. Before them three headlines: ``trainer_busy`` and
-        ``producers_busy``, the time that goes into computing (for nothing too), and ``bubble``, the trainers' waits for data and weights.
+        """Return the shares of all time reported since the start, for the summary.
+
+        ``trainer/<category>`` and ``producers/<category>`` sum to 1 for each role, or are all 0 if it has spent no time. Three headline
+        figures come first: ``trainer_busy`` and ``producers_busy``, the share spent computing (wasted work included), and ``bubble``, the
+        trainers' waits for data and weights.
         """
         by_role = _by_role(self._totals, _share(self._wasted, self._generated))
         trainer, producers = _normalised(by_role[Role.TRAINER]), _normalised(by_role[Role.PRODUCER])
@@ -151,11 +160,12 @@ class Timing:
         }
 
     def workers(self) -> dict[str, dict[str, float]]:
-        """Worker -> category -> seconds of all that was reported since the start, what came after the last step included."""
+        """Return worker -> category -> seconds of all time reported since the start, including the time after the last step."""
         return _by_worker(self._totals, _share(self._wasted, self._generated))
 
     def rows(self) -> list[tuple[str, str, str, float, float]]:
-        """For ``rlcore.runlog.trace.write_trace``: worker, role, activity, start since 1970, seconds; none of a worker overlap."""
+        """Return rows for ``rlcore.runlog.trace.write_trace``: worker, role, activity, start since 1970, seconds. The rows of a worker do
+        not overlap."""
         return [
             (worker, str(role), span.activity, span.start, span.seconds)
             for (worker, role), timeline in self._timelines.items()
@@ -164,7 +174,8 @@ class Timing:
 
 
 def _by_role(books: _Seconds, wasted: float) -> dict[Role, dict[Category, float]]:
-    """Seconds by role and category, summed over workers; every role and every category. ``wasted``: the producers' share of generation."""
+    """Return seconds by role and category, summed over workers, with every role and category. ``wasted``: the producers' share of
+    generation."""
     summed = {role: dict.fromkeys(Category, 0.0) for role in Role}
     for (_, role), seconds in books.items():
         for category, spent in by_category(seconds, wasted if role is Role.PRODUCER else 0.0).items():
@@ -173,8 +184,10 @@ def _by_role(books: _Seconds, wasted: float) -> dict[Role, dict[Category, float]
 
 
 def _by_worker(books: _Seconds, wasted: float) -> dict[str, dict[str, float]]:
-    """Worker -> category -> seconds, every category. Waste is known for all producers together: each has the same share of its generation
-    in it, so that the workers of a role sum to ``_by_role``."""
+    """Return worker -> category -> seconds, with every category.
+
+    Waste is known only for all producers together. Each is assigned the same share of its generation, so that the workers of a role sum to
+    ``_by_role``."""
     workers: dict[str, dict[str, float]] = {}
     for (worker, role), seconds in books.items():
         summed = workers.setdefault(worker, dict.fromkeys(map(str, Category), 0.0))
@@ -184,7 +197,7 @@ def _by_worker(books: _Seconds, wasted: float) -> dict[str, dict[str, float]]:
 
 
 def _share(part: int, whole: int) -> float:
-    """What is thrown away in a step may have been generated before it, so that the part exceeds the whole."""
+    """Return the share, at most 1. Tokens thrown away in a step may have been generated before it, so the part may exceed the whole."""
     return min(1.0, part / whole) if whole > 0 else 0.0
 
 
@@ -194,7 +207,7 @@ def _normalised(seconds: Mapping[Category, float]) -> dict[Category, float]:
 
 
 def peak_memory() -> int:
-    """Bytes of memory of this process at their most. On Linux not ``getrusage``, which begins with what the parent had."""
+    """Return the peak memory of this process in bytes. On Linux this is not ``getrusage``, which starts from the parent's peak."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -204,8 +217,9 @@ def peak_memory() -> int:
 
 @contextmanager
 def profiled(path: Path | None) -> Iterator[None]:
-    """Profile the calling thread inside (``--enable-profiling``), and write ``path`` on leaving, a file that ``python -m pstats`` and
-    snakeviz open; nothing where it is None."""
+    """Profile the calling thread inside the context (``--enable-profiling``) and write ``path`` at the end. Do nothing if ``path`` is None.
+
+    ``python -m pstats`` and snakeviz open the file."""
     if path is None:
         yield
         return

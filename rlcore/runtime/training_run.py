@@ -1,4 +1,4 @@
-"""One run, from a plan to a summary: the loop, the run folder, whoever listens. Where the workers are is their runtime's business."""
+"""One run, from a plan to a summary: the loop, the run folder and the listeners. The run's runtime decides where the workers run."""
 
 from __future__ import annotations
 
@@ -37,36 +37,37 @@ from rlcore.runtime.timing import peak_memory, profiled
 __all__ = ["TrainingRun", "mean_gap_tolerance"]
 
 _AUTO_SAVE_SECONDS = 600.0
-"""Between checkpoints with ``save_interval = "auto"``: what a crash may lose."""
+"""The time between checkpoints with ``save_interval = "auto"``: the most that a crash can lose."""
 _MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02}
 
 
 class TrainingRun:
-    """One run, from a plan to a summary, or to the loss of a part that it cannot do without."""
+    """One attempt at a run, from a plan to a summary, or to the loss of an essential part."""
 
     def __init__(
         self, plan: Plan, progress: Progress, *, root: Path | None = None, holding: ExitStack | None = None, restores: int = 0
     ) -> None:
-        """``root``: the folder of the run, if there is one; ``holding``: what keeps it locked between this life of the run and the next;
-        ``restores``: how many lives were before this one."""
+        """:param root: the folder of the run, if it exists.
+        :param holding: keeps the folder locked between this attempt and the next.
+        :param restores: the number of earlier attempts."""
         self.root = root or (plan.resume.run if plan.resume is not None else None)
         self.interrupted = False
         """Whether Ctrl-C or a scheduler asked the run to end."""
         self.updates = 0
-        """How many were made in this life."""
+        """The number of updates in this attempt."""
         self._holding, self._restores = holding, restores
         self._plan = plan
         self._config = plan.config
         self._progress = progress
         self._evaluations: dict[int, list[TaskReport]] = {}
         self._held_out: dict[int, Mapping[str, float]] = {}
-        """Figures of evaluations by step, those of a run that goes on included."""
+        """Figures of evaluations by step, including those from before a resume."""
         self._best = BestCheckpoint(self._config.log.best_by, tuple(self._config.eval.eval_dataset))
         self._asked: set[int] = set()
         self._saving: Checkpoint | None = None
         self._writer = ThreadPoolExecutor(1, "rollouts")
         self._logging: Future[None] | None = None
-        """The rollouts of the last update on their way to disk: no update waits for their compression."""
+        """The write of the last update's rollouts to disk. No update waits for their compression."""
         self._checkpoint: Path | None = plan.resume.checkpoint if plan.resume is not None else None
         self._tokens = 0
         self._reward_last: float | None = None
@@ -74,11 +75,11 @@ class TrainingRun:
         self._most_text = self._config.log.rollout_max_mb * 1e6
         self._saved_at = 0.0
         self._since = 0.0
-        """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
+        """The time of the last recorded update: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
 
     def run(self) -> Summary:
-        """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
-        for tracker in self._config.log.trackers:  # one that is broken is refused before anything starts
+        """Build, train, save and summarize. When this returns or raises, every process and thread that it started has ended."""
+        for tracker in self._config.log.trackers:  # a broken one is refused before anything starts
             self._plan.registry.load(PluginKind.TRACKER, tracker)
         with ExitStack() as closing:
             closing.callback(self._drop_save)
@@ -93,7 +94,7 @@ class TrainingRun:
                 self._progress.note(said)
             self._folder = self._open_folder(closing)
             self._recall()
-            if self._plan.resume is not None:  # a kill may have come between the last checkpoint and this
+            if self._plan.resume is not None:  # a kill may have come between the last checkpoint and its pruning
                 self._pruning(self._plan.resume.step)()
             closing.callback(self._log_last_reward_errors)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note, self._manifest))
@@ -113,7 +114,7 @@ class TrainingRun:
             return summary
 
     def _check_beginning(self) -> None:
-        """RunError if the runtime has not begun where it was told to: it would train the first steps again."""
+        """Raise RunError if the runtime did not begin at the plan's version, because it would repeat the first steps."""
         begins, runtime = first_version(self._plan), self._config.run.runtime
         if begins and (version := self._runtime.status().version) != begins:
             owner = self._plan.registry.owner(PluginKind.RUNTIME, runtime)
@@ -123,12 +124,12 @@ class TrainingRun:
             )
 
     def _recall(self) -> None:
-        """What metrics.jsonl of a run that goes on has already."""
+        """Read the rows that metrics.jsonl of a resumed run already has."""
         log, point = self._folder.root / "metrics.jsonl", self._plan.resume
         absent = set(range(1, point.step + 1 if point is not None else 1))
         for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
             row = json.loads(line)
-            if "seconds" in row:  # of an update, not of an evaluation
+            if "seconds" in row:  # a row of an update, not of an evaluation
                 absent.discard(row["step"])
             self._best.saw(row["step"], row)
             if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
@@ -136,10 +137,10 @@ class TrainingRun:
             self._reward_last = row.get("reward/mean", self._reward_last)
         self._asked.update(self._held_out)
         if absent:
-            self._progress.note(f"warning: {log} lacks the updates {', '.join(map(str, sorted(absent)))}, and they are not made again")
+            self._progress.note(f"warning: {log} lacks the updates {', '.join(map(str, sorted(absent)))}, and they are not repeated")
 
     def _dropped(self) -> list[str]:
-        """A sentence for each data set of which prompts are left out."""
+        """Return a sentence for each data set from which prompts are left out."""
         most = self._config.data.max_prompt_tokens
         return [
             f"{name}: {count} prompts are longer than {most} tokens and are left out (--overlong drop)"
@@ -147,7 +148,7 @@ class TrainingRun:
         ]
 
     def _short_batch(self) -> str:
-        """A sentence if the prompts run out before ``max_steps``, or in the middle of the last batch."""
+        """Return a sentence if the prompts run out before ``max_steps``, or in the middle of the last batch."""
         batch, run = self._config.training.train_batch_size, self._config.run
         total = run.num_episodes * self._runtime.prompts
         updates, last = ceil(total / batch), total % batch
@@ -160,11 +161,12 @@ class TrainingRun:
             return f"{what}; type -e {episodes} for more"
         if not last:
             return ""
-        return f"the last of {updates} updates is short, {last} in place of {batch} prompts: -tbs {batch} does not divide {total} prompts"
+        return (
+            f"the last of {updates} updates is short, with {last} instead of {batch} prompts: -tbs {batch} does not divide {total} prompts"
+        )
 
     def _trained(self, interrupt: Interrupt) -> TimeReport:
-        """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
-        too."""
+        """Begin and ``_train``. If the run starves, save the policy first: a policy that has learned every prompt starves too."""
         try:
             self._runtime.begin(self._folder.root, interrupt)
             return self._train(interrupt)
@@ -176,20 +178,21 @@ class TrainingRun:
                 raise
             self._save(status.version)
             self._end_save()
-            raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
+            raise StarvationError(f"{error}; the current policy is saved in {self._checkpoint}") from error
 
     @contextmanager
     def _report_saved(self) -> Iterator[None]:
-        """Inside, the error of a run that cannot go on says what was saved. An OSError that nobody has told otherwise is one of the
-        runtime, unless the disk is full."""
+        """A context in which the error of a run that cannot continue reports what was saved.
+
+        An OSError that nothing else has explained is attributed to the runtime, unless the disk is full."""
         try:
             yield
-        except StarvationError:  # it says so already
+        except StarvationError:  # its message already says so
             raise
         except (RunError, OSError) as error:
-            with suppress(RunError):  # what ended the run comes first
+            with suppress(RunError):  # the error that ended the run has priority
                 if not isinstance(error, WorkerLostError) or (self._saving is not None and self._saving.is_filled()):
-                    self._end_save()  # else it waits for a part that is lost
+                    self._end_save()  # otherwise this would wait for a lost part
             saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
             if isinstance(error, RunError):
                 raise type(error)(f"{error}; {saved}") from error.__cause__
@@ -200,11 +203,11 @@ class TrainingRun:
             raise RunError(f"{who} failed while training: {reason(error)}; {saved}") from error
 
     def _train(self, interrupt: Interrupt) -> TimeReport:
-        """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
+        """Run the loop: wait for the batch of the next version, train on it, and record the results. Return how the time was spent."""
         runtime, version = self._runtime, first_version(self._plan)
         interval = self._config.eval.eval_interval
         asked = version - version % interval if interval else 0
-        if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation was lost, if there was one
+        if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation, if there was one, was lost
             self._evaluate(version, wait=True)
         runtime.start_clock()
         self._since = time.monotonic()
@@ -238,7 +241,7 @@ class TrainingRun:
         return bool(interval) and (step == 1 or _due(step, interval))
 
     def _open_folder(self, closing: ExitStack) -> RunFolder:
-        """Make the run's folder, or put back that of a run that goes on; nobody else writes it until ``closing`` closes."""
+        """Make the run's folder, or restore that of a resumed run. Nothing else writes to it until ``closing`` closes."""
         log, point = self._config.log, self._plan.resume
         moved = {
             "save_dir": _path(log.save_dir),
@@ -264,13 +267,15 @@ class TrainingRun:
             changed = changed_settings(self._plan, settings_of(folder.root))
             manifest = resumed_manifest(folder.root, step, manifest, changed)
             if "data" in manifest["resumes"][-1]:
-                self._progress.note("warning: the held-out data are not those that the run began with: its accuracies do not compare")
+                self._progress.note(
+                    "warning: the held-out data differ from those at the start of the run, so accuracies cannot be compared"
+                )
             rewind(folder, step, point.state.get("logs", {}) if point is not None else {})
         self.root = folder.root
         sign(folder.root)
         self._manifest = manifest
-        folder.write_document("manifest", manifest)  # first: it says what ``run.toml`` changes
-        write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
+        folder.write_document("manifest", manifest)  # first, because it records the changes to ``run.toml``
+        write_text(folder.root / "run.toml", self._plan.to_toml())  # this file can start the run again
         self._saved_at = time.monotonic()
         return folder
 
@@ -295,7 +300,7 @@ class TrainingRun:
         self._collect_evaluations(wait=False)
 
     def _end_logging(self) -> None:
-        """Wait until the rollouts that are being written are there; RunError if the disk is full."""
+        """Wait until the pending rollouts are written. Raises RunError if the disk is full."""
         written, self._logging = self._logging, None
         if written is not None:
             written.result()
@@ -305,7 +310,9 @@ class TrainingRun:
             self._folder.log_capped("failures", failure)
 
     def _log_last_reward_errors(self) -> None:
-        """However the run ends: a reward that raises is what ends many. What keeps them from being written does not hide that end."""
+        """Log the last reward errors, however the run ends: a reward that raises ends many runs.
+
+        An error in writing them does not hide the error that ended the run."""
         try:
             self._log_reward_errors(last=True)
         except RunError as error:
@@ -316,16 +323,17 @@ class TrainingRun:
             self._folder.log_capped("reward_errors", error)
 
     def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
-        """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
+        """Warn once if sampler and trainer disagree on fresh tokens, because they then compute different models."""
         allowed = mean_gap_tolerance(self._config.inference.dtype, self._config.training.dtype)
         gap = figures.get("sampler_gap", 0.0)
-        fresh = figures.get("staleness/max") == 0 and figures.get("optimizer_steps") == 1  # else the policy has moved meanwhile
-        # The log probabilities of a sampler that cuts its distribution differ by intention.
+        fresh = figures.get("staleness/max") == 0 and figures.get("optimizer_steps") == 1  # otherwise the policy has changed meanwhile
+        # A sampler that truncates its distribution has different log probabilities by design.
         if fresh and gap > allowed and not self._gap_told and not self._config.sampling.truncates:
             self._gap_told = True
             self._progress.note(
-                f"warning: the sampler's log probabilities of fresh tokens differ from the trainer's by {gap:.3g} nats on average, where "
-                f"{allowed:g} is usual: check the inference backend (position ids, masks, temperature); see sampler_gap in metrics.jsonl"
+                f"warning: the sampler's log probabilities of fresh tokens differ from the trainer's by {gap:.3g} nats on average, and at "
+                f"most {allowed:g} is usual: check the inference backend (position ids, masks, temperature); see sampler_gap in "
+                "metrics.jsonl"
             )
 
     def _evaluate(self, step: int, *, wait: bool) -> None:
@@ -340,14 +348,14 @@ class TrainingRun:
             figures = {name: figure for report in reports for name, figure in report.figures().items()}
             self._held_out[step] = figures
             self._best.saw(step, figures)
-            for report in reports:  # before the line that says that the evaluation is there
+            for report in reports:  # before the row that says that the evaluation is complete
                 self._folder.write_evaluation(report.task, step, report.rows, self._most_text)
             self._folder.log("metrics", {"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
 
     def _save(self, step: int) -> None:
-        """Begin a checkpoint; a backend that writes while it trains ends it later."""
+        """Begin a checkpoint. A backend that writes during training finishes it later."""
         self._end_logging()
         self._end_save()
         if self._checkpoint is not None and self._checkpoint.name == f"step-{step}":
@@ -365,7 +373,7 @@ class TrainingRun:
             return saving
 
         parts = self._runtime.state()
-        self._log_failures()  # all that is counted there
+        self._log_failures()  # all failures that the state counts
         state = {"logs": sizes_of_logs(self._folder.root), **parts}
         self._saved_at = time.monotonic()
         self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, self._pruning(step))
@@ -376,16 +384,16 @@ class TrainingRun:
         return time.monotonic() - self._saved_at >= _AUTO_SAVE_SECONDS if interval == "auto" else _due(step, interval)
 
     def _pruning(self, newest: int) -> Callable[[], None]:
-        """What removes old checkpoints; which is the best is decided now, whoever calls it."""
+        """Return the function that removes old checkpoints. The best one is determined now, not when the function is called."""
         best = self._best.of({newest, *checkpoint_steps(self._folder.checkpoints)}) if self._config.log.keep_best else None
         return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, {best.step} if best else set())
 
     def _end_save(self, *, wait: bool = True) -> None:
-        """Name the checkpoint under way, if there is one; without ``wait``, only if it is written."""
+        """FinishReason the current checkpoint, if there is one; without ``wait``, only if it is written."""
         saving = self._saving
         if saving is not None and (wait or saving.done()):
             self._checkpoint = saving.finish()
-            self._saving = None  # not before: what an interrupted one leaves is dropped when the runtime has closed
+            self._saving = None  # not earlier: an interrupted checkpoint is dropped when the runtime has closed
             self._listeners.checkpoint_saved(saving.step, self._checkpoint)
 
     def _drop_save(self) -> None:
@@ -429,8 +437,8 @@ class TrainingRun:
 
     def _told_of_restores(self) -> str:
         times = "once" if self._restores == 1 else f"{self._restores} times"
-        what = f"the run went back to its last checkpoint by itself {times}, for a part of it was lost"
-        return f"{what}; seconds and tokens/s are of what came after" if self._restores else ""
+        what = f"the run restored its last checkpoint automatically {times}, because a part of it was lost"
+        return f"{what}; seconds and tokens/s cover only the time after that" if self._restores else ""
 
     def _train_on(self, steps: int) -> str:
         run, prompts = self._config.run, self._runtime.prompts
@@ -440,19 +448,20 @@ class TrainingRun:
         return f"--max-steps {2 * steps}" + (f" -e {episodes}" if episodes > run.num_episodes else "")
 
     def _accuracy(self, step: int) -> float | None:
-        """The mean over the held-out tasks that were evaluated with the weights of this step."""
+        """Return the mean over the held-out tasks that were evaluated with the weights of this step."""
         return self._best.accuracy(self._held_out.get(step, {}))
 
 
 def _ended(saving: PendingSave) -> None:
-    """Wait for what is written without a word: something else failed."""
+    """Wait for the write and ignore its errors, because something else has failed."""
     with suppress(Exception):
         saving.result()
 
 
 def mean_gap_tolerance(*dtypes: str) -> float:
-    """The largest usual mean difference over many tokens between computations of these dtypes, in nats: rounding averages out, a wrong mask
-    does not."""
+    """Return the largest usual mean difference, in nats, between the log probabilities that computations of these dtypes give.
+
+    The mean is over many tokens: rounding averages out, a wrong mask does not."""
     return max(_MEAN_GAP[dtype] for dtype in dtypes)
 
 
@@ -465,7 +474,7 @@ def _due(step: int, interval: int) -> bool:
 
 
 def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:
-    """The first few held-out prompts of the first task, preferring those whose verdict changed."""
+    """Return samples of the first held-out prompts of the first task, preferring prompts whose verdict changed."""
     if not before or not after:
         return ()
     first_answers = ([row for row in reports[0].rows if row["index"] == 0] for reports in (before, after))

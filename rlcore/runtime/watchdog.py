@@ -1,5 +1,6 @@
-"""Whether a thread still comes round: it says so at every turn, and another thread asks how long ago that was. Of a run in one process, an
-engine that does not come back ends the run with a sentence.
+"""Watch that a thread makes progress: it reports each iteration, and another thread reads the age of the last report.
+
+In a run of one process, an engine that does not return ends the run with one sentence.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ __all__ = ["EngineGuard", "Watchdog"]
 
 
 class Watchdog:
-    """One thread beats and rests; any thread may ask."""
+    """The progress of one thread, which beats and rests. Any thread may read it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock``: seconds, never running backwards."""
+        """:param clock: a clock in seconds that never runs backwards."""
         self._clock = clock
         self._thread = 0
         self._since: float | None = None
         self.given_up = False
-        """The thread did not come round for too long: nothing may wait for it."""
+        """Whether the thread made no progress for too long. Nothing may wait for it."""
 
     def beat(self) -> None:
-        """This thread has come round, and goes on."""
+        """Record that this thread made progress and continues."""
         self._thread, self._since = get_ident(), self._clock()
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Inside, the thread waits for others, however long that takes."""
+        """A context in which the thread waits for others. Its time does not count."""
         self._since = None
         try:
             yield
@@ -45,7 +46,7 @@ class Watchdog:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Inside, this thread must come round; outside it rests."""
+        """A context in which this thread must make progress. Outside it, the thread rests."""
         self.beat()
         try:
             yield
@@ -59,7 +60,7 @@ class Watchdog:
         return 0.0 if since is None else self._clock() - since
 
     def where(self) -> str:
-        """The innermost line that the thread is at: ``engine.py:12 in poll``."""
+        """Return the innermost line of the thread, such as ``engine.py:12 in poll``."""
         frame = sys._current_frames().get(self._thread)
         if frame is None:
             return "a thread that has ended"
@@ -68,15 +69,16 @@ class Watchdog:
 
 
 _INTERRUPTED_SECONDS = 20.0
-"""How long, at most, an engine may stay away after Ctrl-C: a run that somebody wants to end does not wait for the deadline."""
+"""The most seconds that an engine may take to return after Ctrl-C. A run that a user wants to end does not wait for the deadline."""
 
 _CLOSING_SECONDS = 30.0
-"""How long a run that was ended may take to close; after that the process ends itself."""
+"""The most seconds that an ended run may take to close. After that, the process ends itself."""
 
 
 class EngineGuard:
-    """A thread that looks at ``pulse``, which whoever calls the engine beats. ``engine``: what a person calls it; ``deadline``: seconds
-    that it may stay away."""
+    """A thread that watches ``pulse``, which the caller of the engine beats.
+
+    ``engine`` is the engine's name for messages, and ``deadline`` the seconds that it may take to return."""
 
     def __init__(self, engine: str, deadline: float, say: Callable[[str], None]) -> None:
         self.pulse = Watchdog()
@@ -93,7 +95,7 @@ class EngineGuard:
         threading.Thread(target=self._watch, args=(interrupt,), name="engine guard", daemon=True).start()
 
     def stop(self) -> None:
-        """The run is closed."""
+        """Stop watching, because the run is closed."""
         self._stopped = True
         self._wake.set()
 
@@ -107,21 +109,21 @@ class EngineGuard:
             self._wake.clear()
             if self._stopped:
                 return
-        away = f"{self._engine} has not come back for {self.pulse.age:.3g} s, and was last at {self.pulse.where()}"
-        error: BaseException = RunError(f"{away}; if it may need as long as that, raise --producer-deadline")
+        away = f"{self._engine} has not returned for {self.pulse.age:.3g} s and was last at {self.pulse.where()}"
+        error: BaseException = RunError(f"{away}; if it may take that long, raise --producer-deadline")
         if self._interrupted is not None:
             self._say(f"{away}: the run ends without this step")
             error = KeyboardInterrupt()
         self.pulse.given_up = True
         self._wake.clear()
         if not interrupt.end(error):
-            self._say(f"warning: {away}; end this process if it stays away")
+            self._say(f"warning: {away}; end this process if it does not return")
         elif not self._wake.wait(_CLOSING_SECONDS) and not self._stopped:
             print(f"error: {str(error) or 'interrupted'}; the run could not be closed and is killed", file=sys.stderr, flush=True)
             os._exit(130 if isinstance(error, KeyboardInterrupt) else 1)
 
     def _left(self) -> float:
-        """Seconds until the engine has been away for too long, if it stays away."""
+        """Return the seconds that remain until the engine has taken too long, if it does not return."""
         left = self._deadline - self.pulse.age
         if self._interrupted is None:
             return left

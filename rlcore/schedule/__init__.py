@@ -1,6 +1,7 @@
-"""Who produces what, when, and what is trained next: a pure state machine, and the accounting of time.
+"""The schedule: a pure state machine that decides the order of work, and the accounting of time.
 
-Numbers and names only: no groups, no tensors, no I/O, no threads of its own. Runtimes wrap it.
+It decides which worker produces which groups, and which groups are trained next. It holds numbers and names only: no groups, no tensors, no
+I/O, no threads. Runtimes wrap it.
 """
 
 from rlcore.contracts.runtime_interface import Admission, Status, WaitingFor

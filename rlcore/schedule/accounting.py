@@ -1,4 +1,4 @@
-"""Where a worker's seconds go: every one of them belongs to exactly one activity, so that the shares add up to the time elapsed."""
+"""Accounting of a worker's time: every second belongs to exactly one activity, so that the shares add up to the elapsed time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["IDLE", "Role", "Span", "TimeAccount", "Timeline", "WorkerTime"]
 IDLE = "idle"
 """The activity outside every span."""
 RESOLUTION = 1e-3
-"""Seconds: spans of one activity that are nearer to each other are drawn as one."""
+"""Seconds: spans of one activity that are closer than this are drawn as one."""
 MOST_SPANS = 512
-"""That an account keeps between two reports."""
+"""The most spans that an account keeps between two reports."""
 
 
 class Role(StrEnum):
-    """What a worker is for."""
+    """The role of a worker."""
 
     TRAINER = "trainer"
     PRODUCER = "producer"
@@ -36,15 +36,18 @@ class Span:
 
     @property
     def end(self) -> float:
-        """In seconds since 1970."""
+        """End in seconds since 1970."""
         return self.start + self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTime:
-    """What a worker did since its last report. ``seconds`` by activity are exact, ``idle`` among them, and sum to the time elapsed;
-    ``spans``, in order and apart, are for drawing, without the idle ones, and bounded in number (``Timeline``). ``peak_memory_bytes``: of
-    its process since that started; 0 if it is the driver's."""
+    """The activities of a worker since its last report.
+
+    ``seconds``: by activity, ``idle`` included. They are exact and sum to the elapsed time.
+    ``spans``: for drawing, in order and without overlap, without idle ones, and bounded in number (``Timeline``).
+    ``peak_memory_bytes``: of the worker's process since its start; 0 if that is the driver's process.
+    """
 
     worker: str
     role: Role
@@ -56,9 +59,9 @@ class WorkerTime:
 class Timeline:
     """Spans of one worker in order, at most ``limit`` of them however many are added.
 
-    A span continues the last one of its activity where that ended less than ``resolution`` seconds before; what stood between them is
-    shorter than that and not drawn. Where there would be more than ``limit`` spans, the resolution doubles until half as many are left.
-    So the spans of an activity differ from the time booked to it by less than a resolution for each span that was joined.
+    A new span extends the last span of its activity if that ended less than ``resolution`` seconds before. Spans between the two are
+    shorter than that and are not drawn. If there would be more than ``limit`` spans, the resolution doubles until at most half of the limit
+    are left. Therefore the spans of an activity differ from its recorded time by less than one resolution for each joined span.
     """
 
     def __init__(self, limit: int = MOST_SPANS, resolution: float = RESOLUTION) -> None:
@@ -67,7 +70,7 @@ class Timeline:
         self._spans: list[tuple[str, float, float]] = []  # activity, start, end
 
     def add(self, activity: str, start: float, end: float) -> None:
-        """One more span, not before the last one."""
+        """Add a span that does not start before the last one."""
         if end <= start:
             return
         self._join(activity, start, end)
@@ -75,7 +78,7 @@ class Timeline:
             self._coarsen()
 
     def spans(self) -> tuple[Span, ...]:
-        """In order; no two overlap."""
+        """Return the spans in order; no two overlap."""
         return tuple(Span(activity, start, end - start) for activity, start, end in self._spans)
 
     def _join(self, activity: str, start: float, end: float) -> None:
@@ -89,7 +92,8 @@ class Timeline:
 
     def _coarsen(self) -> None:
         while len(self._spans) > max(1, self.limit // 2):
-            # Once all of it lies within a resolution, what is left is a span an activity at most, and no coarser drawing has fewer.
+            # # Once the whole line is shorter than the resolution, at most one span per activity is left, and a coarser drawing would not
+            # have fewer.
             whole = self._spans[-1][2] - self._spans[0][1]
             self.resolution *= 2
             spans, self._spans = self._spans, []
@@ -100,7 +104,7 @@ class Timeline:
 
 
 class TimeAccount:
-    """One worker's time, in seconds. Spans nest, and the inner one's time is not the outer one's too.
+    """The time of one worker, in seconds. Spans nest; the time of an inner span does not count for the outer one.
 
     >>> account = TimeAccount()
     >>> with account.span("generation"):
@@ -109,11 +113,15 @@ class TimeAccount:
     >>> sorted(account.report("producer-0", Role.PRODUCER).seconds)
     ['generation', 'idle', 'weights']
 
-    Spans belong to the thread that does the work; the other methods may be called from any.
+    Spans belong to the thread that does the work; any thread may call the other methods.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        """``clock``: seconds, never running backwards; ``wall``: seconds since 1970, read once, so that setting it moves no span."""
+        """Start an account.
+
+        :param clock: returns seconds and never runs backwards.
+        :param wall: returns seconds since 1970. It is read once, so that setting the system clock does not move spans.
+        """
         self._clock = clock
         self._lock = Lock()
         self._open: list[str] = []
@@ -125,9 +133,9 @@ class TimeAccount:
 
     @contextmanager
     def span(self, activity: str) -> Iterator[None]:
-        """Books the time inside to ``activity``, also when an exception leaves it.
+        """Record the time inside the context for ``activity``, also if an exception leaves it.
 
-        Raises ValueError for an empty name, or while another thread has a span open: the time of two threads would not add up.
+        Raise ValueError for an empty name, or while another thread has a span open: the times of two threads would not add up.
         """
         if not activity:
             raise ValueError("a span needs the name of an activity")
@@ -145,8 +153,11 @@ class TimeAccount:
                 self._open.pop()
 
     def report(self, worker: str, role: Role, until: float | None = None) -> WorkerTime:
-        """What happened since the last report, open spans up to now; they stay open. ``until``: a moment of the clock in place of now, so
-        that several accounts report up to the same one, or to where a later span ended or began meanwhile: no time is taken back."""
+        """Return the activities since the last report, including the time of open spans up to now. Open spans stay open.
+
+        :param until: a moment of the clock in place of now. With it several accounts can report up to the same moment, or up to the
+            boundary of a later span. Time that is already recorded stays.
+        """
         with self._lock:
             self._book(self._clock() if until is None else max(until, self._since))
             timeline, self._timeline = self._timeline, Timeline()
@@ -154,7 +165,7 @@ class TimeAccount:
             return WorkerTime(worker=worker, role=role, seconds=seconds, spans=timeline.spans())
 
     def _book(self, now: float) -> None:
-        """Books the time since the last booking to the innermost open span."""
+        """Record the time since the last record for the innermost open span."""
         activity = self._open[-1] if self._open else IDLE
         self._seconds[activity] = self._seconds.get(activity, 0.0) + now - self._since
         if activity != IDLE:

@@ -1,9 +1,9 @@
-"""The law of staleness: how many groups may be asked for, and when an update must wait for a straggler.
+"""The law of staleness: how many groups may be leased, and when an update must wait for a straggler.
 
 Write v for completed updates, s for ``max_staleness``, B for ``train_batch_size``. Groups of version <= x must be trained by the update
-that starts at x + s, so x + s + 1 - v batches are left for them. No schedule can keep the bound once more than (x + s + 1 - v) x B of
-them are outstanding, and oldest-first keeps it as long as that holds for every x (earliest deadline first). ``room`` keeps it when
-groups are asked for; ``must_wait`` keeps it when a batch leaves without those in flight.
+that starts at x + s, so x + s + 1 - v batches are left for them. No schedule can keep the bound if more than (x + s + 1 - v) x B of them
+are outstanding. Oldest-first keeps it as long as that holds for every x (earliest deadline first). ``room`` keeps it when groups are
+leased. ``must_wait`` keeps it when a batch leaves without those in flight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Ages", "must_wait", "room"]
 
 
 class Ages:
-    """How many groups there are of each version: a multiset of versions; few distinct ones live at a time (``max_staleness`` + 1)."""
+    """The number of groups of each version: a multiset of versions. Few distinct versions exist at a time (``max_staleness`` + 1)."""
 
     __slots__ = ("_counts", "total")
 
@@ -28,7 +28,7 @@ class Ages:
         self.total += 1
 
     def remove(self, version: int) -> None:
-        """Raises KeyError where there is none of this version."""
+        """Remove one group of this version. Raise KeyError if there is none."""
         left = self._counts[version] - 1
         if left:
             self._counts[version] = left
@@ -37,19 +37,19 @@ class Ages:
         self.total -= 1
 
     def up_to(self, version: int) -> int:
-        """How many are of this version or older."""
+        """Return the number of groups of this version or older."""
         return sum(count for age, count in self._counts.items() if age <= version)
 
     def oldest_first(self) -> list[tuple[int, int]]:
-        """(version, count), oldest first."""
+        """Return (version, count), oldest first."""
         return sorted(self._counts.items())
 
 
 def room(settings: ScheduleSettings, *, started: int, version: int, serving: int, in_flight: Ages, ready: Ages) -> tuple[int, Admission]:
-    """How many groups of version ``serving`` may be asked for now (possibly <= 0), and what sets the limit.
+    """Return how many groups of version ``serving`` may be leased now (possibly <= 0), and the reason for the limit.
 
-    ``started``: updates completed or under way; ``serving`` <= ``version``. For ``serving == version`` this is the admission formula,
-    trained + buffered + in flight <= (v + max_staleness + 1) x train_batch_size; an older policy must also leave room for what is newer.
+    ``started``: updates completed or under way. ``serving`` <= ``version``. For ``serving == version`` this is the admission formula,
+    trained + buffered + in flight <= (v + max_staleness + 1) x train_batch_size. An older policy must also leave room for newer groups.
     """
     batch = settings.train_batch_size
     if serving + settings.max_staleness < started:
@@ -68,10 +68,10 @@ def room(settings: ScheduleSettings, *, started: int, version: int, serving: int
 
 
 def must_wait(settings: ScheduleSettings, version: int, in_flight: Ages) -> bool:
-    """The barrier: whether the update version -> version + 1 must wait for a group in flight.
+    """Return whether the update version -> version + 1 must wait for a group in flight: the barrier.
 
-    It may leave without groups of version <= x only if the batches after it can still hold them all within the bound:
-    in flight of version <= x at most (x + s - v) x B. With x = v - s that is none.
+    The update may leave without groups of version <= x only if the later batches can still hold them all within the bound. That allows at
+    most (x + s - v) x B groups of version <= x in flight; with x = v - s none.
     """
     left_behind = 0
     for age, count in in_flight.oldest_first():

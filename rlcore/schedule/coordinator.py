@@ -1,9 +1,10 @@
-"""The coordinator: who may produce what, which groups make the next batch, and what became of every prompt.
+"""The coordinator decides which worker produces which groups, which groups make the next batch, and how every prompt ends.
 
-A pure state machine: no I/O, no clock, no threads, no randomness. Methods take an event and return a decision; a runtime calls them from
-one thread and carries the decisions out. It never sees a group, only lease ids: payloads travel from producers to trainers without it.
+It is a pure state machine: no I/O, no clock, no threads, no randomness. Methods take an event and return a decision. A runtime calls them
+from one thread and carries out the decisions. The coordinator never sees a group, only lease ids: payloads travel from producers to
+trainers without it.
 
-Misuse raises ValueError. A lease id that is not held is no misuse (workers die, messages come late), so that is a verdict.
+Misuse raises ValueError. A lease id that is not held is not misuse, because workers die and messages arrive late; it gets a verdict.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ NO_ACCURACY = "no accuracy"
 """The ledger's reason for a group that the filter could not judge, because its reward gave no accuracy."""
 
 _FORMAT = 2
-"""Of a state; another number says that an older reader must not read it. With 1 a checkpoint had nothing beside it."""
+"""The format of a state. A reader must refuse any other number. With format 1, checkpoints had no other files next to the state."""
 
 _ORDERING = ("prompts", "train_batch_size", "seed", "shuffle")
-"""Settings that say which prompt comes when."""
+"""Settings that determine the order of the prompts."""
 
 
 class _Phase(Enum):
@@ -51,14 +52,15 @@ class _Held:
 
 
 class Coordinator:
-    """Leases prompts in episode order, bounds staleness and buffer, filters, cuts batches, keeps the ledger.
+    """The coordinator of a run.
 
-    The round: ``lease`` -> ``deliver`` -> ``next_batch`` -> (train) -> ``updated``. An event costs O(log n) for each group that it names,
-    plus O(``max_staleness``).
+    It leases prompts in episode order, bounds staleness and buffer, filters, cuts batches, and keeps the ledger. The cycle is ``lease`` ->
+    ``deliver`` -> ``next_batch`` -> (train) -> ``updated``. An event costs O(log n) for each group that it names, plus
+    O(``max_staleness``).
     """
 
     def __init__(self, settings: ScheduleSettings) -> None:
-        """A schedule at version 0, nothing asked for yet."""
+        """Start a schedule at version 0, with no lease granted."""
         self.settings = settings
         self.version = 0
         self.ledger = Ledger(settings.prompts)
@@ -74,9 +76,10 @@ class Coordinator:
 
     @classmethod
     def restored(cls, settings: ScheduleSettings, state: Mapping[str, Any]) -> Coordinator:
-        """The schedule that goes on from a ``state``: open prompts are asked for again, first in line and in order, by new leases.
+        """Return the schedule that continues from a ``state``. Open prompts are leased again, before all others and in order.
 
-        ConfigError for a state of another format, or if a setting that fixes the order of the prompts is another now; all else may change.
+        :raises ConfigError: the state has another format, or a setting that fixes the order of the prompts has changed. Other settings may
+            change.
         """
         if (found := state.get("format")) != _FORMAT:
             raise ConfigError(
@@ -86,11 +89,11 @@ class Coordinator:
         for name, was in state["settings"].items():
             if (now := getattr(settings, name)) != was:
                 raise ConfigError(
-                    f"{name} was {was} when this run was begun and is {now} now, which would change the order of its prompts: resume it "
-                    "with the data and settings that it was begun with, or start a new run from the checkpoint's model"
+                    f"{name} was {was} when this run began and is {now} now, which would change the order of its prompts: resume it "
+                    "with the data and settings with which it began, or start a new run from the checkpoint's model"
                 )
         if (begun := state["cursor"][0] + (state["cursor"][1] > 0)) > settings.episodes:
-            raise ConfigError(f"-e {settings.episodes} is less than the {begun} episodes that the run has begun; type a greater -e")
+            raise ConfigError(f"-e {settings.episodes} is less than the {begun} episodes that the run has begun; type a larger -e")
         coordinator = cls(settings)
         coordinator.version, coordinator._next_lease = state["version"], state["next_lease"]
         coordinator.ledger = Ledger.restored(settings.prompts, state["ledger"])
@@ -99,17 +102,19 @@ class Coordinator:
 
     @property
     def finished(self) -> bool:
-        """All prompts of all episodes have ended, or ``max_steps`` updates are done."""
+        """Whether all prompts of all episodes have ended, or ``max_steps`` updates are done."""
         steps = self.settings.max_steps
         return (steps is not None and self.version >= steps) or (self._line.exhausted and not self._held)
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
     def lease(self, worker: str, k: int, *, serving: int | None = None) -> list[Lease]:
-        """Up to ``k`` groups for this worker to produce; fewer, or none, where staleness, the buffer or the end forbids more.
+        """Return up to ``k`` groups for this worker to produce. Return fewer, or none, if staleness, the buffer or the end forbids more.
 
-        ``serving``: the policy version that the worker will start them with, where that is not the newest. The lease says which version
-        was assumed; no token may come from an older one. Prompts given back go first.
+        Prompts that were given back go first.
+
+        :param serving: the policy version with which the worker will start the groups, if it is not the newest. The lease records the
+            assumed version; no token may come from an older one.
         """
         if k < 0 or (serving is not None and serving < 0):
             raise ValueError(f"worker {worker!r} asks for {k} leases at version {serving}: both must be 0 or more")
@@ -122,7 +127,7 @@ class Coordinator:
         return granted
 
     def _room(self, version: int) -> tuple[int, Admission]:
-        """How many groups of this version may be asked for, and what forbids more."""
+        """Return how many groups of this version may be leased, and the reason for the limit."""
         started = self.version + bool(self._batch)
         places, limit = room(
             self.settings, started=started, version=self.version, serving=version, in_flight=self._in_flight, ready=self._ready
@@ -150,9 +155,9 @@ class Coordinator:
         )
 
     def deliver(self, deliveries: Sequence[Delivery]) -> list[DeliveryStatus]:
-        """One verdict for each, in order. A repeated delivery of a group still held gets its first verdict again.
+        """Return one verdict for each delivery, in order. A repeated delivery of a group that is still held gets its first verdict again.
 
-        Raises ValueError, and records nothing, for a version older than the lease's or newer than any that can exist.
+        Raise ValueError, and record nothing, for a version older than the lease's or newer than any that can exist.
         """
         for delivery in deliveries:
             self._check(delivery)
@@ -190,7 +195,7 @@ class Coordinator:
         return NO_ACCURACY if missing and self.settings.filter_range is not None else ""
 
     def _land(self, lease_id: int, held: _Held) -> None:
-        """The worker holds this lease no more."""
+        """Remove this lease from the worker."""
         self._in_flight.remove(held.version)
         leases = self._by_worker[held.worker]
         leases.remove(lease_id)
@@ -198,13 +203,13 @@ class Coordinator:
             del self._by_worker[held.worker]
 
     def _shelve(self, lease_id: int, held: _Held) -> None:
-        """The group is ready to be trained."""
+        """Make the group ready for training."""
         held.phase = _Phase.READY
         self._ready.add(held.version)
         heapq.heappush(self._oldest, (held.version, lease_id))
 
     def _end(self, lease_id: int, verdict: DeliveryStatus, reason: str = "") -> DeliveryStatus:
-        """The prompt's fate is known; its place opens for the next prompt."""
+        """Record how the prompt ended, and free its place for the next prompt."""
         held = self._held.pop(lease_id)
         if verdict is DeliveryStatus.FAILED:
             self.ledger.fail(held.place.episode, reason)
@@ -217,13 +222,13 @@ class Coordinator:
     # --- trainers ----------------------------------------------------------------------------------------------------
 
     def next_batch(self) -> TrainOrder | None:
-        """The oldest ready groups, ``train_batch_size`` of them; None where ``status().waiting_for`` says why.
+        """Return the oldest ready groups, ``train_batch_size`` of them; None if there is no batch (see ``status().waiting_for``).
 
-        Fewer only where nothing more can arrive: the last batch. Until ``updated`` there is no other.
+        The batch is smaller only if no more groups can arrive: the last batch. There is no other batch until ``updated``.
         """
         if self.waiting_for() is not WaitingFor.NOTHING:
             return None
-        self._set_aside.clear()  # what is left of a void batch fits into the buffer again once this batch has left it
+        self._set_aside.clear()  # the remaining groups of a void batch fit into the buffer again once this batch has left it
         taken: list[int] = []
         while self._oldest and len(taken) < self.settings.train_batch_size:
             _, lease_id = heapq.heappop(self._oldest)
@@ -237,13 +242,15 @@ class Coordinator:
         return self._order_of(taken, self.version)
 
     def upcoming(self) -> tuple[int, ...]:
-        """The ready groups that the next batch would take first, as things stand; for whoever moves payloads ahead of it. Groups that are
-        still under way may come before them."""
+        """Return the ready groups that the next batch would take first, as of now, so that callers can move payloads in advance.
+
+        Groups that are still under way may come before them.
+        """
         oldest = heapq.nsmallest(self.settings.train_batch_size, self._oldest)
         return tuple(lease_id for _, lease_id in oldest if lease_id in self._held)
 
     def upcoming_order(self) -> TrainOrder:
-        """``upcoming`` as the order that it would be, of the version after the batch under way."""
+        """Return ``upcoming`` as a batch order, with the version after the batch in training."""
         taken = sorted(self.upcoming(), key=lambda lease_id: self._held[lease_id].place)
         return self._order_of(taken, self.version + bool(self._batch))
 
@@ -256,7 +263,7 @@ class Coordinator:
         )
 
     def waiting_for(self) -> WaitingFor:
-        """Whether ``next_batch`` would give a batch now, or what it waits for."""
+        """Return whether ``next_batch`` would return a batch now, or the reason why not."""
         if self._batch:
             return WaitingFor.UPDATE
         if self.finished:
@@ -267,7 +274,7 @@ class Coordinator:
         return WaitingFor.STRAGGLERS if must_wait(self.settings, self.version, self._in_flight) else WaitingFor.NOTHING
 
     def updated(self) -> int:
-        """The batch taken was trained; returns the new version. Raises ValueError where none is taken (or it became void)."""
+        """Record that the batch was trained, and return the new version. Raise ValueError if no batch is taken (or it became void)."""
         if not self._batch:
             raise ValueError(
                 f"no batch is being trained at version {self.version}: call next_batch first, and drop a batch that became void"
@@ -282,17 +289,20 @@ class Coordinator:
     # --- losses ------------------------------------------------------------------------------------------------------
 
     def under_way(self, worker: str) -> int:
-        """How many groups this worker has leased and not delivered."""
+        """Return how many groups this worker has leased and not delivered."""
         return len(self._by_worker.get(worker, ()))
 
     def worker_lost(self, worker: str) -> tuple[int, ...]:
-        """The worker is gone: what it had in flight is asked for again. What it delivered stays. Returns the leases that ended."""
+        """Record the loss of a worker, and return the leases that ended.
+
+        Its groups in flight are leased again; its delivered groups stay.
+        """
         return self.withdraw(sorted(self._by_worker.get(worker, ())))
 
     def withdraw(self, lease_ids: Iterable[int]) -> tuple[int, ...]:
-        """These will not be produced: their prompts are given back, first in line, for new leases.
+        """Take back leases that will not be produced, and return those that ended. Their prompts are leased again, before all others.
 
-        Only what is in flight counts; the rest is ignored. Returns the leases that ended.
+        Leases that are not in flight are ignored.
         """
         ended: list[int] = []
         for lease_id in lease_ids:
@@ -304,10 +314,11 @@ class Coordinator:
         return tuple(ended)
 
     def group_lost(self, lease_id: int) -> bool:
-        """The payload of this group vanished: its prompt is given back, first in line, for a new lease.
+        """Record that the payload of this group vanished. Its prompt is leased again, before all others.
 
-        True where it was in the batch being trained, which is void thereby: do not train it, do not call ``updated``. The rest of it is
-        ready again, outside the buffer's bound, and a later ``next_batch`` orders anew. A lease that is not held is ignored.
+        Return True if the group was in the batch being trained. That batch is then void: do not train it, do not call ``updated``. Its
+        other groups are ready again, outside the buffer's bound, and a later ``next_batch`` selects anew. A lease that is not held is
+        ignored.
         """
         held = self._held.get(lease_id)
         if held is None:
@@ -337,7 +348,7 @@ class Coordinator:
     # --- reports -----------------------------------------------------------------------------------------------------
 
     def status(self) -> Status:
-        """Where the schedule stands."""
+        """Return the state of the schedule."""
         places, limit = self._room(self.version)
         admission = Admission.EXHAUSTED if self._line.exhausted else limit if places <= 0 else Admission.OPEN
         return Status(
@@ -356,11 +367,13 @@ class Coordinator:
         )
 
     def state(self) -> dict[str, Any]:
-        """JSON values for a checkpoint: ``cursor``, the first prompt never asked for, ``open``, those asked for and not ended, each as
-        (episode, position), the ledger, and the ``settings`` that fix the order of the prompts.
+        """Return JSON values for a checkpoint.
 
-        Leases are left out, because the payloads are gone with the processes that held them: what is in flight, ready or in training is
-        open. So a state is small, whatever the size of the data set.
+        ``cursor`` is the first prompt that was never leased. ``open`` holds the prompts that were leased and have not ended, each as
+        (episode, position). The ledger and the ``settings`` that fix the order of the prompts are included.
+
+        Leases are left out, because their payloads are lost with the processes that held them: prompts in flight, ready or in training are
+        open. Therefore a state is small, whatever the size of the data set.
         """
         open_places = [held.place for held in self._held.values()] + self._line.waiting()
         return {

@@ -1,4 +1,4 @@
-"""Who gets the next leases, where many workers wait for some: one policy, for every runtime that has more than one producer."""
+"""The order in which waiting workers receive leases: one policy for every runtime with more than one producer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ __all__ = ["LeaseQueue", "grant"]
 
 
 def grant(waiting: Iterable[tuple[str, int]], lease: Callable[[str], Lease | None]) -> dict[str, list[Lease]]:
-    """Leases in turns, one a worker, so that none takes all of what there is.
+    """Deal leases in rounds, one per worker and round, so that no worker takes all of them.
 
-    ``waiting``: (name, how many it asks for), first served first, each name once; it is read only as far as it gives, while the first
-    turn lasts. ``lease(name)``: one for this worker, or None where it gets no more. Returns those of each worker that got some.
+    Return the leases of each worker that received any.
+
+    :param waiting: (name, number of leases wanted), in order of precedence, each name once. It is consumed lazily, during the first round
+        only.
+    :param lease: returns one lease for this worker, or None if the worker cannot have more.
     """
     dealt: dict[str, list[Lease]] = {}
     hands = waiting
@@ -36,11 +39,11 @@ class _Waiting:
 
 
 class LeaseQueue:
-    """The workers that wait for leases, and the order in which they get them.
+    """The workers that wait for leases, and the order in which they receive them.
 
-    On-policy (staleness 0) leases are dealt in whole waves and by name: only once every worker that lives waits with the newest weights,
-    and nothing is in flight, so that who makes which prompt depends on no timing. Otherwise whoever has waited longest comes first:
-    where places open one by one, each worker gets its turn.
+    On-policy (staleness 0), leases are dealt in whole waves and by name. A wave begins only once every live worker waits with the newest
+    weights and nothing is in flight, so that the assignment of prompts does not depend on timing. Otherwise the worker that has waited
+    longest comes first: if leases become available one by one, the workers alternate.
     """
 
     def __init__(self, *, on_policy: bool) -> None:
@@ -49,24 +52,31 @@ class LeaseQueue:
         """Longest first."""
 
     def wait(self, name: str, *, asks: int, serving: int) -> None:
-        """The worker waits for up to ``asks`` leases, and would start them with weights of version ``serving`` (-1: it has none yet).
-        Who waits already keeps its place."""
+        """Add a worker that waits for up to ``asks`` leases. A worker that is already waiting keeps its place.
+
+        :param serving: the version of the weights with which it would start them, -1 if it has none yet.
+        """
         self._waiting[name] = _Waiting(asks, serving)
 
     def leave(self, name: str) -> None:
-        """The worker waits no longer, if it did."""
+        """Remove the worker from the queue, if it is waiting."""
         self._waiting.pop(name, None)
 
     def hopeless(self, serving: int) -> bool:
-        """Whether nobody with these weights can be given anything now, as one who waits was refused with weights as new. To be asked only
-        where everything that makes room is followed by ``grant``."""
+        """Return whether no worker with these weights can receive a lease now.
+
+        That is known if a waiting worker with weights at least as new was refused. The answer is valid only if the caller calls ``grant``
+        after every event that makes room.
+        """
         first = next(iter(self._waiting.values()), None)
         return not self._on_policy and first is not None and serving <= first.serving
 
     def grant(self, coordinator: Coordinator, *, alive: int) -> dict[str, list[Lease]]:
-        """What can be given now, by worker; who got something waits no longer. ``alive``: the workers that live, whether they wait or not.
+        """Return the leases that can be granted now, by worker. A worker that receives a lease no longer waits.
 
-        The coordinator never grants to older weights what it refuses to newer ones, so a refusal settles it for many.
+        The coordinator never grants a lease for older weights that it refuses for newer ones, so one refusal decides for many workers.
+
+        :param alive: the number of live workers, waiting or not.
         """
         newest = coordinator.version
         if self._on_policy and not self._whole_wave(coordinator, alive):

@@ -1,4 +1,4 @@
-"""What became of every prompt of every episode: trained, filtered, or failed with a reason; exactly one of them."""
+"""The ledger: how every prompt of every episode ended. Each is trained, filtered, or failed with a reason; exactly one of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["EpisodeCounts", "Ledger"]
 
 @dataclass(slots=True)
 class EpisodeCounts:
-    """One episode's prompts: how many were asked for the first time, and how many of those have ended, by how."""
+    """The prompts of one episode: how many were leased for the first time, and how many of those have ended in each way."""
 
     issued: int = 0
     trained: int = 0
@@ -20,20 +20,23 @@ class EpisodeCounts:
 
     @property
     def ended(self) -> int:
-        """Prompts whose fate is known."""
+        """Prompts that have ended."""
         return self.trained + self.filtered + sum(self.failed.values())
 
     @property
     def open(self) -> int:
-        """Prompts asked for and not ended: in flight, ready, in training, or given back."""
+        """Prompts that were leased and have not ended: in flight, ready, in training, or given back."""
         return self.issued - self.ended
 
 
 class Ledger:
-    """Counts by episode. ``reissued`` counts prompts given back by a lost worker, a lost payload or a producer."""
+    """Counts by episode. ``reissued`` counts prompts that were given back because of a lost worker, a lost payload or a producer."""
 
     def __init__(self, prompts: int) -> None:
-        """``prompts``: the size of the data set, which every finished episode adds up to."""
+        """Start an empty ledger.
+
+        :param prompts: the size of the data set, which is the sum of every finished episode.
+        """
         self.prompts = prompts
         self.episodes: dict[int, EpisodeCounts] = {}
         self.reissued = 0
@@ -43,7 +46,7 @@ class Ledger:
 
     @classmethod
     def restored(cls, prompts: int, state: Mapping[str, Any]) -> Ledger:
-        """The ledger that gave this ``state``."""
+        """Return the ledger that returned this ``state``."""
         ledger = cls(prompts)
         ledger.reissued = state["reissued"]
         for episode, issued, trained, filtered, failed in state["episodes"]:
@@ -54,28 +57,28 @@ class Ledger:
         return ledger
 
     def issue(self, episode: int) -> None:
-        """A prompt of this episode is asked for, for the first time."""
+        """Record the first lease of a prompt of this episode."""
         tally = self.episodes.setdefault(episode, EpisodeCounts())
         if tally.issued == self.prompts:
             raise ValueError(f"episode {episode} has {self.prompts} prompts and all of them were issued before")
         tally.issued += 1
 
     def reissue(self) -> None:
-        """A prompt was given back; it stays open."""
+        """Record that a prompt was given back; it stays open."""
         self.reissued += 1
 
     def train(self, episode: int) -> None:
-        """A prompt ended: its group was trained."""
+        """Record the end of a prompt: its group was trained."""
         self._open(episode).trained += 1
         self.trained += 1
 
     def filter(self, episode: int) -> None:
-        """A prompt ended: its group was not effective."""
+        """Record the end of a prompt: its group was not effective."""
         self._open(episode).filtered += 1
         self.filtered += 1
 
     def fail(self, episode: int, reason: str) -> None:
-        """A prompt ended: its group could not be judged."""
+        """Record the end of a prompt: its group could not be judged."""
         failed = self._open(episode).failed
         failed[reason] = failed.get(reason, 0) + 1
         self.failed += 1
@@ -87,6 +90,6 @@ class Ledger:
         return tally
 
     def state(self) -> dict[str, Any]:
-        """JSON values: an episode's number, then its prompts issued, trained, filtered, and failed by reason."""
+        """Return JSON values: an episode's number, then its prompts issued, trained, filtered, and failed by reason."""
         rows = [[episode, t.issued, t.trained, t.filtered, dict(t.failed)] for episode, t in sorted(self.episodes.items())]
         return {"reissued": self.reissued, "episodes": rows}

@@ -1,4 +1,4 @@
-"""The order in which prompts are asked for: episode after episode, each in its own permutation; prompts given back go first."""
+"""The order of the prompts: episode after episode, each in its own permutation. Prompts that were given back go first."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ __all__ = ["PromptPlace", "PromptQueue", "episode_order"]
 
 
 def episode_order(n: int, episode: int, seed: int, shuffle: bool) -> np.ndarray:
-    """int64[n]: prompt index by position in the episode. A function of its arguments alone, on every machine and numpy version.
+    """Return int64[n]: the prompt index at each position in the episode.
 
-    Sorting raw Philox words keyed by (seed, episode) gives the permutation: numpy keeps the raw stream stable across versions, which it
-    does not promise of ``Generator.permutation``. Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+    It depends only on the arguments, on every machine and numpy version.
 
-    Raises ValueError for a negative n, or an episode or seed outside [0, 2**64).
+    Sorting raw Philox words keyed by (seed, episode) gives the permutation. numpy keeps the raw stream stable across versions, which it
+    does not promise for ``Generator.permutation``. Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+
+    Raise ValueError for a negative n, or an episode or seed outside [0, 2**64).
     """
     if n < 0 or not 0 <= episode < 2**64 or not 0 <= seed < 2**64:
         raise ValueError(f"episode_order: n, episode and seed must not be negative (nor exceed 64 bits), got {n}, {episode}, {seed}")
@@ -30,7 +32,7 @@ def episode_order(n: int, episode: int, seed: int, shuffle: bool) -> np.ndarray:
 
 
 class PromptPlace(NamedTuple):
-    """One prompt of one episode; places compare in canonical order."""
+    """One prompt of one episode. Places compare in canonical order."""
 
     episode: int
     position: int
@@ -38,7 +40,7 @@ class PromptPlace(NamedTuple):
 
 
 class PromptQueue:
-    """Hands out every place of every episode, in canonical order; a place put back is handed out again before any new one."""
+    """Every place of every episode, handed out in canonical order. A place that was put back is handed out again before any new one."""
 
     def __init__(self, settings: ScheduleSettings) -> None:
         self._settings = settings
@@ -49,7 +51,7 @@ class PromptQueue:
 
     @classmethod
     def restored(cls, settings: ScheduleSettings, cursor: Sequence[int], returned: Sequence[Sequence[int]]) -> PromptQueue:
-        """A line whose first place never handed out is at ``cursor`` = (episode, position), with the places ``returned`` put back."""
+        """Return a line whose first new place is at ``cursor`` = (episode, position), with the places ``returned`` put back."""
         line = cls(settings)
         line._episode, line._position = cursor
         line._order = line._order_of(line._episode)
@@ -58,26 +60,26 @@ class PromptQueue:
         return line
 
     def _order_of(self, episode: int) -> np.ndarray | None:
-        """The order of an episode, None after the last one."""
+        """Return the order of an episode, None after the last one."""
         s = self._settings
         return episode_order(s.prompts, episode, s.seed, s.shuffle) if episode < s.episodes else None
 
     @property
     def returned(self) -> int:
-        """How many places were put back and wait."""
+        """The number of places that were put back and wait."""
         return len(self._returned)
 
     @property
     def exhausted(self) -> bool:
-        """Nothing left to hand out, unless something is put back."""
+        """Whether no place is left, unless one is put back."""
         return not self._returned and self._order is None
 
     def take(self) -> PromptPlace:
-        """The next place. Raises ValueError when ``exhausted``."""
+        """Return the next place. Raise ValueError if ``exhausted``."""
         if self._returned:
             return heapq.heappop(self._returned)
         if self._order is None:
-            raise ValueError("every prompt of every episode has been handed out: ask `exhausted` before `take`")
+            raise ValueError("every prompt of every episode has been handed out: check `exhausted` before `take`")
         place = PromptPlace(self._episode, self._position, int(self._order[self._position]))
         self._position += 1
         if self._position == self._settings.prompts:
@@ -86,13 +88,13 @@ class PromptQueue:
         return place
 
     def put_back(self, place: PromptPlace) -> None:
-        """The place will be handed out again, first in line."""
+        """Put a place back. It is handed out again before any new one."""
         heapq.heappush(self._returned, place)
 
     def cursor(self) -> tuple[int, int]:
-        """(episode, position) of the first place never handed out."""
+        """Return (episode, position) of the first place that was never handed out."""
         return self._episode, self._position
 
     def waiting(self) -> list[PromptPlace]:
-        """The places put back, in canonical order."""
+        """Return the places that were put back, in canonical order."""
         return sorted(self._returned)

@@ -1,4 +1,4 @@
-"""What goes into the coordinator and comes out of it: settings, deliveries, verdicts, orders. Numbers, names and closed sets."""
+"""The inputs and outputs of the coordinator: settings, deliveries, verdicts, orders. They hold only numbers, names and enumerations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ __all__ = ["Delivery", "DeliveryStatus", "GroupSummary", "ScheduleSettings", "To
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
-    """What the schedule is told once, before it starts; every value is resolved, none is "auto".
+    """The settings of the schedule, passed once before it starts. Every value is resolved, none is "auto".
 
-    ``prompts`` is the size of the data set, ``train_batch_size`` (``-tbs``) the groups of one update, ``buffer_limit`` the most groups
-    that may be in flight or waiting to be trained (the batch being trained is not among them). ``filter_range`` (lo, hi): a group is
-    effective where ``lo < accuracy < hi``; with ``dynamic_batching`` the others are replaced, without it they keep their place, masked.
+    ``prompts``: the size of the data set.
+    ``train_batch_size`` (``-tbs``): the groups of one update.
+    ``buffer_limit``: the most groups that may be in flight or waiting to be trained, without the batch being trained.
+    ``filter_range``: (lo, hi). A group is effective if ``lo < accuracy < hi``.
+    ``dynamic_batching``: whether other groups are replaced. Otherwise they keep their place, masked.
 
-    Raises ValueError for a number out of its range.
+    Raises ValueError for a number outside its range.
     """
 
     prompts: int
@@ -55,13 +57,13 @@ class ScheduleSettings:
 
     @property
     def horizon(self) -> int:
-        """The number of updates that the learning-rate schedule is laid out for: ``max_steps``, else what all episodes hold."""
+        """The number of updates for the learning-rate schedule: ``max_steps``, else the number that all episodes contain."""
         if self.max_steps is not None:
             return self.max_steps
         return ceil(self.episodes * self.prompts / self.train_batch_size)
 
     def effective(self, accuracy: float) -> bool:
-        """Whether a group of this mean accuracy passes the filter; everything passes where there is none."""
+        """Return whether a group with this mean accuracy passes the filter. Without a filter every group passes."""
         return self.filter_range is None or self.filter_range[0] < accuracy < self.filter_range[1]
 
 
@@ -78,7 +80,7 @@ _LEAST = {
 
 
 class DeliveryStatus(StrEnum):
-    """What became of a delivered group."""
+    """The coordinator's decision on a delivered group."""
 
     KEPT = "kept"
     """It will be trained: keep its payload."""
@@ -89,21 +91,21 @@ class DeliveryStatus(StrEnum):
     FAILED = "failed"
     """Recorded as failed: drop its payload."""
     UNKNOWN = "unknown"
-    """Its lease is no longer held (it ended, or its prompt was given to somebody else): drop its payload."""
+    """Its lease is no longer held (it ended, or another worker has the prompt now): drop its payload."""
 
     @property
     def kept(self) -> bool:
-        """True where the payload must be kept until its batch is trained."""
+        """True if the payload must be kept until its batch is trained."""
         return self in (DeliveryStatus.KEPT, DeliveryStatus.MASKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A group is complete and judged. Its payload stays where it is; only this travels.
+    """The report that a group is complete and judged. Its payload stays where it is; only this record travels.
 
-    ``version`` is the smallest version of its tokens (its lease's where it has none), ``accuracy`` the group's mean over
-    ``in_statistics`` of the reward that the filter reads, ``failed`` the reason where no rollout could be judged: a short phrase from a
-    small set, because the ledger counts by it.
+    ``version``: the smallest version of its tokens, or its lease's version if it has no tokens.
+    ``accuracy``: the group's mean, over ``in_statistics``, of the reward that the filter reads.
+    ``failed``: the reason if no rollout could be judged: a short phrase from a small set, because the ledger counts by it.
     """
 
     lease_id: int
@@ -114,8 +116,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """What else a run books of a group that is delivered. ``reason``: why its prompt failed, if that is the verdict; ``cut_tokens``: of
-    rollouts that were cut (``sampling.oversampling``), which are not in the group."""
+    """Other facts about a delivered group that a run records.
+
+    ``reason``: why its prompt failed, if that is the verdict. ``cut_tokens``: tokens of rollouts that were cut (``sampling.oversampling``)
+    and are not in the group.
+    """
 
     delivery: Delivery
     prompt_id: str
@@ -126,31 +131,34 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """TokenCounts of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, lost afterwards,
-    or cut before the answer ended."""
+    """The number of tokens in delivered groups, and of those that trained nothing.
+
+    Wasted tokens were filtered, masked, failed, late, lost afterwards, or cut before the answer ended.
+    """
 
     generated: int = 0
     wasted: int = 0
 
     def plus(self, tokens: int, *, wasted: bool, cut: int = 0) -> TokenCounts:
-        """With one more group, and what was cut of it."""
+        """Return the counts with one more group, and with its cut tokens."""
         return TokenCounts(self.generated + tokens + cut, self.wasted + tokens * wasted + cut)
 
     def lost(self, tokens: int) -> TokenCounts:
-        """With a group that was counted as good, and is gone."""
+        """Return the counts after the loss of a group that was counted as useful."""
         return TokenCounts(self.generated, self.wasted + tokens)
 
     def since(self, earlier: TokenCounts) -> TokenCounts:
-        """What has come after an earlier count."""
+        """Return the difference from an earlier count."""
         return TokenCounts(self.generated - earlier.generated, self.wasted - earlier.wasted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOrder:
-    """Train these now: the update ``version`` -> ``version + 1``.
+    """The order to train one batch: the update ``version`` -> ``version + 1``.
 
-    ``lease_ids`` in canonical order (episode, position in the episode's order); ``versions`` of these groups, in the same order;
-    ``masked``: those that count in the statistics and not in the loss.
+    ``lease_ids``: in canonical order (episode, position in the episode's order).
+    ``versions``: of these groups, in the same order.
+    ``masked``: the groups that count in the statistics and not in the loss.
     """
 
     version: int

@@ -20,34 +20,21 @@ if TYPE_CHECKING:
     from rlcore.testing.algorithms.advantage_suite import AdvantageSuite as AdvantageSuite
     from rlcore.testing.algorithms.aggregation_suite import AggregationSuite as AggregationSuite
     from rlcore.testing.algorithms.correction_suite import CorrectionSuite as CorrectionSuite
-    from rlcore.testing.algorithms.fake_algorithms import FakeAggregation as FakeAggregation
-    from rlcore.testing.algorithms.fake_algorithms import FakeBaseline as FakeBaseline
-    from rlcore.testing.algorithms.fake_algorithms import FakeCorrection as FakeCorrection
-    from rlcore.testing.algorithms.fake_algorithms import FakeCredit as FakeCredit
-    from rlcore.testing.algorithms.fake_algorithms import FakeEstimator as FakeEstimator
-    from rlcore.testing.algorithms.fake_algorithms import FakeKl as FakeKl
-    from rlcore.testing.algorithms.fake_algorithms import FakeLoss as FakeLoss
     from rlcore.testing.algorithms.kl_suite import KlSuite as KlSuite
     from rlcore.testing.algorithms.loss_suite import LossSuite as LossSuite
     from rlcore.testing.command_check import check_command as check_command
     from rlcore.testing.conversations.conversation_suite import ConversationSuite as ConversationSuite
-    from rlcore.testing.conversations.fake_conversation import FakeConversation as FakeConversation
-    from rlcore.testing.conversations.fake_conversation import FakeConversationOptions as FakeConversationOptions
     from rlcore.testing.core_parts import ChatTokenizer as ChatTokenizer
     from rlcore.testing.core_parts import Judge as Judge
     from rlcore.testing.core_parts import Registry as Registry
     from rlcore.testing.core_parts import RewardEntry as RewardEntry
     from rlcore.testing.core_parts import load_eval as load_eval
-    from rlcore.testing.core_parts import load_tokenizer as load_tokenizer
     from rlcore.testing.core_parts import make_plan as make_plan
     from rlcore.testing.core_parts import update_engine as update_engine
     from rlcore.testing.data.data_suites import DataSourceSuite as DataSourceSuite
     from rlcore.testing.data.data_suites import RowFormatSuite as RowFormatSuite
-    from rlcore.testing.data.fake_data import FakeFormat as FakeFormat
-    from rlcore.testing.data.fake_data import FakeRows as FakeRows
     from rlcore.testing.inference.fake_inference import FakeInference as FakeInference
     from rlcore.testing.inference.fake_inference import FakeInferenceOptions as FakeInferenceOptions
-    from rlcore.testing.inference.faulty_inference import FaultyInference as FaultyInference
     from rlcore.testing.inference.inference_suite import InferenceBackendSuite as InferenceBackendSuite
     from rlcore.testing.lengths import LengthKind as LengthKind
     from rlcore.testing.lengths import Lengths as Lengths
@@ -55,33 +42,23 @@ if TYPE_CHECKING:
     from rlcore.testing.policy import FakePolicy as FakePolicy
     from rlcore.testing.recipes import assert_option as assert_option
     from rlcore.testing.recipes import recipe_numbers as recipe_numbers
-    from rlcore.testing.records import make_request as make_request
     from rlcore.testing.records import make_reward_batch as make_reward_batch
     from rlcore.testing.records import make_rollout as make_rollout
     from rlcore.testing.records import make_train_batch as make_train_batch
-    from rlcore.testing.rewards.fake_reward import FakeReward as FakeReward
-    from rlcore.testing.rewards.fake_reward import FakeTokenReward as FakeTokenReward
     from rlcore.testing.rewards.reward_suite import RewardSuite as RewardSuite
     from rlcore.testing.run_tester import RunOutcome as RunOutcome
     from rlcore.testing.run_tester import RunTester as RunTester
     from rlcore.testing.runtimes.runtime_suite import RuntimeSuite as RuntimeSuite
     from rlcore.testing.sandboxes.fake_sandbox import FakeSandbox as FakeSandbox
-    from rlcore.testing.sandboxes.fake_sandbox import FakeSandboxOptions as FakeSandboxOptions
     from rlcore.testing.sandboxes.sandbox_suite import SandboxSuite as SandboxSuite
     from rlcore.testing.tokens import FakeTokenizer as FakeTokenizer
     from rlcore.testing.tokens import load_fake_tokenizer as load_fake_tokenizer
     from rlcore.testing.tokens import write_fake_model as write_fake_model
-    from rlcore.testing.trackers.fake_tracker import FakeTracker as FakeTracker
-    from rlcore.testing.trackers.fake_tracker import FakeTrackerOptions as FakeTrackerOptions
     from rlcore.testing.trackers.tracker_suite import TrackerSuite as TrackerSuite
-    from rlcore.testing.training.fake_pipeline import FakePipeline as FakePipeline
     from rlcore.testing.training.fake_training import FakeTraining as FakeTraining
-    from rlcore.testing.training.fake_training import FakeTrainingOptions as FakeTrainingOptions
-    from rlcore.testing.training.faulty_training import FaultyTraining as FaultyTraining
     from rlcore.testing.training.layout_suite import TrainingLayoutSuite as TrainingLayoutSuite
     from rlcore.testing.training.training_suite import TrainingBackendSuite as TrainingBackendSuite
     from rlcore.testing.transfers.engine_transfer_suite import EngineTransferSuite as EngineTransferSuite
-    from rlcore.testing.transfers.fake_transfer import FakeTransfer as FakeTransfer
     from rlcore.testing.transfers.transfer_suite import WeightTransferSuite as WeightTransferSuite
     from rlcore.testing.weights import HostSource as HostSource
     from rlcore.testing.weights import publish as publish

@@ -54,7 +54,7 @@ class RunOutcome:
         """The last line of standard output, which must be one JSON object."""
         assert self.lines, f"no output\n{self}"
         value = json.loads(self.lines[-1])
-        assert isinstance(value, dict), f"the last line is no JSON object\n{self}"
+        assert isinstance(value, dict), f"the last line is not a JSON object\n{self}"
         return value
 
     def assert_ok(self) -> RunOutcome:

@@ -1,1 +1,1 @@
-"""Weights on their way from the trainer to those who generate: versioned snapshots, whole or not at all."""
+"""Transfer of weights from the trainer to the producers, in versioned snapshots that arrive completely or not at all."""

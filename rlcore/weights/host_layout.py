@@ -1,6 +1,7 @@
-"""One version in the memory of a host: where each tensor lies, and how it is filled, sealed, verified and read.
+"""The layout of one version of the weights in host memory, and how it is filled, sealed, verified and read.
 
-Every transfer through host memory uses it, so that damage, dtypes and probes are treated alike. It knows nothing of how bytes travel.
+Every transfer through host memory uses it, so that damage, dtypes and probes are handled in the same way. It does not know how bytes are
+sent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLayout:
-    """Tensors one after the other, each on a boundary of 64 bytes: tensor ``i`` begins at byte ``offsets[i]``; ``size`` bytes in all."""
+    """Tensors in sequence, each aligned to 64 bytes. Tensor ``i`` begins at byte ``offsets[i]``; ``size`` is the total in bytes."""
 
     version: int
     manifest: WeightsManifest
@@ -50,14 +51,14 @@ class HostLayout:
         object.__setattr__(self, "size", size)
 
     def to_bytes(self) -> bytes:
-        """JSON, UTF-8."""
+        """Return the layout as JSON in UTF-8."""
         tensors = [[tensor.name, tensor.dtype, tensor.shape] for tensor in self.manifest.tensors]
         fields = {"version": self.version, "tensors": tensors, "kind": self.manifest.kind, "extra": dict(self.manifest.extra)}
         return json.dumps({**fields, "probe": _plain(self.probe)}).encode()
 
     @classmethod
     def from_bytes(cls, text: bytes) -> HostLayout:
-        """What ``to_bytes`` wrote; WeightsError for anything else."""
+        """Return the layout that ``to_bytes`` wrote. Raises WeightsError for any other input."""
         try:
             fields = json.loads(text)
             infos = tuple(TensorInfo(name=name, dtype=dtype, shape=tuple(shape)) for name, dtype, shape in fields["tensors"])
@@ -67,26 +68,27 @@ class HostLayout:
             raise WeightsError(f"the list of tensors of a version arrived damaged: {error}") from error
 
     def fill(self, source: WeightSource, memory: np.ndarray, bucket_bytes: int) -> None:
-        """Copy every tensor of the source into ``memory`` uint8[at least size]; WeightsError for what is not as its manifest says."""
+        """Copy every tensor of the source into ``memory`` uint8[at least size]. Raises WeightsError for a tensor that differs from its
+        manifest."""
         places = {tensor.name: place for place, tensor in enumerate(self.manifest.tensors)}
         for bucket in source.buckets(bucket_bytes):
             for name, tensor in bucket.items():
                 place = places.pop(name, None)
                 if place is None:
-                    raise self._wrong(name, "was handed out twice, or is not in its manifest")
+                    raise self._wrong(name, "was published twice, or is not in its manifest")
                 info = self.manifest.tensors[place]
                 if (tensor.dtype, tuple(tensor.shape)) != (info.dtype, info.shape):
                     raise self._wrong(name, f"is {tensor.dtype}{list(tensor.shape)}, its manifest says {info.dtype}{list(info.shape)}")
                 tensor.copy_to(self._bytes(memory, place))
         if places:
-            raise self._wrong(next(iter(places)), f"is in its manifest and was not handed out ({len(places)} missing)")
+            raise self._wrong(next(iter(places)), f"is in its manifest and was not published ({len(places)} missing)")
 
     def buckets(self, bucket_bytes: int) -> list[range]:
-        """Runs of tensors of at most so many bytes, or of one that is larger: what is sealed and verified at a time."""
+        """Return runs of tensors of at most ``bucket_bytes``, or of one larger tensor. Each run is sealed and verified at once."""
         return cut_into_buckets([tensor.nbytes for tensor in self.manifest.tensors], bucket_bytes)
 
     def seal(self, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
-        """uint64[places]: the checksums of these tensors as they lie in ``memory``; for the sender."""
+        """Return uint64[places]: the checksums of these tensors as they are in ``memory``, for the sender."""
         return self._checksums(memory, places)
 
     def _checksums(self, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
@@ -99,21 +101,22 @@ class HostLayout:
         return np.array(checksums, np.uint64)
 
     def verify(self, memory: np.ndarray, places: Sequence[int], sealed: np.ndarray) -> None:
-        """Raise WeightsError, naming the tensor, if the bytes of these places have other checksums than uint64[places], their sender's."""
+        """Raise WeightsError with the tensor's name if these tensors have other checksums than the sender's, uint64[places]."""
         infos = [self.manifest.tensors[place] for place in places]
         meant = dict(zip((info.name for info in infos), sealed.tolist(), strict=True))
         for info, found in zip(infos, self._checksums(memory, places).tolist(), strict=True):
             compare_checksums(self.version, info, found, meant)
 
     def verified(self, memory: np.ndarray, checksums: np.ndarray) -> Snapshot:
-        """The whole version as read-only views of ``memory``; WeightsError, naming the tensor, for bytes that are not those uint64[tensors]
-        were taken of."""
+        """Return the complete version as read-only views of ``memory``.
+
+        Raises WeightsError with the tensor's name if its bytes do not match their checksum in uint64[tensors]."""
         self.verify(memory, range(len(self.offsets)), checksums)
         names = [tensor.name for tensor in self.manifest.tensors]
         return self.snapshot(memory, dict(zip(names, checksums.tolist(), strict=True)))
 
     def snapshot(self, memory: np.ndarray, checksums: Mapping[str, int]) -> Snapshot:
-        """The tensors as read-only views of ``memory``; not verified."""
+        """Return the tensors as read-only views of ``memory``, without verifying them."""
         tensors = {}
         for place, info in enumerate(self.manifest.tensors):
             data = self._bytes(memory, place).view(info.carrier).reshape(info.shape)
@@ -127,7 +130,7 @@ class HostLayout:
         return memory[start : start + self.manifest.tensors[place].nbytes]
 
     def _wrong(self, name: str, what: str) -> WeightsError:
-        return WeightsError(f"tensor {name!r} of version {self.version}, as the training backend hands it out, {what}")
+        return WeightsError(f"tensor {name!r} of version {self.version}, as the training backend publishes it, {what}")
 
 
 def _plain(probe: Probe | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Weights inside one process: one copy, which the receiver reads as it is. For a trainer and an engine that take turns."""
+"""Transfer of weights inside one process: a single copy, which the receiver reads in place. For a trainer and an engine that alternate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["MemoryPublisher", "MemoryReceiver", "MemoryTransfer"]
 
 
 class MemoryPublisher(Publisher):
-    """Holds the newest version, in memory that is used again for a later one once no receiver has it."""
+    """Holds the newest version. Its memory is reused for a later version once no receiver holds it."""
 
     def __init__(self, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
         super().__init__(on_failure)
@@ -28,7 +28,7 @@ class MemoryPublisher(Publisher):
         self._closed = False
 
     def address(self) -> MemoryPublisher:
-        """The publisher itself: the receivers live in the same process."""
+        """Return the publisher itself, because the receivers are in the same process."""
         return self
 
     def publish(self, version: int, source: WeightSource, probe: Probe | None = None) -> None:
@@ -37,7 +37,7 @@ class MemoryPublisher(Publisher):
             if self._closed:
                 raise WeightsError(f"version {version} was published after the transport was closed")
             if self.newest is not None and version <= self.newest[0].version:
-                raise WeightsError(f"version {version} was published after {self.newest[0].version}; versions must rise")
+                raise WeightsError(f"version {version} was published after {self.newest[0].version}; versions must increase")
             layout = HostLayout(version=version, manifest=source.manifest(), probe=probe)
             memory = self._spare if len(self._spare) >= layout.size else np.empty(layout.size, np.uint8)
             layout.fill(source, memory, self._bucket_bytes)
@@ -70,7 +70,7 @@ class MemoryPublisher(Publisher):
 
 
 class MemoryReceiver(Receiver):
-    """Asks the publisher for its newest version, and verifies it. ``taken``: versions that it was given and has not released."""
+    """Asks the publisher for its newest version and verifies it. ``taken`` holds versions that it received and has not released."""
 
     def __init__(self, name: str, address: MemoryPublisher, on_news: Callable[[], None]) -> None:
         super().__init__(name, on_news)
@@ -80,7 +80,7 @@ class MemoryReceiver(Receiver):
         address._join(self)
 
     def newer_than(self, version: int) -> Snapshot | None:
-        """See Receiver. What was published is here as soon as ``publish`` has returned."""
+        """See Receiver. A version is available as soon as ``publish`` has returned."""
         with self._publisher.lock:
             newest = self._publisher.newest
             if newest is None or newest[0].version <= max(version, self._released):
@@ -94,7 +94,7 @@ class MemoryReceiver(Receiver):
             return snapshot
 
     def release(self, version: int) -> None:
-        """See Receiver. A version that was released is not offered again."""
+        """See Receiver. A released version is not offered again."""
         self._released = max(self._released, version)
         self.taken = {taken for taken in self.taken if taken > version}
 
@@ -107,7 +107,7 @@ class MemoryTransfer(WeightTransfer):
     """The transfer ``memory``."""
 
     def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> MemoryPublisher:
-        """See WeightTransfer. There is nothing that a deadline or a device could mean."""
+        """See WeightTransfer. A deadline and a device have no meaning here."""
         return MemoryPublisher(bucket_bytes, on_failure)
 
     def receiver(self, *, name: str, address: MemoryPublisher, deadline: float, on_news: Callable[[], None]) -> MemoryReceiver:

@@ -64,7 +64,7 @@ Over = Callable[[], bool]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """``inject`` returns what tells that the run has noticed, beside its steps. ``mend``: afterwards, before the next one. ``ends``: the
-    run is expected to end, and the same command goes on with it. ``waits``: it comes once all producers are at work. ``last``: what it
+    run is expected to end, and the same command resumes it. ``waits``: it comes once all producers are at work. ``last``: what it
     takes is given back to no run that is under way, so the next fault comes to another one."""
 
     what: str

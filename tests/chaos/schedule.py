@@ -107,7 +107,7 @@ class Suffering:
             schedule=self._schedule,
             fault=fault.name,
             step=mark.step,
-            came=came or "goes on",
+            came=came or "continues",
             exit_code=code,
             without_a_step=round(max(0.0, run.gap(mark) - run.median), 1),
             twice=run.twice(mark),
@@ -125,7 +125,7 @@ class Suffering:
         if not fault.ends:
             return came != "" or code is not None
         sentences = sum(line.startswith("error:") for line in said)
-        return came != "ends; the same command goes on" or (code, sentences) not in {(1, 1), (-signal.SIGKILL, 0)}
+        return came != "ends; the same command resumes" or (code, sentences) not in {(1, 1), (-signal.SIGKILL, 0)}
 
     def _helped(self, scene: Scene, fault: Fault, mark: Mark, over: Callable[[], bool]) -> str:
         """What is wrong with a run that is not over the fault; then its victim is killed, and if that does not help, its driver."""
@@ -149,4 +149,4 @@ class Suffering:
             return "ends; the same command hangs"
         if run.exit_code not in (None, 0):
             return f"ends; the same command ends with {run.exit_code}: {' '.join(run.said(mark)[-1:])}"
-        return "ends; the same command goes on"
+        return "ends; the same command resumes"

@@ -28,7 +28,7 @@ def test_a_run_that_loses_producers_and_ranks_ends_with_every_prompt_once(tmp_pa
         code = suffering.finish(run)
         said = run.log.read_text("utf-8")
     assert code == 0, said
-    assert [(row.fault, row.came) for row in rows] == [(fault.name, "goes on") for fault in FAULTS], said
+    assert [(row.fault, row.came) for row in rows] == [(fault.name, "continues") for fault in FAULTS], said
     assert run.lives == 1, said
     found = project.check(run.name)
     assert (found["doubled"], found["missing"], found["whole"]) == (0, 0, True), found

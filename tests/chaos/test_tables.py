@@ -7,7 +7,7 @@ from tests.chaos.tables import tables
 
 
 def row(schedule: str, seconds: float) -> Row:
-    fault = {"fault": "producer, SIGKILL", "step": 1, "came": "goes on", "exit_code": None, "twice": 0, "said": "", "wrong": False}
+    fault = {"fault": "producer, SIGKILL", "step": 1, "came": "continues", "exit_code": None, "twice": 0, "said": "", "wrong": False}
     return Row(schedule=schedule, without_a_step=seconds, **fault)  # type: ignore[arg-type]
 
 

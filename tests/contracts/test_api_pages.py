@@ -41,7 +41,7 @@ PAGES = {
     "sandbox": "Job Level Limit Limits ProgramResult SHARED_OPTIONS Sandbox SandboxError SandboxOptions open_sandbox",
     "weights": """
         GroupBrokenError HostLayout OnFailure Probe Publisher Receiver RemoteSnapshot Snapshot WeightSource WeightTransfer WeightsError
-        grouped
+        cut_into_buckets
     """,
 }
 

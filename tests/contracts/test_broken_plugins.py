@@ -87,7 +87,7 @@ ZOO = {
     "bad_name": Broken(_rewards("return [" + _reward("Bad Name") + "]"), ("raised ValueError", "use lower-case letters")),
     "letters": Broken(
         _rewards('return [RewardSpec(name="x", target="a:b", summary="A reward", requires="gold")]'),
-        ("raised ValueError", "requires is 'gold', it must be a tuple of texts such as ('gold',)"),
+        ("raised ValueError", "requires is 'gold', it must be a tuple of strings such as ('gold',)"),
     ),
     "level": Broken(
         f"{HEAD}@hookimpl\ndef rlcore_register_sandboxes():\n"
@@ -128,18 +128,18 @@ ZOO = {
     ),
     "number_for_a_prefix": Broken(
         _offering("data_sources", 'DataSourceSpec(name="a", target="m:x", summary="s", prefix=3)'),
-        ("rlcore_register_data_sources raised ValueError: DataSourceSpec 'a': prefix is 3, it must be a text",),
+        ("rlcore_register_data_sources raised ValueError: DataSourceSpec 'a': prefix is 3, it must be a string",),
     ),
     "number_for_a_module": Broken(
         _offering("runtimes", 'RuntimeSpec(name="a", target="m:x", summary="s", requires_module=3)'),
-        ("RuntimeSpec 'a': requires_module is 3, it must be a text",),
+        ("RuntimeSpec 'a': requires_module is 3, it must be a string",),
     ),
     "number_for_a_name": Broken(
-        _offering("runtimes", 'RuntimeSpec(name=3, target="m:x", summary="s")'), ("RuntimeSpec 3: name is 3, it must be a text",)
+        _offering("runtimes", 'RuntimeSpec(name=3, target="m:x", summary="s")'), ("RuntimeSpec 3: name is 3, it must be a string",)
     ),
     "no_summary": Broken(
         _offering("trackers", 'TrackerSpec(name="a", target="m:x", summary=None)'),
-        ("TrackerSpec 'a': summary is None, it must be a text",),
+        ("TrackerSpec 'a': summary is None, it must be a string",),
     ),
     "summary_of_two_lines": Broken(
         _offering("commands", 'CommandSpec(name="a", target="m:x", summary="two\\nlines")'),

@@ -65,7 +65,7 @@ def test_a_distribution_that_is_named_like_a_plugin_and_has_no_entry_point_is_to
 @pytest.mark.parametrize("requires", ["rlcore", "rlcore>=0.1", "rlcore[models] (>=0.1)", "rlcore ; python_version > '3'"])
 def test_a_distribution_that_requires_rlcore_and_has_no_entry_point_is_remarked_upon(tester: RunTester, requires: str) -> None:
     tester.plugins.install("acme", distribution="acme-training", group="", requires=[requires])
-    said = f"acme-training requires rlcore and has no entry point; if it is meant as a plugin, {ADVICE}"
+    said = f"acme-training requires rlcore and has no entry point; if it is intended as a plugin, {ADVICE}"
     said += '; if it is a library for plugins, write keywords = ["rlcore-library"] into its [project]'
     assert json.loads(tester.run("plugins", "--json").stdout)["notes"] == [said]
     assert tester.run("plugins", "--strict").assert_ok().lines[-1] == said
@@ -97,7 +97,7 @@ BROKEN = {
     "letters": (
         hooks(rewards='RewardSpec(name="x", target="a:b", summary="s", requires="gold")'),
         "",
-        "requires is 'gold', it must be a tuple of texts such as ('gold',)",
+        "requires is 'gold', it must be a tuple of strings such as ('gold',)",
     ),
     "deadline": (
         hooks(rewards='RewardSpec(name="x", target="a:b", summary="s", deadline=-3)'),
@@ -130,7 +130,7 @@ BROKEN = {
             ' defaults={"algorithm.kl_coef": (0.3, "s")})'
         ),
         "",
-        "algorithm 'x' of rlcore-plugin-acme sets algorithm.kl_coef, which is no setting of rlcore, did you mean 'algorithm.kl_coeff'",
+        "algorithm 'x' of rlcore-plugin-acme sets algorithm.kl_coef, which is not a setting of rlcore, did you mean 'algorithm.kl_coeff'",
     ),
     "recipe_table": (
         hooks(
@@ -138,7 +138,7 @@ BROKEN = {
             ' defaults={"algoritm.options.clip_eps_high": (0.3, "s")})'
         ),
         "",
-        "algorithm 'x' of rlcore-plugin-acme sets algoritm.options.clip_eps_high, which is no setting of rlcore",
+        "algorithm 'x' of rlcore-plugin-acme sets algoritm.options.clip_eps_high, which is not a setting of rlcore",
     ),
 }
 ONLY_STRICT = {
@@ -150,7 +150,7 @@ ONLY_STRICT = {
     "options": (
         "Judge",
         "from rlcore_plugin_acme.options import Options",
-        "Options of its class is rlcore_plugin_acme.options:Options, and config of its spec names nothing; they must agree",
+        "Options of its class is rlcore_plugin_acme.options:Options, but config of its spec names nothing; they must agree",
     ),
 }
 
@@ -238,7 +238,7 @@ def test_options_of_another_class_than_the_spec_names_are_refused(tmp_path: Path
     with PluginFolder(tmp_path / "site") as plugins:
         plugins.install("acme", hooks(rewards=spec), files=files)
         with pytest.raises(
-            PluginError, match=r"Options of its class is .*:Options, and config of its spec names .*:Theirs; they must agree"
+            PluginError, match=r"Options of its class is .*:Options, but config of its spec names .*:Theirs; they must agree"
         ):
             plugins.discover().load("reward", "x")
 

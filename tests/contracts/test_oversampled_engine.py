@@ -7,7 +7,7 @@ import pytest
 from tiny_producer import produced, save_tiny_qwen2
 
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.testing import FakeConversation, FakeConversationOptions
+from rlcore.testing.conversations.fake_conversation import FakeConversation, FakeConversationOptions
 
 KEPT, SPARE = 4, 3
 TEXTS = ("sort 3 1", "9 8", "7")

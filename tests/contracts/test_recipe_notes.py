@@ -37,7 +37,7 @@ def test_its_notes_say_what_differs_from_grpo_and_from_each_peer(name: str) -> N
 REMARKS = {
     "gpg": ("group of one", "over the whole generation batch", "the paper counts rollouts in groups without signal"),
     "maxrl": ("group of one", "max|r|/N is ours", "the clip is ours", "prime-rl drops it first"),
-    "kl_cov": ("the ratio has no clip", "beyond 20 nats", "one a micro-batch there, one a batch here", "it is not kl_coeff"),
+    "kl_cov": ("the ratio has no clip", "beyond 20 nats", "one per micro-batch there, one per batch here", "it is not kl_coeff"),
 }
 """Differences that a reader who compares with the paper or a peer trips over, and that stood nowhere."""
 

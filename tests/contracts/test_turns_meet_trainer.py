@@ -11,7 +11,7 @@ from rlcore.api import Group, ModelRole, OptimizerSettings, TrainingContext
 from rlcore.api.conversations import Conversation
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective, assemble_batch, prepare_loss
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.testing import FakeConversation, FakeConversationOptions
+from rlcore.testing.conversations.fake_conversation import FakeConversation, FakeConversationOptions
 
 TOLERANCE = 2e-4
 

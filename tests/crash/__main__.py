@@ -66,7 +66,7 @@ def _some(name: str, matrix: CrashMatrix, wanted: int, console: Console) -> list
 
 
 def _table(points: Sequence[Point], rare: Sequence[Point], late: Sequence[Point]) -> str:
-    rows = ["| killed before | points | other bits after it went on |", "|---|---:|---:|"]
+    rows = ["| killed before | points | other bits after it resumed |", "|---|---:|---:|"]
     counted = Counter(point.kind for point in points)
     for kind, count in sorted(counted.items()):
         rows.append(f"| {kind} | {count} | {sum(bool(point.differs) for point in points if point.kind == kind)} |")

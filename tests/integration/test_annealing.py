@@ -21,16 +21,8 @@ from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.runtime.factories import AnnealedSampling, JobMaker
 from rlcore.schedule import TimeAccount
-from rlcore.testing import (
-    FakeInference,
-    FakeInferenceOptions,
-    FakePipeline,
-    FakeTokenizer,
-    FakeTraining,
-    RunOutcome,
-    RunTester,
-    write_fake_model,
-)
+from rlcore.testing import FakeInference, FakeInferenceOptions, FakeTokenizer, FakeTraining, RunOutcome, RunTester, write_fake_model
+from rlcore.testing.training.fake_pipeline import FakePipeline
 
 LETTERS = "abcdef"
 UPDATES = 21

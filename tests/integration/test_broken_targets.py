@@ -167,7 +167,7 @@ def test_a_dry_run_says_that_it_imports_no_target_and_the_run_refuses_what_is_no
     tester = RunTester(tmp_path, in_process=True).with_fakes()
     install(tester.plugins, "transfer", "Absent")
     tester.fake_run(**CHOICES["transfer"])
-    assert "nothing is missing (plugins were looked for, not imported)" in tester.run("train", "run.toml", "--dry-run").assert_ok().stdout
+    assert "nothing is missing (plugins were found, not imported)" in tester.run("train", "run.toml", "--dry-run").assert_ok().stdout
     tester.run("train", "run.toml").assert_refused("weight transfer 'bad' of rlcore-plugin-bad", "parts:Absent' does not exist")
 
 

@@ -97,4 +97,4 @@ def test_a_rank_that_is_killed_in_an_update_costs_the_updates_since_the_last_che
     outcome.balances(12 * GROUPS, staleness=0)
     assert [row["step"] for row in outcome.rows("metrics.jsonl") if "seconds" in row] == list(range(1, 13))
     (said,) = [line for line in outcome.stderr if line.startswith("warning: trainer rank 1 of 2 died (killed by signal 9")]
-    assert "goes on by itself from step 4, restore 1 of at most 3" in said
+    assert "resumes automatically from step 4, restore 1 of at most 3" in said

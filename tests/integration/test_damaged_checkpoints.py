@@ -109,7 +109,9 @@ def test_a_resume_says_which_it_passes_over_and_goes_on(run: Path) -> None:
     weights = run / "checkpoints" / "step-2" / "model" / "model.safetensors"
     with damaged(weights, lambda data: flipped(data, 8 * len(data) - 5)):
         refused = tester.run("resume", str(run), "--step", "2")
-        refused.assert_refused("step-2/model/model.safetensors is not what was saved (its SHA-256 differs from that in checkpoint.json)")
+        refused.assert_refused(
+            "step-2/model/model.safetensors has changed since it was saved (its SHA-256 differs from that in checkpoint.json)"
+        )
         done = tester.run("resume", str(run), "--dry-run").assert_ok()
     assert "warning: the checkpoint of step 2 cannot be used" in done.stdout + done.stderr
-    assert "goes on after update 1" in done.stdout + done.stderr
+    assert "resumes after update 1" in done.stdout + done.stderr

@@ -57,5 +57,5 @@ def test_numbers_that_the_page_states_are_those_of_the_batch_file(tester: RunTes
 
 def test_what_has_not_been_tried_is_said() -> None:
     assert "Not tried: nodes on several machines, GPUs" in PAGE
-    assert "**A requeued job goes on**" in PAGE
+    assert "**A requeued job resumes**" in PAGE
     assert "on one machine only" in PAGE

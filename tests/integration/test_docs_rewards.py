@@ -18,7 +18,7 @@ import pytest
 
 from rlcore.api import FinishReason, Message, Outcome, Prompt, Rollout, Segment
 from rlcore.config.run_config import RewardBudget, RewardPolicy, ScheduleSection
-from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.specs import RewardSpec
 from rlcore.registry.plugin_registry import Registry
 from rlcore.rewards.judge import Judge

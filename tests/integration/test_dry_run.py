@@ -50,10 +50,10 @@ REFUSED = {
         "--expert-parallel-size 2: training backend torch does not offer the layout expert (it offers data, single, tensor, zero); type",
     ),
     "tensor": ("-t 3 -tp 2", "-t 3 is not divisible by -tp 2 times"),
-    "heads": ("-t 2 -tp 2", "rlcore-plugin-torch: training.tensor_parallel_size 2: the model has num_attention_heads 3, and every rank"),
+    "heads": ("-t 2 -tp 2", "rlcore-plugin-torch: training.tensor_parallel_size 2: the model has num_attention_heads 3, but every rank"),
     "targets": (
         "--lora-rank 4 --lora-targets c_attn",
-        "rlcore-plugin-torch: training.lora_targets 'c_attn': in model 'base' (Qwen2ForCausalLM) this is no linear layer; its",
+        "rlcore-plugin-torch: training.lora_targets 'c_attn': in model 'base' (Qwen2ForCausalLM) this is not a linear layer; its",
     ),
     "pipeline": ("-t 2 -pp 2 --trainer torch", "-pp 2: training backend torch does not offer the layout pipeline"),
     "stages": (
@@ -76,14 +76,14 @@ REFUSED = {
     ),
     "cuda": ("--training-device cuda", f"--training-device cuda: {NO_CUDA}; type --training-device auto or cpu"),
     "cuda-engine": ("--inference-device cuda:1", f"--inference-device cuda:1: {NO_CUDA}; type --inference-device auto or cpu"),
-    "folder": ("--run-dir run.toml/runs", "--run-dir run.toml/runs: the folder cannot be made, for run.toml is a file"),
+    "folder": ("--run-dir run.toml/runs", "--run-dir run.toml/runs: the folder cannot be created, because run.toml is a file"),
     "kernel": ("--run-dir /proc/x", "--run-dir /proc/x: "),  # whoever is not root may not write there anyway, and is told that
     "kernel-saves": ("-sd /proc/x", "-sd /proc/x: "),
     "kernel-evaluations": ("-esd /sys/x", "-esd /sys/x: "),
     "kernel-rollouts": ("-rsd /proc", "-rsd /proc: "),
     "sleepless": (
         "-b sleepless --placement colocated --max-staleness 0",
-        "--placement colocated lets generation and training take turns on one device, and inference backend sleepless never gives its",
+        "--placement colocated lets generation and training alternate on one device, and inference backend sleepless never gives its",
     ),
 }
 EXACT = "--max-staleness 0"
@@ -133,7 +133,7 @@ def test_what_a_dry_run_lets_pass_is_trained(flags: str, tester: RunTester) -> N
 
 def test_a_device_that_other_machines_may_have_is_a_remark(tester: RunTester) -> None:
     done = tester.run("train", "run.toml", "--runtime", "ray", "--training-device", "cuda", "--dry-run").assert_ok()
-    assert f"  --training-device cuda: {NO_CUDA}, so the machines of the trainers must be others" in done.lines
+    assert f"  --training-device cuda: {NO_CUDA}, so the trainers must run on other machines" in done.lines
 
 
 def test_a_configuration_for_another_machine_can_be_shown_and_launched(tester: RunTester) -> None:

@@ -92,12 +92,12 @@ def test_a_member_that_dies_or_stops_is_replaced_and_the_group_built_anew(tmp_pa
 def test_what_engine_and_transfer_do_not_have_in_common_is_refused(tmp_path: Path) -> None:
     tester, config = project(tmp_path, run={"runtime": "local"}, inference={"num_inferencer": 2})
     tester.run("train", config, "--dry-run", "--transport", "fake_collective").assert_refused(
-        "--transport fake_collective brings weights by fake_collective, and inference backend fake takes them by host",
+        "--transport fake_collective delivers weights by fake_collective, and inference backend fake accepts them by host",
         "name a --transport that does so",
     )
     tester.run("train", config, "--dry-run", "-b", "fake-joining", "--transport", "shared").assert_refused(
-        "--transport shared brings weights by host, and inference backend fake-joining takes them by fake_collective"
+        "--transport shared delivers weights by host, and inference backend fake-joining accepts them by fake_collective"
     )
     chosen = tester.run("train", config, "--dry-run", "-b", "fake-joining").assert_ok()
-    said = "producers and trainers are processes of this host, and fake-joining takes weights by fake_collective"
+    said = "producers and trainers are processes of this host, and fake-joining accepts weights by fake_collective"
     assert f"weights.transport = fake_collective ({said})" in chosen.stdout

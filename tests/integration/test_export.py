@@ -35,7 +35,7 @@ def test_each_checkpoint_has_an_export_whose_bits_are_compared_before_it_is_used
     data = bytearray(rounded.read_bytes())
     data[-40] ^= 1
     rounded.write_bytes(data)
-    tester.run(*fresh).assert_refused(f"step-3/export/{rounded.name} is not what was saved")
+    tester.run(*fresh).assert_refused(f"step-3/export/{rounded.name} has changed since it was saved")
 
 
 def test_an_export_is_no_other_run_and_only_what_the_backend_can_write(tester: RunTester) -> None:

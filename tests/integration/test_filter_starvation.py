@@ -126,7 +126,7 @@ def test_a_run_that_was_mostly_filtered_says_so_at_its_end(tmp_path: Path, stale
     done = tester.run("train", config, *flags, "--json").assert_ok()
     assert done.json["ledger"] == {"trained": 4, "filtered": 20, "failed": 0}
     (remark,) = done.json["remarks"]
-    assert remark.startswith("20 of 24 groups were taken out by filter_range 0.01 0.99 (accuracy 0.0833 on average, 83 % of the groups too")
+    assert remark.startswith("20 of 24 groups were removed by filter_range 0.01 0.99 (accuracy 0.0833 on average, 83 % of the groups too")
     filter_of_the_run = done.json["filter"]
     assert filter_of_the_run.pop("accuracy") == pytest.approx(0.5 / 6)
     assert filter_of_the_run.pop("too_hard") == pytest.approx(20 / 24)
@@ -218,7 +218,7 @@ def test_a_real_model_whose_answers_are_cut_short_starves(tmp_path: Path, stalen
     ]
     done = RunTester(tmp_path).run("quickstart", "here", *words, "--max-staleness", str(staleness))
     assert done.exit_code == 1
-    assert "13 of 13 groups were taken out by filter_range 0.01 0.99 (accuracy 0 on average" in done.stderr.splitlines()[-1]
+    assert "13 of 13 groups were removed by filter_range 0.01 0.99 (accuracy 0 on average" in done.stderr.splitlines()[-1]
     assert len([line for line in done.stdout.splitlines() if line.startswith("warning: for one update")]) == 1
 
 

@@ -90,7 +90,7 @@ def test_standard_error_that_takes_nothing_hides_neither_exit_code_nor_json(test
 def test_a_run_goes_on_if_what_it_prints_cannot_be_written(tester: RunTester) -> None:
     code, _, said = run(tester, "train", tester.fake_run(), stdout=str(FULL))
     assert code == 0
-    assert said == "warning: what a run prints cannot be written (No space left on device); the run goes on without\n"
+    assert said == "warning: the output of the run cannot be written (No space left on device); the run continues without it\n"
     assert list(tester.folder.glob("runs/*/*/checkpoints/step-3/checkpoint.json"))
 
 

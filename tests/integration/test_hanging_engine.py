@@ -21,7 +21,7 @@ import sys
 from rlcore.runtime import watchdog
 from rlcore_plugin_workers import worker_runtime
 from rlcore.cli import main
-pulse._INTERRUPTED_SECONDS, pulse._CLOSING_SECONDS, worker_crew._INTERRUPTED_SECONDS = 0.5, 1.0, 0.5
+watchdog._INTERRUPTED_SECONDS, watchdog._CLOSING_SECONDS, worker_runtime._INTERRUPTED_SECONDS = 0.5, 1.0, 0.5
 {}
 sys.exit(main(sys.argv[1:]))
 """
@@ -87,7 +87,7 @@ def test_an_engine_that_hangs_ends_the_run_after_the_deadline(tmp_path: Path) ->
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     line = said.splitlines()[-1]
-    assert re.match(r"error: inference backend faulty has not come back for 1(\.\d+)? s, and was last at ", line)
+    assert re.match(r"error: inference backend faulty has not returned for 1(\.\d+)? s and was last at ", line)
     assert "raise --producer-deadline; " in line
     assert "Traceback" not in said
     assert "is not used" not in said
@@ -119,7 +119,7 @@ def test_one_ctrl_c_ends_a_run_whose_engine_hangs(tmp_path: Path, staleness: int
     if staleness:
         assert "Stopped early, and saved." in said
     else:
-        assert "inference backend faulty has not come back for" in said
+        assert "inference backend faulty has not returned for" in said
         assert said.splitlines()[-1] == "error: interrupted"
 
 
@@ -127,7 +127,7 @@ def test_an_engine_that_swallows_errors_does_not_keep_the_run(tmp_path: Path) ->
     with started(*hanging(tmp_path, 0), "--producer-deadline", "1", before=SWALLOWS) as process:
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said.splitlines()[-1].startswith("error: inference backend faulty has not come back for 1")
+    assert said.splitlines()[-1].startswith("error: inference backend faulty has not returned for 1")
 
 
 def test_an_engine_that_hangs_and_does_not_close_either_is_killed_with_its_process(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_producer_that_is_stopped_while_it_first_loads_ends_the_run_at_the_dea
         others = children(run.process.pid)
         outcome = run.outcome()
     assert outcome.exit_code == 1, outcome
-    assert "producer-0 was not loaded after 6 s: look whether its process is stopped or overloaded, or raise" in outcome.error
+    assert "producer-0 did not load within 6 s; check whether its process is stopped or overloaded, or raise" in outcome.error
     assert "--producer-load-deadline" in outcome.error
     assert not [pid for pid in others if Path(f"/proc/{pid}").exists()]
 

@@ -73,7 +73,7 @@ OWN_CODE = pytest.mark.parametrize(
 def test_code_of_a_model_is_neither_run_nor_asked_about(file: str, flags: list[str], tester: RunTester, nobody_asked: None) -> None:
     mark = bring_code(tester.folder / "tiny", file)
     done = tester.run("train", "run.toml", *flags, *other_folder(tester, flags))
-    done.assert_refused("tiny", "code of its own", "--trust-remote-code")
+    done.assert_refused("tiny", "(auto_map", "--trust-remote-code")
     assert not mark.exists()
 
 
@@ -99,7 +99,7 @@ def test_code_that_transformers_can_do_without_is_left_out_and_named(tester: Run
     edit(tester.folder / "tiny" / "config.json", auto_map={"AutoModelForCausalLM": "own.OwnModel"})
     done = tester.run("train", "run.toml").assert_ok()
     assert not mark.exists()
-    assert "config.json names code of its own (auto_map), which is not run without --trust-remote-code" in done.stdout
+    assert "config.json refers to its own code (auto_map), which is not run without --trust-remote-code" in done.stdout
 
 
 def test_a_vocabulary_smaller_than_the_tokenizers_is_one_sentence(tester: RunTester) -> None:
@@ -121,7 +121,7 @@ def test_a_vocabulary_without_the_token_that_ends_a_response_is_one_sentence(tes
 def test_weights_that_are_not_numbers_are_blamed_on_their_tensor(tester: RunTester) -> None:
     spoil_weights(tester.folder / "tiny", "model.layers.1.mlp.up_proj.weight", float("nan"))
     done = tester.run("train", "run.toml")
-    done.assert_refused("tiny", "'model.layers.1.mlp.up_proj.weight'", "1 value not finite", "checkpoint again")
+    done.assert_refused("tiny", "'model.layers.1.mlp.up_proj.weight'", "1 non-finite value", "checkpoint again")
 
 
 def spoil_weights(folder: Path, name: str, value: float) -> None:
@@ -136,11 +136,11 @@ def spoil_weights(folder: Path, name: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (lambda whole: whole[:-100], ("is cut short", "100 bytes")),
-        (lambda whole: whole[:50], ("is cut short",)),
+        (lambda whole: whole[:-100], ("is truncated", "100 bytes")),
+        (lambda whole: whole[:50], ("is truncated",)),
         (lambda whole: b"", ("is empty",)),
         (lambda whole: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", ("Git LFS", "git lfs pull")),
-        (lambda whole: b"<html>" + bytes(5000), ("is no safetensors file",)),
+        (lambda whole: b"<html>" + bytes(5000), ("is not a safetensors file",)),
     ],
 )
 def test_weights_that_cannot_be_read_are_blamed_on_their_file(content: Any, words: tuple[str, ...], tester: RunTester) -> None:
@@ -160,7 +160,7 @@ def test_a_shard_that_is_absent_is_named(tester: RunTester) -> None:
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
     index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors", "lm_head.weight": "model-00002-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    tester.run("train", "run.toml", "--dry-run").assert_refused("model-00002-of-00002.safetensors", "is not there")
+    tester.run("train", "run.toml", "--dry-run").assert_refused("model-00002-of-00002.safetensors", "does not exist")
 
 
 def test_weights_of_a_checkpoint_can_be_read_by_whoever_reads_its_other_files(tester: RunTester) -> None:

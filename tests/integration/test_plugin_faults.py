@@ -97,7 +97,7 @@ class Lame(WeightTransfer):
         address.ears = (*address.ears, made)
         return made
 """
-NONE = "TypeError: what {0}() returned is of type NoneType, it must be a {1}"
+NONE = "TypeError: the result of {0}() is of type NoneType, it must be a {1}"
 UNMADE = {
     "publisher raises": "failed while making its publisher: OSError: no network today",
     "publisher returns None": "failed while making its publisher: " + NONE.format("publisher", "Publisher"),
@@ -105,10 +105,10 @@ UNMADE = {
     "receiver returns None": "failed while making its receiver: " + NONE.format("receiver", "Receiver"),
 }
 LATER = {
-    "address raises": "failed while saying the address of its publisher: ConnectionError: no network today",
+    "address raises": "failed while returning the address of its publisher: ConnectionError: no network today",
     "publish raises": "failed while publishing version 0: FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/weights'",
     "newer_than raises": "failed while receiving weights: ConnectionError: no network today",
-    "newer_than returns a number": "failed while receiving weights: TypeError: what newer_than() returned is of type int",
+    "newer_than returns a number": "failed while receiving weights: TypeError: the result of newer_than() is of type int",
 }
 LOCAL = ("--runtime", "local", "--transport", "process")
 PROCESSES = ("--runtime", "local", "--max-staleness", "1", "--producer-restarts", "0", "--transport", "cluster")

@@ -55,7 +55,7 @@ def test_two_steps_in_a_folder_that_is_then_used_again(tmp_path: Path) -> None:
     assert first["max_staleness"] == (cores() > 1)
     before = (tmp_path / "qs" / "base" / "model.safetensors").read_bytes()
     again = RunTester(tmp_path, in_process=True).run("quickstart", "qs", "--dry-run").assert_ok()
-    assert again.lines[0] == "qs: made before with seed 0; used again as it is"
+    assert again.lines[0] == "qs: made earlier with seed 0; reused unchanged"
     assert (tmp_path / "qs" / "base" / "model.safetensors").read_bytes() == before
 
 
@@ -67,7 +67,7 @@ def test_two_steps_in_a_folder_that_is_then_used_again(tmp_path: Path) -> None:
         (["--seed", "one"], "--seed one"),
         (["-b", "no-such-engine"], "no-such-engine"),
         (["--no-such-flag"], "--no-such-flag is not an option of rlcore quickstart"),
-        (["thesis"], "thesis: holds other things than a quickstart"),
+        (["thesis"], "thesis: contains something other than a quickstart"),
     ],
 )
 def test_what_is_refused_is_one_sentence_and_nothing_is_written(tmp_path: Path, words: list[str], sentence: str) -> None:

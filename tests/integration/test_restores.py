@@ -53,10 +53,11 @@ def test_a_rank_that_dies_or_stops_costs_the_updates_since_the_last_checkpoint(t
     why = "died (killed by signal 9" if number is signal.SIGKILL else "was lost (its process has not answered for 4 s)"
     said = [line for line in outcome.stderr if line.startswith(f"warning: trainer rank 1 of 2 {why}")]
     assert len(said) == 1, outcome
-    assert "goes on by itself from step" in said[0]
+    assert "resumes automatically from step" in said[0]
     assert said[0].endswith("restore 1 of at most 3 in a row")
     assert outcome.summary["remarks"][:1] == [
-        "the run went back to its last checkpoint by itself once, for a part of it was lost; seconds and tokens/s are of what came after"
+        "the run restored its last checkpoint automatically once, because a part of it was lost; seconds and "
+        "tokens/s cover only the time after that"
     ]
     manifest = json.loads(((outcome.folder or tmp_path) / "manifest.json").read_text())
     assert len(manifest["resumes"]) == 1
@@ -72,7 +73,7 @@ def test_before_the_first_checkpoint_the_run_begins_anew_in_its_folder(tmp_path:
         outcome = run.outcome()
     whole(outcome)
     assert len(list((tester.folder / "runs").glob("*/2*"))) == 1, "the run has one folder"
-    assert any("the run goes on by itself from step 0, restore 1" in line for line in outcome.stderr), outcome
+    assert any("the run resumes automatically from step 0, restore 1" in line for line in outcome.stderr), outcome
 
 
 @pytest.mark.full
@@ -114,4 +115,4 @@ def test_restores_that_bring_no_new_checkpoint_come_to_an_end(tmp_path: Path) ->
         outcome = run.outcome()
     assert outcome.exit_code == 1, outcome
     assert "nothing was saved yet" in outcome.error
-    assert "the run had gone back to its checkpoint once, and reached no other one (--max-restores)" in outcome.error
+    assert "the run had restored its checkpoint once without reaching another one (--max-restores)" in outcome.error

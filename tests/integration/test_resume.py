@@ -178,8 +178,8 @@ def test_another_backend_goes_on_with_the_model_alone_and_says_so(tmp_path: Path
     whole, told = train(tester, config, max_steps=3), Notes()
     again = train(tester, config, cut(whole.run, tmp_path / "again", 3), told, **{"training.name": "fake-pipeline"})
     assert again.steps == STEPS
-    (said,) = [note for note in told.said if "goes on with its model alone" in note]
-    assert "step-3 is of FakeTraining, and FakePipeline goes on" in said
+    (said,) = [note for note in told.said if "continues with its model alone" in note]
+    assert "step-3 is of FakeTraining, and FakePipeline continues" in said
 
 
 def test_a_runtime_that_begins_at_the_beginning_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from rlcore.runlog.best_checkpoint import BestCheckpoint
 from rlcore.runlog.past_runs import past_runs
 from rlcore.runlog.run_lock import locked, sign
 from rlcore.runtime import training_run
-from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester
+from rlcore.testing import FakePolicy, FakeTraining, RunTester
+from rlcore.testing.trackers.fake_tracker import FakeTracker
 
 DEADLY = 6
 """The update in the middle of which a run of these tests dies."""
@@ -91,7 +92,7 @@ def test_a_scheduler_repeats_one_command_until_the_run_is_finished(
     assert saved(run) == ["latest", "step-2", "step-4"]
     done = tester.run(*command, "--json").assert_ok()
     assert (newest(tester), done.json["run"], done.json["steps"]) == (run, str(run.relative_to(tester.folder)), 6)
-    assert "goes on after update 4, from" in done.stderr
+    assert "resumes after update 4, from" in done.stderr
     assert steps(run) == [1, 2, 3, 4, 5, 6]
     assert policy(run) == policy(newest(whole))
     assert saved(run) == ["latest", "step-2", "step-4", "step-6"]
@@ -122,23 +123,23 @@ def test_a_run_that_died_before_its_first_checkpoint_is_begun_anew_or_refused(te
     file = config(tester)
     run = die(tester, monkeypatch, "train", file, update=2)
     tester.run("resume", str(run)).assert_refused("ended before its first checkpoint")
-    assert "this one begins anew" in tester.run("train", file, "--resume", "auto").assert_ok().stdout
+    assert "this one starts from the beginning" in tester.run("train", file, "--resume", "auto").assert_ok().stdout
     assert newest(tester) != run
-    tester.run("train", file, "--resume", str(run)).assert_refused("it takes auto alone", f"type rlcore resume {run}")
+    tester.run("train", file, "--resume", str(run)).assert_refused("its only value is auto", f"type rlcore resume {run}")
 
 
 def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     run = die(tester, monkeypatch, "train", config(tester))
     for flag, value, path in (("-g", "16", "sampling.num_generations"), ("--seed", "3", "run.seed"), ("-d", "x.jsonl", "data.dataset")):
         shutil.copy(tester.folder / "train.jsonl", tester.folder / "x.jsonl")
-        tester.run("resume", str(run), flag, value).assert_refused(flag, f"a run that goes on keeps its {path}")
+        tester.run("resume", str(run), flag, value).assert_refused(flag, f"a resumed run keeps its {path}")
     tester.run("resume", str(run), "--step", "3").assert_refused("has no checkpoint of step 3: there are steps 2, 4")
     tester.run("resume", str(run), "--max-steps", "3").assert_refused("--max-steps 3 is less than the 4 updates that", "--step N")
     tester.run("resume", str(run), "-e", "1").assert_refused("-e 1 is less than the 2 episodes that the run has begun")
     tester.run("resume", str(run), "--run-dir", "zz").assert_refused("--run-dir zz", f"stays in its folder, {run}")
     for folder in (".", "", "runs"):  # the first holds a run.toml of a user's
-        tester.run("resume", folder).assert_refused("holds no run", f"runs lie in runs/{run.parent.name}")
-    tester.run("resume", "nowhere").assert_refused("nowhere is no folder")
+        tester.run("resume", folder).assert_refused("holds no run", f"there are runs in runs/{run.parent.name}")
+    tester.run("resume", "nowhere").assert_refused("nowhere is not a folder")
     tester.run("resume", str(run / "checkpoints/step-4")).assert_refused(
         f"is a checkpoint; type the folder of its run: rlcore resume {run}"
     )
@@ -158,7 +159,7 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
         tester.run("train", "run.toml", "--resume", "auto").assert_refused("is being written by process")
         for command in (("resume", str(run)), ("train", "run.toml", "--resume", "auto")):
             dry = tester.run(*command, "--dry-run").assert_ok()
-            assert re.search(r"process \d+ on \S+ writes the run, or died while it did; the run is refused", dry.stdout)
+            assert re.search(r"process \d+ on \S+ is writing the run, or died while it did; the run cannot be resumed", dry.stdout)
             assert not dry.written
     finally:
         done.set()
@@ -167,15 +168,15 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
     assert not dry.written
     assert dry.json["resume"] == {"run": str(run), "checkpoint": str(run / "checkpoints/step-2"), "step": 2}
     notes = "\n".join(dry.json["notes"])
-    assert "checkpoints of later updates are removed, for those are made again: 4" in notes
-    assert re.search("settings that the run did not have before: .*--max-steps 8.* -i 2", notes)
+    assert "checkpoints of later updates are removed, because those updates are repeated: 4" in notes
+    assert re.search("settings that differ from those of the run so far: .*--max-steps 8.* -i 2", notes)
     assert "its learning rate" in notes
 
 
 def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -> None:
     done = tester.run("train", config(tester)).assert_ok()
     run = newest(tester)
-    tester.run("resume", str(run)).assert_refused("is finished, after 6 updates; type a greater --max-steps to")
+    tester.run("resume", str(run)).assert_refused("is finished, after 6 updates; to train further, raise --max-steps")
     tester.run("resume", str(run), "--max-steps", "5").assert_refused("is finished, after 6 updates")
     (line,) = (line for line in done.lines if line.startswith("  rlcore resume "))
     words = line.partition("    #")[0].split()[1:]
@@ -188,7 +189,7 @@ def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -
     whole = tester.run("train", config(tester), "-e", "1", "--max-steps", "100", "-p", "short").assert_ok()
     assert "training            2 updates" in whole.stdout  # all prompts of its one episode
     project = str(tester.folder / "runs/short")
-    tester.run("resume", project).assert_refused("is finished, after 2 updates; type a greater -e to train on")
+    tester.run("resume", project).assert_refused("is finished, after 2 updates; to train further, raise -e")
     assert "training            4 updates" in tester.run("resume", project, "-e", "2").assert_ok().stdout
     assert set(saved(run)) - {"step-6"} == {"latest", "step-8", "step-10", "step-12"}  # the best one may be that of step 6
 
@@ -204,13 +205,13 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tester: RunTes
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "data": {**manifest["data"], "eval/heldout": "other"}}))
     (run / "eval/heldout/.step-3.jsonl.partial").write_text("half")
-    tester.run("resume", str(run), "--step", "4").assert_refused(f"step-4/model/{weights.name} is not what was saved")
-    tester.run("train", config(tester), "-m", str(weights.parent)).assert_refused(f"{weights.name} is not what was saved")
+    tester.run("resume", str(run), "--step", "4").assert_refused(f"step-4/model/{weights.name} has changed since it was saved")
+    tester.run("train", config(tester), "-m", str(weights.parent)).assert_refused(f"{weights.name} has changed since it was saved")
     done = tester.run("resume", str(run)).assert_ok()
     assert "warning: the checkpoint of step 4 cannot be used" in done.stdout
-    assert "goes on after update 2" in done.stdout
+    assert "resumes after update 2" in done.stdout
     assert "metrics.jsonl lacks the updates 2, and" in done.stdout
-    assert "the held-out data are not those that the run began with" in done.stdout
+    assert "the held-out data differ from those at the start of the run" in done.stdout
     assert steps(run) == [1, 3, 4, 5, 6]
     assert not list(run.rglob("*.partial"))
 
@@ -222,7 +223,9 @@ def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: p
         items = [{**item, "version": version} if item["distribution"] == "rlcore-plugin-fakes" else item for item in manifest["plugins"]]
         (run / "manifest.json").write_text(json.dumps({**manifest, "plugins": items}))
         ended = tester.run("resume", str(run), "--dry-run", *(["--any-version"] if version == "7.1" else [])).assert_ok()
-        assert f"warning: plugins of other versions than the run began with: rlcore-plugin-fakes 1.0, which was {version}" in ended.stdout
+        assert (
+            f"warning: plugins of other versions than at the start of the run: rlcore-plugin-fakes 1.0, which was {version}" in ended.stdout
+        )
     tester.run("resume", str(run)).assert_refused("another major version", "--any-version")
     for damaged in ([], {**manifest, "origins": None}, {name: value for name, value in manifest.items() if name != "data"}):
         (run / "manifest.json").write_text(json.dumps(damaged))
@@ -232,7 +235,7 @@ def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: p
     tester.fake_data(letters="abcdee")
     changed = tester.run("resume", str(run))
     assert (changed.exit_code, saved(run)) == (2, ["latest", "step-2", "step-4"])
-    assert f"is not what the run {run} began with: restore it" in changed.stderr
+    assert f"has changed since the run {run} began: restore it" in changed.stderr
 
 
 def test_old_checkpoints_go_and_the_best_one_stays(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_training_and_nothing_is_
     tester.write("taken", "a file")
     done = tester.run("train", config, flag, "taken/below")
     assert (done.exit_code, done.written) == (2, ())
-    assert "cannot be made" in done.stderr.splitlines()[-1]
+    assert "cannot be created" in done.stderr.splitlines()[-1]
     assert not list((tmp_path / "runs").rglob("*")) or not [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
 
 

@@ -137,7 +137,7 @@ def test_a_resume_names_the_code_that_the_run_brings_along(tmp_path: Path) -> No
     config = tester.fake_run(run={"num_episodes": 8, "max_steps": 1}, log={"save_interval": 1})
     tester.run("train", config, "-rt", f"{mine}:score").assert_ok()
     done = tester.run("resume", str(run_of(tmp_path)), "--max-steps", "2", "--dry-run").assert_ok()
-    assert f"reward '{mine}:score' is code that the run brings along, and it is executed: {mine}" in done.stdout, done
+    assert f"reward '{mine}:score' is code that comes with the run, and it is executed: {mine}" in done.stdout, done
 
 
 def _torch_file(folder: Path, content: Any) -> None:

@@ -115,7 +115,7 @@ def test_each_of_them_changes_what_is_trained(tmp_path: Path, site: Path, key: s
 def test_their_bounds_and_options_are_checked_as_those_of_the_core(tmp_path: Path, site: Path) -> None:
     tester = a_tester(tmp_path, site)
     refused = tester.run("train", a_run(tester), *FLAGS, "--mismatch-range", "none")
-    refused.assert_refused("masks what lies outside a range; type --mismatch-range 0.5 1.5")
+    refused.assert_refused("masks values outside a range; type --mismatch-range 0.5 1.5")
     tester.run("train", a_run(tester), *FLAGS, "--slope", "-1").assert_refused("--slope -1", "above 0")
     toml = a_run(tester, kl_kind="acme_bounded", kl_kind_options={"slop": 1.0})
     tester.run("train", toml).assert_refused("run.toml, line", "algorithm.kl_kind_options.slop", "did you mean 'slope'")

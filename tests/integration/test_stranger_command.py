@@ -33,7 +33,7 @@ def test_it_reports_a_run_conforms_and_is_refused_like_our_own(trained: tuple[Ru
     first, last = rows[0]["reward/mean"], rows[-1]["reward/mean"]
     assert said == {"figure": "reward/mean", "updates": 3, "first": first, "last": last}
     assert tester.run("acme-report", run).assert_ok().stdout == f"reward/mean: {first:.3f} -> {last:.3f} in 3 updates\n"
-    tester.run("acme-report", "nowhere").assert_refused("nowhere is no run folder")
+    tester.run("acme-report", "nowhere").assert_refused("nowhere is not a run folder")
     tester.run("acme-report", run, "--figure", "luck").assert_refused("--figure luck: no update of")
     shown = json.loads(tester.run("show", "command", "acme-report", "--json").assert_ok().stdout)
     assert (shown["owner"], shown["target"]) == ("acme-rlcore", SPEC.target)

@@ -91,7 +91,7 @@ def test_what_it_cannot_do_is_refused(tmp_path: Path, site: Path) -> None:
 
 def test_show_prints_what_to_paste(tmp_path: Path, site: Path) -> None:
     shown = json.loads(a_tester(tmp_path, site).run("show", "data", "acme_made", "--json").assert_ok().stdout)
-    pasted = tomllib.loads(shown["toml"].replace("# path =   # what to read, required", 'path = "acme:say"'))
+    pasted = tomllib.loads(shown["toml"].replace("# path =   # the data to read, required", 'path = "acme:say"'))
     (entry,) = pasted["data"]["dataset"]
     assert entry["options"] == {"count": 6, "seed": 0, "letters": ["a", "b", "c"], "order": "drawn"}
     assert entry["source"] == "acme_made"

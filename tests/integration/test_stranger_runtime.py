@@ -62,4 +62,4 @@ def test_it_is_shown_and_refuses_what_it_cannot_do(tmp_path: Path, site: Path) -
     assert "thread_name" in tester.run("show", "runtime", "acme_pool").assert_ok().stdout
     config = tester.fake_run(run={"runtime": "acme_pool"})
     tester.run("train", config, "-i", "2").assert_refused("acme_pool", "is one process", "type --runtime ray or -i 1")
-    tester.run("train", config, "--ray-dir", "/tmp/r").assert_refused("acme_pool", "has no use for --ray-dir /tmp/r")
+    tester.run("train", config, "--ray-dir", "/tmp/r").assert_refused("acme_pool", "does not use --ray-dir /tmp/r")

@@ -87,7 +87,9 @@ def test_wrong_options_are_refused(tmp_path: Path, site: Path) -> None:
 
     refused({"acme_lines": {"pth": "x"}}, "run.toml, line", "log.options.acme_lines.pth", "did you mean 'path'")
     refused({"acme_lines": {"path": 3}}, "log.options.acme_lines.path = 3", "acme_lines of acme-rlcore", "must be a text")
-    refused({"acme_line": {"path": "x"}}, "[log.options.acme_line] is for a tracker that the run has not", "did you mean 'acme_lines'")
+    refused(
+        {"acme_line": {"path": "x"}}, "[log.options.acme_line] is for a tracker that the run does not have", "did you mean 'acme_lines'"
+    )
     refused({"acme_lines": {"path": "x"}}, "it has no tracker; type --trackers acme_lines", trackers=())
     refused({"acme_lines": 3}, "log.options", "table")
     refused({"fake": {"after": 1}}, "--after x", flags=("--after", "x"), trackers=("fake",))

@@ -63,7 +63,7 @@ def test_another_model_in_the_environment_is_refused_before_the_first_step(tmp_p
     assert_refused(
         refused,
         f"trainers in environment {environment} and producers in the driver's environment do not read the same model",
-        "differ from the trainer's by 0.1 nats where 0.001 is allowed",
+        "differ from the trainer's by 0.1 nats, and 0.001 is allowed",
         "or leave out --training-environment",
     )
     assert not [path for path in tester.folder.rglob("metrics.jsonl") if '"step": 1' in path.read_text(encoding="utf-8")]
@@ -119,5 +119,5 @@ def test_an_engine_that_cannot_score_is_refused_beside_trainers_in_an_environmen
     offered = replace(FAKE_INFERENCE, scores=False)
     apart = RunConfig.model_validate({"training": {"environment": "env"}})
     said = unsupported(offered, "mine", apart, lambda path: path) or ""
-    assert said.startswith("training.environment gives trainers libraries of their own, and inference backend mine cannot show")
+    assert said.startswith("training.environment gives trainers their own libraries, and inference backend mine cannot show")
     assert unsupported(offered, "mine", RunConfig.model_validate({}), lambda path: path) is None

@@ -38,13 +38,13 @@ from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 PATIENCE = 60.0
 VERSION = 5
 AT_THE_TRAINER = {
-    "dropped tensor": r"tensor 'pair.weight' of version 5, .* was not handed out",
+    "dropped tensor": r"tensor 'pair.weight' of version 5, .* was not published",
     "wrong dtype": r"tensor 'last.weight' of version 5, .* is bfloat16\[.*, its manifest says float32",
     "not announced": r"tensor 'extra' of version 5, .* is not in its manifest",
 }
 ON_THE_WAY = {
-    "torn half": r"tensor 'pair.weight' has another checksum",
-    "swapped names": r"tensor '(last|pair).weight' has another checksum.* carries what was sent as '(pair|last).weight'",
+    "torn half": r"tensor 'pair.weight' does not have the checksum",
+    "swapped names": r"tensor '(last|pair).weight' does not have the checksum.* carries the data that was sent as '(pair|last).weight'",
     "stale snapshot": rf"producer p0 does not serve version {VERSION}: its probe log probabilities differ",
 }
 
@@ -438,7 +438,7 @@ def test_a_publisher_that_is_killed_between_transfers_is_named_and_leaves_what_i
     child.kill()
     receiver._thread.join(PATIENCE)
     got.verify()
-    with pytest.raises(WeightsError, match=rf"producer p1: the trainer \(process {child.process.pid} on .* hung up between two versions"):
+    with pytest.raises(WeightsError, match=rf"producer p1: the trainer \(process {child.process.pid} .* disconnected between two versions"):
         receiver.newer_than(0)
     del got
     receiver.close()

@@ -44,12 +44,12 @@ def weights(version: int, size: int = SIZE) -> Snapshot:
 
 
 AT_THE_TRAINER = {
-    "dropped": "tensor 'large' of version 3, as the training backend hands it out, is in its manifest and was not handed out",
-    "dtype": "tensor 'small' of version 3, as the training backend hands it out, is float16[10], its manifest says bfloat16[10]",
+    "dropped": "tensor 'large' of version 3, as the training backend publishes it, is in its manifest and was not published",
+    "dtype": "tensor 'small' of version 3, as the training backend publishes it, is float16[10], its manifest says bfloat16[10]",
 }
 ON_THE_WAY = {
-    "torn": "snapshot 3 arrived damaged: tensor 'large' has another checksum",
-    "swapped": "has another checksum than was sent; it carries what was sent as",
+    "torn": "snapshot 3 arrived damaged: tensor 'large' does not have the checksum",
+    "swapped": "does not have the checksum that was sent; it carries the data that was sent as",
 }
 
 

@@ -37,10 +37,11 @@ CONTRACTS = (
     "training_settings",
     "run_info",
     "interfaces",
+    "reward_interface",
     "command_line",
     "conversation",
     "runtime_interface",
-    "row_format",
+    "row_interfaces",
     "metric_names",
     "hookspecs",
 )

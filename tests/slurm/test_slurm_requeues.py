@@ -95,7 +95,7 @@ def test_a_preempted_job_saves_in_its_grace_time_and_ends_with_the_same_bits(slu
     last = run.steps[-1]
     slurm.start_now(run.job)
     run.ends_as_the_other(lives=2)
-    assert f"goes on after update {last}, from" in run.output
+    assert f"resumes after update {last}, from" in run.output
 
 
 def test_a_job_that_gets_no_grace_time_goes_on_from_its_last_checkpoint(slurm: SmallSlurm, tester: RunTester) -> None:
@@ -104,7 +104,7 @@ def test_a_job_that_gets_no_grace_time_goes_on_from_its_last_checkpoint(slurm: S
     slurm.preempt(run.job)
     slurm.start_now(run.job)
     run.ends_as_the_other(lives=2)
-    assert "goes on after update " in run.output
+    assert "resumes after update " in run.output
 
 
 def test_a_job_that_somebody_queues_again_goes_on(slurm: SmallSlurm, tester: RunTester) -> None:
@@ -113,7 +113,7 @@ def test_a_job_that_somebody_queues_again_goes_on(slurm: SmallSlurm, tester: Run
     slurm.ask("scontrol", "requeue", str(run.job))
     slurm.start_now(run.job)
     run.ends_as_the_other(lives=2)
-    assert "goes on after update " in run.output
+    assert "resumes after update " in run.output
 
 
 def test_a_job_that_somebody_tells_to_end_saves_first(slurm: SmallSlurm, tester: RunTester) -> None:

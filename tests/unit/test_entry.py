@@ -43,7 +43,7 @@ def test_it_looks_at_this_machine_before_anything_is_made(run: str, monkeypatch:
     monkeypatch.setattr("rlcore.runtime.run", lambda *arguments: pytest.fail("the run was started"))
     with pytest.raises(ConfigError) as refused:
         rlcore.train(run, run_dir=f"{run}/runs")
-    said = re.match(r"run_dir = (.*?)(…?) \(Python\): the folder cannot be made, for (.*) is a file", str(refused.value))
+    said = re.match(r"run_dir = (.*?)(…?) \(Python\): the folder cannot be created, because (.*) is a file", str(refused.value))
     assert said is not None, refused.value
     shown, shortened, blamed = said.groups()
     assert f"{run}/runs".startswith(shown) if shortened else shown == f"{run}/runs"
@@ -108,7 +108,7 @@ def test_every_form_of_a_configuration(run: str) -> None:
 
 @pytest.mark.parametrize("key", ["run.max_steps.", "", "..", ".seed", "run..seed"])
 def test_a_key_that_names_no_setting_is_one_sentence(run: str, key: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{re.escape(repr(key))} is no key of a setting; write one such as 'run.seed'$"):
+    with pytest.raises(ConfigError, match=f"^{re.escape(repr(key))} is not the key of a setting; write a key such as 'run.seed'$"):
         make_plan(run, **{key: 1})
 
 

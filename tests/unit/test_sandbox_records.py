@@ -29,7 +29,7 @@ def test_a_good_file_name_is_taken(name: str) -> None:
 
 
 def test_a_file_cannot_be_a_folder_too() -> None:
-    with pytest.raises(ValueError, match="is a folder of another file"):
+    with pytest.raises(ValueError, match="is also a folder of another file"):
         Job(source="", files={"a": b"", "a/b/c": b""})
 
 

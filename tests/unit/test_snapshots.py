@@ -57,7 +57,7 @@ def test_an_array_with_gaps_has_the_checksum_of_its_values() -> None:
 
 def test_what_is_swapped_is_said() -> None:
     sealed = Snapshot.of(3, {"a": tensor([1.0]), "b": tensor([2.0])})
-    with pytest.raises(WeightsError, match="tensor 'a' has another checksum than was sent; it carries what was sent as 'b'"):
+    with pytest.raises(WeightsError, match="tensor 'a' does not have the checksum that was sent; it carries the data that was sent as 'b'"):
         replace(sealed, tensors={"a": sealed.tensors["b"], "b": sealed.tensors["a"]}).verify()
 
 

@@ -33,15 +33,8 @@ from rlcore.learning.assemble import BatchSettings, assemble_batch
 from rlcore.roles.producer import GroupJob, Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount
-from rlcore.testing import (
-    FakeConversation,
-    FakeConversationOptions,
-    FakeInference,
-    FakeInferenceOptions,
-    FakePolicy,
-    FakeTokenizer,
-    write_fake_model,
-)
+from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
+from rlcore.testing.conversations.fake_conversation import FakeConversation, FakeConversationOptions
 from rlcore.testing.inference.fake_inference import fake_experts
 from rlcore.testing.policy import log_softmax
 
@@ -87,9 +80,9 @@ def test_details_of_another_shape_are_refused(fields: dict[str, Any], words: str
 )
 def test_details_of_another_number_of_tokens_are_refused_by_completion_and_segment(told: TokenDetails) -> None:
     arrays = {"token_ids": [1, 2], "logprobs": [0, 0], "versions": [0, 0]}
-    with pytest.raises(ValueError, match=r"completion r has 2 tokens, and details \((kept_offsets|experts)\) of 3; they"):
+    with pytest.raises(ValueError, match=r"completion r has 2 tokens, but details \((kept_offsets|experts)\) of 3; the"):
         Completion(request_id="r", finish=FinishReason.STOP, details=told, **arrays)
-    with pytest.raises(ValueError, match="a segment has 2 tokens, and details"):
+    with pytest.raises(ValueError, match="a segment has 2 tokens, but details"):
         Segment(context_ids=[1], policy_mask=[True, True], details=told, **arrays)
 
 

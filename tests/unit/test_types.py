@@ -47,7 +47,7 @@ def test_a_segment_arrives_as_it_was_and_read_only(made: Segment, protocol: int,
 
 def test_a_segment_whose_buffer_was_cut_is_refused() -> None:
     rebuild, (context, tokens, buffer, details) = segment().__reduce_ex__(4)
-    with pytest.raises(ValueError, match=r"a segment of 2 and 2 tokens came with 33 bytes; 34 are due"):
+    with pytest.raises(ValueError, match=r"a segment of 2 and 2 tokens arrived with 33 bytes; it must have 34"):
         rebuild(context, tokens, buffer[:-1], details)
 
 
@@ -92,7 +92,7 @@ def test_a_rollout_needs_a_segment_and_a_group_a_score_each() -> None:
     with pytest.raises(ValueError, match="no segment"):
         Rollout(prompt_id="p", index=0, segments=(), text="", finish=FinishReason.STOP)
     rollout = Rollout(prompt_id="p", index=0, segments=(segment(),), text="", finish=FinishReason.STOP)
-    with pytest.raises(ValueError, match="one each"):
+    with pytest.raises(ValueError, match="each rollout must have one score"):
         Group(prompt_id="p", episode=0, prompt_index=0, rollouts=(rollout,), scores=())
 
 

@@ -135,7 +135,7 @@ class AdvantageSuite(ABC):
         again = other.state()
         for name, value in state.items():
             assert np.array_equal(np.asarray(again[name]), value), f"{name} of the restored state is another"
-        assert np.array_equal(other.estimate(self.batch()), estimator.estimate(self.batch())), "a restored estimator goes on differently"
+        assert np.array_equal(other.estimate(self.batch()), estimator.estimate(self.batch())), "a restored estimator continues differently"
         fresh = self.make().estimate(self.batch())
         assert np.array_equal(fresh, self.make().estimate(self.batch())), "estimators share what they keep"
 
@@ -143,7 +143,7 @@ class AdvantageSuite(ABC):
         """``needs`` is a frozenset of ``RewardDetail``."""
         needs = self.make().needs
         assert isinstance(needs, frozenset), f"needs is a {type(needs).__name__}"
-        assert needs <= set(RewardDetail), f"needs holds {sorted(set(needs) - set(RewardDetail))}, which is no RewardDetail"
+        assert needs <= set(RewardDetail), f"needs holds {sorted(set(needs) - set(RewardDetail))}, which is not a RewardDetail"
 
     def test_inputs_are_not_changed(self) -> None:
         """The batch is unchanged afterwards: it is shared."""

@@ -16,7 +16,7 @@ class FakeConversationOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: int = Field(default=2, ge=1, description="How often the policy is asked.")
-    saying: str = Field(default="a", description="What it is told between two answers.")
+    saying: str = Field(default="a", description="The text that it receives between two answers.")
     tokens: int | None = Field(default=None, ge=1, description="Tokens of one answer; none: as many as there is room for.")
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.errors import DataError
-from rlcore.contracts.interfaces import RowSource
-from rlcore.contracts.row_format import RowFormat
+from rlcore.contracts.row_interfaces import RowFormat, RowSource
 from rlcore.data.dataset import DataSet
 from rlcore.data.rows import BadRow
 
@@ -51,7 +50,7 @@ class DataSourceSuite:
         rows = self.read(self.path(tmp_path))
         assert len(rows) >= 2, f"{len(rows)} rows; the suite needs at least two"
         bad = [row for _, row in rows if not isinstance(row, Mapping)]
-        assert not bad, f"a row is no mapping: {bad[0]!r}"
+        assert not bad, f"a row is not a mapping: {bad[0]!r}"
         mappings: list[Mapping[str, Any]] = [row for _, row in rows if isinstance(row, Mapping)]
         data = DataSet.of(mappings)
         for prompt in data.prompts:
@@ -60,7 +59,7 @@ class DataSourceSuite:
     def test_numbers_rise_from_one(self, tmp_path: Path) -> None:
         """The numbers of rows rise from 1 or above, and no two rows share one: errors and default ids use them."""
         numbers = [number for number, _ in self.read(self.path(tmp_path))]
-        assert all(isinstance(number, int) for number in numbers), f"a number is no int: {numbers}"
+        assert all(isinstance(number, int) for number in numbers), f"a number is not an int: {numbers}"
         assert numbers[0] >= 1, f"the first row is number {numbers[0]}"
         assert numbers == sorted(set(numbers)), f"numbers do not rise: {numbers}"
 
@@ -153,5 +152,5 @@ class RowFormatSuite:
             except BadRow as bad:
                 said = str(bad)
                 assert said, "a BadRow without a reason"
-                assert "\n" not in said, f"the reason is no sentence: {said!r}"
+                assert "\n" not in said, f"the reason is not a sentence: {said!r}"
             assert said or row not in ({}, *self.broken), f"a row that cannot be converted is converted: {row}"

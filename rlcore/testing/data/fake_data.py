@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlcore.contracts.errors import DataError
-from rlcore.contracts.interfaces import RowSource
-from rlcore.contracts.row_format import RowFormat
+from rlcore.contracts.row_interfaces import RowFormat, RowSource
 from rlcore.data.rows import BadRow
 
 __all__ = ["FakeFormat", "FakeRows"]

@@ -186,5 +186,5 @@ class FailedUpdateRules(EngineSuite):
 
     def assert_refuses_work(self, call: Callable[[], object], what: str) -> None:
         """Assert that ``call`` raises RunError."""
-        with expected(RunError, f"{what} is no RunError"):
+        with expected(RunError, f"{what} is not a RunError"):
             call()

@@ -33,7 +33,7 @@ class FakeInferenceOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps_per_poll: int = Field(default=4, ge=1, description="Decode steps of every running request in one poll.")
-    in_flight: InFlight = Field(default=InFlight.FINISH, description="What becomes of running requests when the weights change.")
+    in_flight: InFlight = Field(default=InFlight.FINISH, description="How running requests are treated when the weights change.")
     tells: bool = Field(default=False, description="Whether each token comes with the ids that it was drawn from, and with experts.")
     phases: str = Field(default="", description="File that gets a line when the engine sleeps, wakes, takes weights or generates.")
     continues: bool = Field(default=False, description="Whether an answer that was aborted can be gone on with.")

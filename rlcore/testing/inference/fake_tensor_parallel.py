@@ -38,7 +38,7 @@ _PATIENCE = 30.0
 class FakeTensorParallelOptions(FakeInferenceOptions):
     """Options of the ``fake-tensor`` inference backend."""
 
-    in_flight: InFlight = Field(default=InFlight.RESUME, description="What becomes of running requests when the weights change.")
+    in_flight: InFlight = Field(default=InFlight.RESUME, description="How running requests are treated when the weights change.")
     kill_file: str = Field(
         default="", description="A file: the first update that finds it removes it and kills the last worker between two of its phases."
     )

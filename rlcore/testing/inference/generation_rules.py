@@ -37,7 +37,7 @@ class GenerationRules(EngineSuite):
     def test_what_is_lacking_has_a_name_and_a_reason(self) -> None:
         """``lacks`` names rules of the suite, each with a reason; a tolerance above 1e-4 has a reason too."""
         for rule, reason in self.lacks.items():
-            assert callable(getattr(self, rule, None)), f"lacks names {rule!r}, which is no rule of this suite"
+            assert callable(getattr(self, rule, None)), f"lacks names {rule!r}, which is not a rule of this suite"
             assert reason.strip(), f"lacks[{rule!r}] gives no reason"
         assert self.tolerance <= 1e-4 or self.tolerance_reason.strip(), (
             f"tolerance is {self.tolerance:g}, above 1e-4, and tolerance_reason does not say why"
@@ -173,7 +173,7 @@ class GenerationRules(EngineSuite):
                 assert len(tokens), f"a stop token in the context ended {request.request_id} before its first token"
                 self.assert_ended(answers[request.request_id], 4)
             for request in strings:
-                self.assert_unstopped(answers[request.request_id], request.sampling.stop[0], "which stands in the context")
+                self.assert_unstopped(answers[request.request_id], request.sampling.stop[0], "which is in the context")
 
     def test_token_ids_are_not_read_as_text(self) -> None:
         """Token ids that decoding and encoding would change come back as they were drawn, and can be used as a context."""
@@ -224,7 +224,7 @@ class GenerationRules(EngineSuite):
             assert not self.draws_alike(engine), f"the same draw wrote {string!r} before and does not now, {which}"
             return
         assert completion.finish is FinishReason.STOP, f"the stop string {string!r}, {which}, was written and finish is {completion.finish}"
-        assert string not in self.decode(tokens[:-1]), f"tokens went on after the stop string {string!r}, {which}"
+        assert string not in self.decode(tokens[:-1]), f"tokens continued after the stop string {string!r}, {which}"
 
     def assert_unstopped(self, completion: Completion, string: str, which: str) -> None:
         """Assert that STOP ended it, if at all, at a stop token or at the stop string."""

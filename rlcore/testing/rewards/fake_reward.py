@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.errors import InfrastructureError
-from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.testing.fake_plugin import FAKE_REWARD, FAKE_TOKEN_REWARD
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import FinishReason, RewardInput, Score
 from rlcore.registry.plugin_registry import Registry
@@ -129,7 +129,7 @@ class RewardSuite(ABC):
         assert isinstance(self.options, model or type(None)), f"options of the suite is {given}, config of the {called} names {wanted}"
         option = self.spec.full_value_option
         assert not option or (model and option in model.model_fields), (
-            f"full_value_option of the {called} is no option of {wanted}: {option}"
+            f"full_value_option of the {called} is not an option of {wanted}: {option}"
         )
 
     def test_honest_answer_beats_wrong_answer(self) -> None:

@@ -183,7 +183,7 @@ class RuntimeSuite:
         whole, half = self._evaluated(tmp_path / "whole"), self.play(tmp_path / "half", until=2)
         rest = self.play(tmp_path / "rest", after=half)
         versions = [update.version for update in rest.updates]
-        assert versions == list(range(3, whole.horizon + 1)), f"a run that was left at version 2 goes on with the versions {versions}"
+        assert versions == list(range(3, whole.horizon + 1)), f"a run that was left at version 2 continues with the versions {versions}"
         for ours, theirs in zip(rest.updates, whole.updates[2:], strict=True):
             for figure in ("reward/mean", "response_tokens", "learning_rate"):
                 assert ours.figures[figure] == theirs.figures[figure], f"{figure} of version {ours.version} differs from the whole run's"

@@ -16,7 +16,7 @@ class FakeSandboxOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    stdout: str | None = Field(default=None, description="What every program prints; its own input if unset.")
+    stdout: str | None = Field(default=None, description="The text that every program prints; its own input if unset.")
     exit_code: int = Field(default=0, description="How every program ends.")
     limit: Limit | None = Field(default=None, description="The limit that every program runs into.")
     packages: frozenset[str] | None = Field(default=None, description="The packages that programs may import; not known if unset.")

@@ -84,7 +84,7 @@ class TrackerSuite:
             tracker.close()
         kept = self.kept(tmp_path)
         expected = [record["step"] for record in self.records]
-        assert kept is None or [record["step"] for record in kept] == expected, f"a run that went on after step 1 kept {kept}"
+        assert kept is None or [record["step"] for record in kept] == expected, f"a run that continued after step 1 kept {kept}"
 
     def test_two_runs_do_not_share_state(self, tmp_path: Path) -> None:
         """A second tracker of the same process works like the first."""

@@ -172,7 +172,7 @@ class CheckpointRules(TrainerSuite):
         resumed.load(state)
         resumed.update(self.batch(seed=1), self.objective())
         differing = [name for name, tensor in weights_of(resumed).items() if tensor.checksum != expected[name]]
-        assert not differing, f"what was saved during the sleep goes on with another {differing[:1]}"
+        assert not differing, f"what was saved during the sleep continues with another {differing[:1]}"
 
     def test_two_runs_are_equal(self) -> None:
         """The same updates from the same start give the same bits."""

@@ -100,7 +100,7 @@ class TrainingLayoutSuite(LayoutSessions):
             self._check_drift(f"{who}, one step after those that were not taken", notes[0].after, one.after, one.before)
 
     def test_layouts_save_whole(self) -> None:
-        """PendingSave returns on each rank when the checkpoint is whole, and one process reads the saved model bit for bit."""
+        """A save returns on each rank when the checkpoint is whole, and one process reads the saved model bit for bit."""
         for who, notes, _, run in self._whole():
             for rank, each in enumerate(notes):
                 assert each.saved == notes[0].saved, (

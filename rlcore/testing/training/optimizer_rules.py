@@ -83,7 +83,7 @@ class Walk:
         return math.sqrt(sum(float((step**2).sum()) for step in steps.values()))
 
     def moves(self) -> dict[str, np.ndarray]:
-        """Return tensor -> float64[K]: how far each step went on in the direction of the first one, the median over the weights that the
+        """Return tensor -> float64[K]: how far each step went in the direction of the first one, the median over the weights that the
         first one moved by the whole pace. The others have a gradient as small as AdamW's epsilon, which may be rounding alone."""
         found = {}
         for name, before in self.weights[0].items():

@@ -34,7 +34,7 @@ class StarRanks:
             return
         host, _, port = rendezvous.removeprefix("tcp://").rpartition(":")
         if not host or not port.isdigit():
-            raise ConfigError(f"rendezvous {rendezvous!r} of {size} trainer ranks is no address; it must be tcp://host:port")
+            raise ConfigError(f"rendezvous {rendezvous!r} of {size} trainer ranks is not an address; it must be tcp://host:port")
         if rank == 0:
             self._listen(host, int(port))
         else:

@@ -161,7 +161,7 @@ class EngineTransferSuite(ABC):
             call()
         except WeightsError:
             return
-        raise AssertionError(f"{what} is no WeightsError")
+        raise AssertionError(f"{what} is not a WeightsError")
 
     # --- the rules -------------------------------------------------------------------------------------------------------
 

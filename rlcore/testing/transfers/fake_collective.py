@@ -61,7 +61,7 @@ class _Joined:
 
 
 class _LateError(Exception):
-    """These members stand still."""
+    """These members do not answer."""
 
     def __init__(self, members: Sequence[_Joined], doing: str) -> None:
         super().__init__(doing)

@@ -60,7 +60,7 @@ def test_a_second_signal_ends_the_run_at_once(ray_dir: Path, tester: RunTester) 
     with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "1", "--ray_dir", str(ray_dir)), ray_dir) as run:
         run.reach(1)
         os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does: Ray's processes must not hear of it
-        run.said("once more stops it now")
+        run.said("a second interrupt stops it now")
         os.killpg(run.process.pid, signal.SIGINT)
         outcome = run.outcome()
     assert outcome.exit_code == 130, outcome

@@ -15,10 +15,10 @@ def test_a_producer_that_fails_again_and_again_is_given_up(cluster: SmallCluster
     with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
         outcome = run.outcome()
     outcome.balances(6 * 12, staleness=2).learned()
-    assert "it failed 2 times in a row; the run goes on with 1 producer" in str(outcome)
+    assert "it failed 2 times in a row; the run continues with 1 producer" in str(outcome)
     (remark,) = [remark for remark in outcome.summary["remarks"] if "given up" in remark]
     assert "it failed 2 times in a row" in remark
-    assert "the run went on with 1" in remark
+    assert "the run continued with 1" in remark
 
 
 @pytest.mark.nightly

@@ -34,7 +34,7 @@ def test_a_storm_of_kills_loses_and_doubles_nothing(cluster: SmallCluster, teste
         outcome = _storm(run, killer, 1, STORM, 32)
     outcome.balances(6 * 16, staleness=2).learned()
     assert killer.kills == STORM
-    assert f"producers were started anew {STORM} times" in str(outcome)
+    assert f"producers were restarted {STORM} times" in str(outcome)
     assert "(raylet)" not in str(outcome), "Ray's own words are in the output"
 
 
@@ -82,7 +82,7 @@ def test_a_producer_that_is_stopped_is_ended_and_replaced(cluster: SmallCluster,
         r".*, so it was ended"
     )
     assert re.search(said, str(outcome)), outcome
-    assert "producers were started anew 1 time;" in str(outcome), outcome
+    assert "producers were restarted 1 time;" in str(outcome), outcome
 
 
 def test_an_engine_that_loses_a_process_in_the_middle_of_an_update_is_replaced(cluster: SmallCluster, tester: RunTester) -> None:
@@ -97,7 +97,7 @@ def test_an_engine_that_loses_a_process_in_the_middle_of_an_update_is_replaced(c
     assert not kill_file.exists()
     outcome.balances(6 * 16, staleness=2).learned()
     assert re.search(r"producer-\d was lost \(.*worker 1 of 2 of the fake engine died", str(outcome)), outcome
-    assert "producers were started anew 1 time;" in str(outcome), outcome
+    assert "producers were restarted 1 time;" in str(outcome), outcome
 
 
 @pytest.mark.nightly

@@ -30,7 +30,7 @@ def test_a_run_that_loses_ranks_and_the_coordinator_one_after_the_other_is_resto
         for step, cls, number, said in STRIKES:
             run.reach(step)
             run.strike(cls, number)
-            run.said(rf"^warning: {said}.* goes on by itself from step .*, restore \d of at most 3 in a row$")
+            run.said(rf"^warning: {said}.* resumes automatically from step .*, restore \d of at most 3 in a row$")
         outcome = run.outcome()
     outcome.balances(6 * EPISODES, staleness=2).learned()
 
@@ -41,7 +41,7 @@ def test_a_coordinator_that_is_stopped_is_restored(cluster: SmallCluster, tester
     with joined(tester, cluster, config, "-i", "2", "-t", "2") as run:
         run.reach(7)
         run.strike("ScheduleService", signal.SIGSTOP)
-        run.said(f"^warning: the coordinator {STOPPED}.* goes on by itself from step")
+        run.said(f"^warning: the coordinator {STOPPED}.* resumes automatically from step")
         outcome = run.outcome()
     outcome.balances(6 * EPISODES, staleness=2).learned()
 

@@ -50,7 +50,7 @@ def test_judges_reward_workers_and_stores_that_die_or_stop_are_replaced(cluster:
         for step, cls, name in zip(STOPPED_AFTER, ("JudgeActor", "GroupStore"), ("judge", "store"), strict=True):
             run.reach(step)
             run.strike(cls, signal.SIGSTOP)
-            run.said(f"^warning: the {name} of its node was lost \\(its process has not answered for 5 s\\); it is ended and started anew$")
+            run.said(f"^warning: the {name} of its node was lost \\(its process has not answered for 5 s\\); it is killed and restarted$")
         outcome = run.outcome()
     outcome.balances(6 * EPISODES, staleness=2).learned()
     seen = Counter(map(tuple, map(json.loads, (tester.folder / "scored.jsonl").read_text().splitlines())))

@@ -1,4 +1,4 @@
-"""What Acme offers to rlcore: one of each open kind."""
+"""Acme's plugins for rlcore, one of each open kind."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ GATE = CorrectionSpec(
 
 @hookimpl
 def rlcore_register_aggregations() -> list[AggregationSpec]:
-    """Between token level and sample level."""
+    """Register an aggregation between token level and sample level."""
     return [
         AggregationSpec(
             name="acme_root",
             target="acme_rlcore.algorithm:RootOfLength",
-            summary="A rollout weighs the root of its length",
+            summary="A rollout is weighted by the square root of its length",
         )
     ]
 
 
 @hookimpl
 def rlcore_register_kl_estimators() -> list[KlSpec]:
-    """A bounded one."""
+    """Register a bounded KL estimator."""
     return [
         KlSpec(
             name="acme_bounded",
@@ -55,13 +55,13 @@ def rlcore_register_kl_estimators() -> list[KlSpec]:
 
 @hookimpl
 def rlcore_register_corrections() -> list[CorrectionSpec]:
-    """A gate."""
+    """Register a correction that is a gate."""
     return [GATE]
 
 
 @hookimpl
 def rlcore_register_sandboxes() -> list[SandboxSpec]:
-    """A sandbox on another machine."""
+    """Register a sandbox on another machine."""
     return [
         SandboxSpec(
             name="acme_http",
@@ -75,13 +75,13 @@ def rlcore_register_sandboxes() -> list[SandboxSpec]:
 
 @hookimpl
 def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
-    """Weights through files."""
+    """Register a weight transfer through files."""
     return [
         WeightTransferSpec(
             name="acme_files",
             target="acme_rlcore.transfer:FileTransfer",
             config="acme_rlcore.transfer:FileOptions",
-            summary="A file a version, in a folder that all processes see",
+            summary="One file for each version, in a folder that all processes see",
             reach="host",
         )
     ]
@@ -89,7 +89,7 @@ def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
 
 @hookimpl
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
-    """Rows that are made."""
+    """Register a source of generated rows."""
     return [
         DataSourceSpec(
             name="acme_made",
@@ -103,7 +103,7 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
 
 @hookimpl
 def rlcore_register_conversations() -> list[ConversationSpec]:
-    """A guessing game."""
+    """Register a guessing game."""
     return [
         ConversationSpec(
             name="acme_guess",
@@ -116,33 +116,33 @@ def rlcore_register_conversations() -> list[ConversationSpec]:
 
 @hookimpl
 def rlcore_register_trackers() -> list[TrackerSpec]:
-    """A text file."""
+    """Register a tracker that writes a text file."""
     return [
         TrackerSpec(
             name="acme_lines",
             target="acme_rlcore.tracker:LineTracker",
             config="acme_rlcore.tracker:LineOptions",
-            summary="A line a figure",
+            summary="One line for each figure",
         )
     ]
 
 
 @hookimpl
 def rlcore_register_runtimes() -> list[RuntimeSpec]:
-    """A runtime of one process."""
+    """Register a runtime of one process."""
     return [
         RuntimeSpec(
             name="acme_pool",
             target="acme_rlcore.runtime:PoolCrew",
             config="acme_rlcore.runtime:PoolOptions",
-            summary="One process; generation has a thread of its own, and training waits for it",
+            summary="One process; a separate thread generates, and training waits for it",
         )
     ]
 
 
 @hookimpl
 def rlcore_register_commands() -> list[CommandSpec]:
-    """A command that reads run folders."""
+    """Register a command that reads run folders."""
     return [
         CommandSpec(
             name="acme-report",

@@ -1,4 +1,4 @@
-"""What stands around a loss: an aggregation, a KL estimator with an option, a mismatch correction."""
+"""The parts around a loss: an aggregation, a KL estimator with an option, and a mismatch correction."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class RootOfLength(Aggregation):
-    """1 / sqrt(length) a token, divided by what that adds up to over the step."""
+    """A weight of 1 / sqrt(length) for each token, divided by the sum of these weights over the step."""
 
     def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
-        """float64[N]."""
+        """Return float64[N]."""
         roots = np.where(in_loss, np.sqrt(lengths), 0.0)
         return np.repeat(roots / (max(roots.sum(), 1.0) * np.maximum(lengths, 1)), lengths)
 
@@ -28,7 +28,7 @@ class BoundedOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    slope: float = Field(default=2.0, gt=0, description="the largest pull")
+    slope: float = Field(default=2.0, gt=0, description="the largest slope")
 
 
 class BoundedKl(KlEstimator):
@@ -38,18 +38,18 @@ class BoundedKl(KlEstimator):
         self.slope = options.slope
 
     def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """[n]."""
+        """Return [n]."""
         return self.slope**2 * ((1.0 + ((reference - logprobs) / self.slope) ** 2).sqrt() - 1.0)
 
 
 class Gate(Correction, spec=GATE):
-    """Drops what was sampled too differently, and leaves the rest as it is."""
+    """Masks tokens whose ratio is outside the range, and keeps the weight of the others."""
 
     def __init__(self, bounds: tuple[float, float]) -> None:
         self.low, self.high = bounds
 
     def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[n], bool[n]."""
+        """Return the weights [n] and the masked tokens bool[n]."""
         ratio = (batch.old_logprobs - batch.rollout_logprobs).detach().exp()
         cut = (ratio < self.low) | (ratio > self.high)
         return (~cut).to(ratio.dtype), cut

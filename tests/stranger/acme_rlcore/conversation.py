@@ -1,4 +1,4 @@
-"""Guess a number, hear whether it is higher or lower, guess again."""
+"""A guessing game: guess a number, hear whether it is higher or lower, guess again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class GuessOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     guesses: int = Field(2, ge=1, description="how often the policy may guess")
-    higher: str = Field("higher", min_length=1, description="what it hears if the number is higher")
-    lower: str = Field("lower", min_length=1, description="what it hears if the number is lower")
-    unreadable: str = Field("say a number", min_length=1, description="what it hears after something else than a number")
+    higher: str = Field("higher", min_length=1, description="the answer if the number is higher")
+    lower: str = Field("lower", min_length=1, description="the answer if the number is lower")
+    unreadable: str = Field("say a number", min_length=1, description="the answer to any text that is not a number")
     guess_tokens: int = Field(8, ge=1, description="tokens of one guess")
 
 
 class GuessAgain(Conversation):
-    """The number is the row's ``gt_answer``. A right guess is a turn reward of 1, another one of 0."""
+    """The number is the row's ``gt_answer``. A right guess has a turn reward of 1, a wrong guess of 0."""
 
-    Options = GuessOptions  # for those who name the class by its file
+    Options = GuessOptions  # for users who name the class by its file
 
     def __init__(self, options: GuessOptions) -> None:
         self._options = options

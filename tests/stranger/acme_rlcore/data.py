@@ -1,4 +1,4 @@
-"""Rows that are made, not read: ``acme:say`` asks to say a letter, drawn from a seed."""
+"""Generated rows: ``acme:say`` asks the model to say a letter, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class MadeOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    count: int = Field(6, ge=1, description="how many rows are made")
+    count: int = Field(6, ge=1, description="number of rows")
     seed: int = Field(0, description="seed of the draws")
-    letters: tuple[str, ...] = Field(("a", "b", "c"), min_length=1, description="what is asked for")
+    letters: tuple[str, ...] = Field(("a", "b", "c"), min_length=1, description="letters to choose from")
     order: Literal["drawn", "sorted"] = Field("drawn", description="order of the rows")
 
 
 class MadeRows(RowSource):
-    """The data source ``acme_made``: reads paths that begin with ``acme:``."""
+    """The data source ``acme_made``, for paths that begin with ``acme:``."""
 
     def __init__(self, options: MadeOptions) -> None:
         self._options = options
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
-        """The task is the only thing that can be named: ``acme:say``, to say the letter that is asked."""
+        """Yield (number, row) for each row. The only path is ``acme:say``."""
         if path != "acme:say":
             raise DataError(f"{path}: there is no such task; write acme:say")
         draw = random.Random(self._options.seed)

@@ -1,4 +1,4 @@
-"""Acme's runtime: one process; whatever is generated is generated on a thread of its own, and the trainer waits for it."""
+"""Acme's runtime: one process; a separate thread generates, and the trainer waits for it."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class PoolOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    thread_name: str = Field("acme", description="what the thread that generates is called")
+    thread_name: str = Field("acme", description="name of the thread that generates")
 
 
 class PoolCrew(Runtime):
-    """Built of the roles that ``rlcore.api.runtime`` offers: a coordinator, a producer on a pool of one thread, a consumer."""
+    """A runtime made of the roles of ``rlcore.api.runtime``: a coordinator, a producer on a pool of one thread, and a consumer."""
 
-    Options = PoolOptions  # for those who name the class by its file, --runtime ./runtime.py:PoolCrew
+    Options = PoolOptions  # for users who name the class by its file, --runtime ./runtime.py:PoolCrew
 
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> None:
         options = plan.runtime_options

@@ -1,6 +1,6 @@
-"""Acme's sandbox: programs run on another machine, behind a small HTTP service; only the standard library is used.
+"""Acme's sandbox: programs run on another machine, behind a small HTTP service. It uses only the standard library.
 
-The service takes POST /run with a job as one JSON object and answers with what became of it, another one. Bytes are base64 in both.
+The service takes POST /run with a job as one JSON object, and answers with the result as another one. Bytes are base64 in both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["HttpSandbox", "HttpSandboxOptions"]
 
 
 class HttpSandboxOptions(BaseModel):
-    """Where the service is."""
+    """The address of the service, and how long to wait for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,7 +28,7 @@ class HttpSandboxOptions(BaseModel):
 
 
 class HttpSandbox(Sandbox):
-    """Sends each job to the service and waits for the answer. A service that does not answer is asked twice."""
+    """Sends each job to the service and waits for the answer. A request that fails is sent once more."""
 
     level = Level.REMOTE
 

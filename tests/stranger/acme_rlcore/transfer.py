@@ -1,4 +1,4 @@
-"""Weights through files of a folder that trainer and producers share, for example on a network file system."""
+"""Weights through files in a folder that trainer and producers share, for example on a network file system."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FileOptions(BaseModel):
 
 
 class FilePublisher(BackgroundPublisher):
-    """Writes each version to a file of its own, whole before it gets its name, and removes older ones."""
+    """Writes each version to its own file, which gets its name when it is complete, and removes older ones."""
 
     def __init__(self, folder: str, deadline: float, bucket_bytes: int, on_failure: OnFailure | None) -> None:
         self._changed = threading.Condition()
@@ -33,7 +33,7 @@ class FilePublisher(BackgroundPublisher):
         super().__init__(deadline, bucket_bytes, on_failure)
 
     def address(self) -> str:
-        """The folder."""
+        """Return the folder."""
         return str(self._folder)
 
     def _send(self, held: HostVersion) -> None:
@@ -69,7 +69,7 @@ class FileReceiver(BackgroundReceiver):
             return not self._stop.wait(self._poll_seconds)
         try:
             data = newest.read_bytes()
-        except FileNotFoundError:  # a newer one has replaced it
+        except FileNotFoundError:  # a newer file has replaced it
             return True
         self._seen = int(newest.stem)
         length = int.from_bytes(data[:8], "little")

@@ -72,7 +72,7 @@ def row(cell: str, **other: object) -> dict[str, object]:
 
 def test_the_table_goes_between_the_marks_and_says_what_it_was_made_with() -> None:
     page = engines.BENCH.with_table(f"a\n{BEGIN}\nold\n{END}\nb\n", [row("transformers-local-0"), row("vllm-ray-2", outside=0.01)])
-    assert "| local, in turns | transformers | 0.440 to 0.985 | 1.23 | 1537 | 0 | 8e-06 |" in page
+    assert "| local, alternating | transformers | 0.440 to 0.985 | 1.23 | 1537 | 0 | 8e-06 |" in page
     assert "| Ray, two producers, staleness 2 | vllm | 0.440 to 0.985 | 1.23 | 1537 | 1.00% | 8e-06 |" in page
     assert "3 updates each, on 2 cores; load of the machine before a run 0.5 to 0.5; transformers 5.0." in page
     assert (page.startswith("a\n"), page.endswith("\nb\n"), "old" in page) == (True, True, False)

@@ -17,17 +17,8 @@ from rlcore.contracts.interfaces import InferenceContext, ModelRole, OptimizerSe
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, FinishReason, Request
-from rlcore.testing import (
-    FakePolicy,
-    FakeTokenizer,
-    LengthKind,
-    RunTester,
-    make_request,
-    make_rollout,
-    make_train_batch,
-    update_engine,
-    write_fake_model,
-)
+from rlcore.testing import FakePolicy, FakeTokenizer, LengthKind, RunTester, make_rollout, make_train_batch, update_engine, write_fake_model
+from rlcore.testing.records import make_request
 from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import weights_of
 

@@ -148,7 +148,7 @@ def test_a_wrong_value_is_cited_where_it_was_written(tester: RunTester) -> None:
 def test_one_option_in_two_tables_of_a_file_is_refused(tester: RunTester) -> None:
     run = run_of(tester, name="pair", options={"width": 1}, loss_options={"width": 2})
     tester.run("train", run).assert_refused(
-        "algorithm.loss_options.width and algorithm.options.width are one option, width of loss acme_loss", "keep one of them"
+        "algorithm.loss_options.width and algorithm.options.width are the same option, width of loss acme_loss", "keep one of them"
     )
 
 

@@ -48,7 +48,7 @@ def test_plugins_lists_offers_failures_and_switches(
     assert lines["rlcore-plugin-acme"] == "1.0 2.0 reward: acme; loss: acme; algo: acme"
     assert lines["rlcore-plugin-broken"].startswith("1.0 failed: importing rlcore_plugin_broken raised SyntaxError: ")
     assert lines["rlcore-plugin-asleep"] == "1.0 switched off by RLCORE_PLUGINS"
-    assert "names 'acmee', which no installed plugin is called, did you mean 'acme'" in lines["RLCORE_PLUGINS"]
+    assert "names 'acmee', which is not the name of an installed plugin, did you mean 'acme'" in lines["RLCORE_PLUGINS"]
 
 
 def test_plugins_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:

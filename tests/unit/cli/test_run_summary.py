@@ -49,7 +49,7 @@ def test_one_line_says_where_the_time_went() -> None:
 
 def test_generation_for_nothing_is_named_where_there_was_some() -> None:
     lines = shown(summary(shares={**SHARES, "producers/wasted": 0.05}))
-    assert "time                trainer busy 97 %, producers busy 63 % (5 % for nothing), bubble 2 %" in lines
+    assert "time                trainer busy 97 %, producers busy 63 % (5 % wasted), bubble 2 %" in lines
 
 
 def test_a_run_that_trained_nothing_has_no_shares_to_show() -> None:
@@ -83,7 +83,7 @@ def best(tmp_path: Path, step: int, *, kept: bool = False) -> list[str]:
 def test_the_best_evaluation_is_named_with_its_step_and_its_model(tmp_path: Path) -> None:
     assert best(tmp_path / "a", 4) == ["best evaluation     0.750 after 4 updates"]
     assert best(tmp_path / "b", 0) == ["best evaluation     0.750 before the first update"]
-    assert best(tmp_path / "c", 2) == ["best evaluation     0.750 after 2 updates, of which no checkpoint is kept"]
+    assert best(tmp_path / "c", 2) == ["best evaluation     0.750 after 2 updates, but its checkpoint is not kept"]
     assert best(tmp_path / "d", 2, kept=True) == [f"best evaluation     0.750 after 2 updates: {tmp_path}/d/checkpoints/step-2/model"]
     assert not [line for line in shown(summary()) if line.startswith("best")]
 

@@ -90,7 +90,7 @@ def test_a_dry_run_prints_the_plan_and_loads_nothing_heavy(tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["0", "False False"]
-    assert "nothing is missing (plugins were looked for, not imported)" in done.stdout
+    assert "nothing is missing (plugins were found, not imported)" in done.stdout
     assert "inference.inference_batch_size = 3 (train_batch_size)" in done.stdout
     assert not (tmp_path / "runs").exists()
 
@@ -114,7 +114,7 @@ def test_it_trains_with_the_fakes(tester: RunTester) -> None:
     outcome = tester.run("train", tester.fake_run(), "--json").assert_ok()
     assert outcome.json["steps"] == 3
     assert any(path.name == "run.toml" and path.parts[0] == "runs" for path in outcome.written)
-    assert "settings follow from the others; rlcore show config" in outcome.stderr
+    assert "settings are derived from the others; rlcore show config" in outcome.stderr
     assert "inference.inference_batch_size = 3 (train_batch_size)" not in outcome.stderr
 
 

@@ -64,5 +64,8 @@ def test_the_other_commands_with_flags_of_train_have_it_too(command: tuple[str, 
 
 def test_a_flag_that_takes_auto_beside_a_number_says_so_and_max_staleness_says_what_it_means(tester: RunTester) -> None:
     told = " ".join(" ".join(tester.run("train", "--help").assert_ok().lines).split())
-    assert "--max-staleness INT|auto versions a group may lag; 0: exact; auto: 1 if generation can run ahead, else 0 [auto]" in told
+    assert (
+        "--max-staleness INT|auto versions that a group may lag behind the policy; 0: none; auto: 1 if generation can run ahead, "
+        "else 0 [auto]" in told
+    )
     assert "-i, --num-inferencer INT number of producers" in told

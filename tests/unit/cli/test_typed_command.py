@@ -168,7 +168,7 @@ def test_a_command_that_is_switched_off_is_gone_and_the_refusal_says_so(tester: 
     monkeypatch.setenv("RLCORE_DISABLE", "acme,tools")
     assert not [line for line in tester.run("--help").assert_ok().lines if line.startswith(("  say ", "  plan "))]
     tester.run("say", "hello").assert_refused("say is not a command of rlcore", "(switched off: rlcore-plugin-acme, rlcore-plugin-tools)")
-    tester.run("plan").assert_refused("command 'plan' belongs to rlcore-plugin-tools, which RLCORE_DISABLE keeps out; change that variable")
+    tester.run("plan").assert_refused("command 'plan' belongs to rlcore-plugin-tools, which RLCORE_DISABLE excludes; change that variable")
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_layout_that_the_trainer_does_not_offer_is_named_with_its_flag(setting
 
 def test_a_trainer_without_adapters_is_asked_for_none() -> None:
     said = refused(trainer(), training={"lora_rank": 8})
-    assert said == "<training.lora_rank>: training backend mine trains no adapters (capabilities.lora is False); type --lora-rank 0"
+    assert said == "<training.lora_rank>: training backend mine does not train adapters (capabilities.lora is False); type --lora-rank 0"
     assert not refused(TrainingCapabilities(lora=True), training={"lora_rank": 8})
 
 
@@ -96,7 +96,7 @@ def test_an_engine_that_sleeps_on_one_device_is_refused_where_another_one_is_sha
     assert not refused(card, run={"placement": "colocated"}, inference={"device": "cuda:1"})
     assert not refused(card, run={"placement": "split"}, inference={"device": "cpu"})
     said = refused(card, run={"placement": "colocated"}, inference={"device": "cpu"})
-    assert "inference backend mine gives back cuda and not cpu (capabilities.sleeps_on)" in said
+    assert "inference backend mine gives back only cuda, not cpu (capabilities.sleeps_on)" in said
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_an_engine_that_sleeps_on_one_device_is_refused_where_another_one_is_sha
     [
         (
             {"transfers": "host"},
-            r"InferenceCapabilities: transfers is 'host', it must be a frozenset of texts such as frozenset\(\['host'\]\)",
+            r"InferenceCapabilities: transfers is 'host', it must be a frozenset of strings such as frozenset\(\['host'\]\)",
         ),
         ({"layouts": ("tensor", "single")}, r"layouts is \('tensor', 'single'\), .* such as frozenset\(\['single', 'tensor'\]\)"),
         ({"reproducible": "exact"}, "InferenceCapabilities: reproducible is 'exact', it must be one of bitwise, seeded"),
@@ -157,7 +157,7 @@ def test_weights_that_the_engine_does_not_take_are_refused_with_both_ways() -> N
     assert not said("host", "wire", "host")
     assert not said("wire", "wire")
     assert said("host", "wire", "ipc") == (
-        "<weights.transport> brings weights by host, and inference backend mine takes them by ipc, wire (capabilities.transfers); name a "
-        "--transport that does so (rlcore plugins lists those that are installed), or another --backend"
+        "<weights.transport> delivers weights by host, and inference backend mine accepts them by ipc, wire (capabilities.transfers); name "
+        "a --transport that does so (rlcore plugins lists the installed ones), or another --backend"
     )
-    assert said("wire", "host").startswith("<weights.transport> brings weights by wire, and inference backend mine takes them by host")
+    assert said("wire", "host").startswith("<weights.transport> delivers weights by wire, and inference backend mine accepts them by host")

@@ -68,8 +68,8 @@ rlcore_api = "2.0"
 def rlcore_register_corrections():
     return [CorrectionSpec(name="truncated", target="rlcore.learning.correction:Truncated", summary="", usual_range=(0.0, 2.0))]
 """
-SAME = "inference and training compute as acme in float32, so their log probabilities are the same"
-OTHER = "inference backend other computes otherwise than training backend same, or does not say"
+SAME = "inference and training both compute as acme in float32, so their log probabilities are the same"
+OTHER = "inference backend other and training backend same compute differently, or do not declare how"
 
 
 OURS = ("rlcore-plugin-processes", "rlcore-plugin-processes")
@@ -109,12 +109,12 @@ def chosen(found: Plan) -> tuple[Any, str]:
         ({"mismatch_correction": "auto"}, ("none", SAME)),
         ({"max_staleness": 3}, ("none", SAME)),
         ({"inference.name": "other"}, ("truncated", OTHER)),
-        ({"inference.name": "OTHER"}, ("truncated", OTHER.replace("other c", "OTHER c"))),
+        ({"inference.name": "OTHER"}, ("truncated", OTHER.replace("other", "OTHER"))),
         ({"inference.name": "other", "max_staleness": 0}, ("truncated", OTHER)),
-        ({"inference.name": "silent"}, ("truncated", OTHER.replace("other c", "silent c"))),
+        ({"inference.name": "silent"}, ("truncated", OTHER.replace("other", "silent"))),
         (
             {"inference.name": "mute", "training.name": "mute"},
-            ("truncated", "inference backend mute computes otherwise than training backend mute, or does not say"),
+            ("truncated", "inference backend mute and training backend mute compute differently, or do not declare how"),
         ),
         (
             {"inference.dtype": "bfloat16"},
@@ -132,8 +132,8 @@ def chosen(found: Plan) -> tuple[Any, str]:
             {"inference.name": "other", "loss": "whole"},
             (
                 "none",
-                f"{OTHER}, but loss whole has one ratio for a whole response, and the product over a long one soon leaves any range; "
-                "--mismatch-correction sequence_truncated weighs short ones",
+                f"{OTHER}, but loss whole has one ratio for a whole response, and the product over a long response soon leaves any range; "
+                "--mismatch-correction sequence_truncated suits short responses",
             ),
         ),
         (
@@ -142,7 +142,7 @@ def chosen(found: Plan) -> tuple[Any, str]:
         ),
         (
             {"inference.name": "other", "old_logprobs": "rollout"},
-            ("none", f"{OTHER}, but old_logprobs rollout: the loss has its ratio to the sampler"),
+            ("none", f"{OTHER}, but with old_logprobs rollout, the loss already has the ratio to the sampler"),
         ),
         ({"inference.name": "vllm"}, ("none", "inference backend vllm is not known here")),
     ],
@@ -193,7 +193,7 @@ def test_a_name_that_two_plugins_claim_is_not_chosen(tmp_path: Path) -> None:
         folder.install("acme", SOURCE)
         folder.install("twice", SECOND)
         both = Registry.discover([*distributions(path=[str(folder.root)]), *map(distribution, OURS)])
-        assert chosen(plan(both, **{"inference.name": "other"})) == ("none", f"{OTHER}, but truncated is not to be had here")
+        assert chosen(plan(both, **{"inference.name": "other"})) == ("none", f"{OTHER}, but truncated is not available here")
 
 
 def test_what_is_written_out_plans_the_same_run(registry: Registry, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_folder_below_a_file_is_refused_before_anything_starts(flag: str, sett
     run, taken = tester.fake_run(), tester.write("taken", "")
     for typed in {flag, setting}:
         done = tester.run("train", run, typed, "taken/deep/er", *["--dry-run"] * dry)
-        done.assert_refused(f"{typed} taken/deep/er: the folder cannot be made, for taken is a file; name another one with {flag}")
+        done.assert_refused(f"{typed} taken/deep/er: the folder cannot be created, because taken is a file; name another one with {flag}")
     assert taken.read_text() == ""
 
 
@@ -99,7 +99,7 @@ def test_a_folder_below_a_link_to_nothing_is_refused_before_anything_starts(dry:
     run, link = tester.fake_run(), tester.write("taken", "").with_name("link")
     link.symlink_to(link.with_name("absent"))
     done = tester.run("train", run, "--run-dir", "link/deep", *["--dry-run"] * dry)
-    done.assert_refused("--run-dir link/deep: the folder cannot be made, for link is a link to nothing; name another one with --run-dir")
+    done.assert_refused("--run-dir link/deep: the folder cannot be created, because link is a broken link; name another one with --run-dir")
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="the kernel of Linux shows itself as folders")

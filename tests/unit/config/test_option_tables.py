@@ -71,17 +71,17 @@ def test_an_option_that_is_not_finite_is_what_run_toml_json_and_trackers_say(her
         (ONE, " needs: a text; write path = … in [log.options.lines]"),
         (
             ONE + '[log.options.Lines]\npath = "x"',
-            "[log.options.Lines]: the options of the tracker ./tr.py:Lines stand in [log.options.lines]",
+            "[log.options.Lines]: the options of the tracker ./tr.py:Lines belong in [log.options.lines]",
         ),
-        (ONE + '[log.options."./tr.py:Lines"]\npath = "x"', "of the tracker ./tr.py:Lines stand in [log.options.lines]; write that"),
+        (ONE + '[log.options."./tr.py:Lines"]\npath = "x"', "of the tracker ./tr.py:Lines belong in [log.options.lines]; use that table"),
         (
             ONE + '[log.options.lines]\npath = "x"\nbelow = true',
             "run.toml, line 5: log.options.lines.below = true (tracker ./tr.py:Lines of ",
         ),
         (ONE + '[log.options.lines]\npath = "x"\nbelow = true', ") must be a finite number, or none"),
         (ONE + '[log.options.lines]\npath = "x"\nevery = false', ") must be a whole number"),
-        (ONE + '[log.options.line]\npath = "x"', "has not, did you mean 'lines'; its trackers are: lines; write one of these"),
-        (ONE + '[log.options.gauge]\npath = "x"', "has not; its trackers are: lines; type --trackers gauge"),
+        (ONE + '[log.options.line]\npath = "x"', "does not have, did you mean 'lines'; its trackers are: lines; write one of these"),
+        (ONE + '[log.options.gauge]\npath = "x"', "does not have; its trackers are: lines; type --trackers gauge"),
         (
             TWO + '[log.options.lines]\npath = "x"',
             "run.toml, line 2: the trackers ./tr.py:Lines and ./other.py:Lines would both have their options in [log.options.lines]; keep",

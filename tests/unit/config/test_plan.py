@@ -207,7 +207,7 @@ def test_flags_for_options_of_rewards(registry: Registry) -> None:
     assert [entry.deadline for entry in found.config.rewards] == [3.0, 3.0]
     assert [type(options).__name__ for options in found.reward_options] == ["Long", "Short"]
     assert found.origins["rewards.0.options.depth"] == Origin("flag", "--depth")
-    with pytest.raises(ConfigError, match="--scale: long and short has the option scale"):
+    with pytest.raises(ConfigError, match="--scale: the option scale belongs to long and short, but"):
         plan(registry, "rewards.options.scale=--scale 5", rewards=[{"name": "long"}, {"name": "short"}])
 
 
@@ -317,7 +317,7 @@ def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
         Missing("training backend torch is not installed", install_line("rlcore-plugin-torch")),
         Missing("tracker wandb is not installed", install_line("rlcore-plugin-trackers")),
         Missing("model ./absent is not found here", "type -m and the folder of a checkpoint, or a hub name org/name"),
-        Missing("data set absent.jsonl is not found here", "type -d and the path of a file that is"),
+        Missing("data set absent.jsonl is not found here", "type -d and the path of an existing file"),
     )
 
 
@@ -347,7 +347,7 @@ def test_a_row_format_that_is_not_installed_is_missing_and_an_unknown_one_is_ref
 def test_a_hub_name_is_not_missing(registry: Registry) -> None:
     found = plan(registry)
     assert not any("model" in item.what for item in found.missing)
-    assert any("org/model is no folder here: it is taken from the Hugging Face hub" in note for note in found.notes)
+    assert any("org/model is not a folder here, so it is loaded from the Hugging Face Hub" in note for note in found.notes)
 
 
 def test_an_unknown_name_says_where_it_stands(registry: Registry, tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_a_deadline_is_the_reward_s_own_unless_a_file_or_a_flag_sets_it(registry
     assert isinstance(spec, RewardSpec)
     own = plan(registry)
     assert own.config.rewards[0].deadline == spec.deadline == 17.0
-    assert own.origins["rewards.0.deadline"] == Origin("auto", "auto: as reward long asks for")
+    assert own.origins["rewards.0.deadline"] == Origin("auto", "auto: the deadline that reward long declares")
     file = reward_file(tmp_path, '[[rewards]]\nname = "long"\ndeadline = 3.0\n')
     filed = plan_run([file], {}, registry, require=False)
     assert filed.config.rewards[0].deadline == 3.0

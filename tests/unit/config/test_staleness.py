@@ -153,14 +153,14 @@ CARDS = {"inference.name": "cards", "training.name": "cards"}
         ({"max_staleness": "auto"}, (1, f"2 cores{RATIO}")),
         ({"loss": "no_ratio"}, (0, "loss no_ratio has no ratio")),
         ({"algorithm.name": "bare"}, (0, "loss no_ratio has no ratio")),
-        ({"loss": "silent"}, (0, "loss silent does not say whether it has a ratio (on_policy)")),
+        ({"loss": "silent"}, (0, "loss silent does not declare whether it has a ratio (on_policy)")),
         (
             {"loss": "silent", "mismatch_correction": "truncated"},
             (1, "2 cores; stale data is weighed by mismatch_correction truncated"),
         ),
         (
             {"training.name": "deltas"},
-            (0, "training backend deltas hands out weights of kind delta, of which no engine may miss a version"),
+            (0, "training backend deltas publishes weights of kind delta, and an engine must not miss a version of these"),
         ),
         (
             {"training.name": "adapters"},
@@ -278,7 +278,7 @@ MINE = "from rlcore.api import Loss\n\nclass Mine(Loss):\n    {}\n    def per_to
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ("", (0, "loss ./mine.py:Mine does not say whether it has a ratio (on_policy)")),
+        ("", (0, "loss ./mine.py:Mine does not declare whether it has a ratio (on_policy)")),
         ("on_policy = True", (0, "loss ./mine.py:Mine has no ratio")),
         ("on_policy = False", (1, "2 cores; stale data is weighed by the ratio of loss ./mine.py:Mine")),
     ],
@@ -325,16 +325,20 @@ def test_shared_is_not_taken_on_a_system_without_its_memory(folder: PluginFolder
     """As on macOS."""
     monkeypatch.delattr("os.memfd_create")
     registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-processes")
-    why = "transport shared cannot be used here, for this Python has no os.memfd_create (Linux only)"
+    why = "transport shared cannot be used here, because this Python has no os.memfd_create (Linux only)"
     for transport in ("auto", "shared"):
         assert staleness_of(registry, transport) == (0, why)
     found = plan(registry, **{"weights.transport": "auto"})
     assert found.config.weights.transport == "memory"
-    said = r"^transport = shared \(Python\) cannot be used here, for this Python has no os.memfd_create \(Linux only\); type --transport"
+    said = (
+        r"^transport = shared \(Python\) cannot be used here, because this Python has no os.memfd_create \(Linux only\); type --transport"
+    )
     for staleness in ("auto", 0, 1):
         with pytest.raises(UsageError, match=said):
             plan(registry, **{"weights.transport": "shared"}, max_staleness=staleness)
-    with pytest.raises(UsageError, match=r"^transport = shared \(auto: .*\) cannot be used here, for this Python has no os.memfd_create"):
+    with pytest.raises(
+        UsageError, match=r"^transport = shared \(auto: .*\) cannot be used here, because this Python has no os.memfd_create"
+    ):
         plan(registry, max_staleness=1)
 
 
@@ -421,7 +425,7 @@ def outcome(make: Callable[[], Plan]) -> Plan | str:
 @pytest.mark.parametrize(
     ("values", "gpus", "said"),
     [
-        ({"max_staleness": 0}, 0, "reproducible: bitwise (max_staleness 0, CPU, and both backends are)"),
+        ({"max_staleness": 0}, 0, "reproducible: bitwise (max_staleness 0, CPU, and both backends are bitwise reproducible)"),
         ({"max_staleness": 0, "num_inferencer": 2, "num_trainers": 2}, 0, "reproducible: bitwise"),
         ({"max_staleness": 0, "runtime": "ray"}, 0, "reproducible: bitwise"),
         ({}, 0, "reproducible: seeded (max_staleness above 0: timing decides which weights sample what)"),
@@ -431,7 +435,7 @@ def outcome(make: Callable[[], Plan]) -> Plan | str:
         (
             {"max_staleness": 0, "inference.name": "noisy"},
             0,
-            "reproducible: seeded (the draws of inference backend noisy depend on timing)",
+            "reproducible: seeded (the samples of inference backend noisy depend on timing)",
         ),
         ({"max_staleness": 0, "oversampling": 2}, 0, "reproducible: bitwise"),
         (
@@ -440,11 +444,11 @@ def outcome(make: Callable[[], Plan]) -> Plan | str:
             "reproducible: seeded (sampling.oversampling: timing decides which conversations of several turns end first)",
         ),
         ({"max_staleness": 0, **CARDS}, 0, "reproducible: bitwise"),
-        ({"max_staleness": 0, **CARDS}, 1, "reproducible: seeded (inference device cuda: on it sums are rounded in any order)"),
+        ({"max_staleness": 0, **CARDS}, 1, "reproducible: seeded (inference device cuda: on it the order of sums varies)"),
         (
             {"max_staleness": 0, **CARDS},
             None,
-            "reproducible: seeded (inference device auto: it may be a GPU, where sums are rounded in any order)",
+            "reproducible: seeded (inference device auto: it may be a GPU, where the order of sums varies)",
         ),
         ({"max_staleness": 0, "training.name": "cards", "training.device": "cuda:0"}, 1, "reproducible: seeded (training device cuda:0"),
         (

@@ -152,7 +152,7 @@ def test_auto_takes_what_the_engine_takes(registry: Registry) -> None:
     alone.add("runtime", RuntimeSpec(name="together", target="a.b:C", summary="", reach="host"))
     alone.add("transfer", WeightTransferSpec(name="near", target="a.b:C", summary="", reach="host", preference=9))
     engine(alone, "wire")
-    why = "producers and trainers are processes of this host, and mine takes weights by wire"
+    why = "producers and trainers are processes of this host, and mine accepts weights by wire"
     assert transfer_name(OF_MINE, "together", alone) == ("near", why)  # refused by name
     joining(alone)
     assert transfer_name(OF_MINE, "together", alone) == ("joined", why)
@@ -164,7 +164,7 @@ def test_an_engine_that_leaves_the_process_makes_processes_where_roles_could_tak
     engine(registry, "wire")
     assert transfer_name(OF_MINE, "turns", registry)[0] == "inside"  # refused by name
     joining(registry)
-    assert transfer_name(OF_MINE, "turns", registry) == ("joined", "processes of this host, and mine takes weights by wire")
+    assert transfer_name(OF_MINE, "turns", registry) == ("joined", "processes of this host, and mine accepts weights by wire")
     assert transfer_name(OF_MINE, "one", registry)[0] == "inside"  # a runtime of one process has no other
     ends = {spec.name: spec for spec in registry.specs(PluginKind.TRANSFER)}
     assert in_one_process(OF_MINE, turns, ends["inside"])

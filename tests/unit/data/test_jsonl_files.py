@@ -146,7 +146,7 @@ def test_a_file_that_unpacks_to_lines_without_number_is_refused(
     path = tmp_path / name
     line = line if ".json" in name else line.translate(None, b'{}"')
     path.write_bytes(gzip.compress((line + b"\n") * 1001 + GOOD.encode()))
-    with pytest.raises(DataError, match=rf"{name}: it unpacks to more than 1000 lines, the most for a gzip file of its size"):
+    with pytest.raises(DataError, match=rf"{name}: it unpacks to more than 1000 lines, which is the limit for a gzip file of its size"):
         load_eval(path, [BOXED], REGISTRY)
 
 
@@ -166,7 +166,7 @@ def test_a_line_without_an_end_is_refused_with_its_number(
     monkeypatch.setattr("rlcore.host.bounded_reading.LONGEST_ROW", MIB)
     content = f"{GOOD}\n\n".encode() + b"x" * (MIB + 1) + end
     said = refused(tmp_path, gzip.compress(content) if packed else content)
-    assert said == "train.jsonl:3: the line has more than 1 MiB, the most that a row may have; split that row, or leave it out"
+    assert said == "train.jsonl:3: the line has more than 1 MiB, which is the limit for a row; split that row, or leave it out"
     assert refused(tmp_path, content.replace(b"xx", b"", 1)).startswith("train.jsonl:3: not JSON")
 
 
@@ -186,7 +186,9 @@ def test_a_list_that_memory_would_not_hold_is_refused(tmp_path: Path, monkeypatc
         with path.open("wb") as file:
             file.write(start)
             file.truncate(1 << 40)
-        with pytest.raises(DataError, match=r"train\.json: the list has more than 1 MiB, the most; write a row a line and name it \.jsonl"):
+        with pytest.raises(
+            DataError, match=r"train\.json: the list has more than 1 MiB, which is the limit; write one row per line in a \.jsonl"
+        ):
             load_eval(path, [BOXED], REGISTRY)
 
 

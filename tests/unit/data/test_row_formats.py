@@ -15,7 +15,8 @@ from rlcore.config.run_config import DataSection, RunConfig
 from rlcore.contracts.errors import PluginError
 from rlcore.data import load_eval, load_prompts
 from rlcore.registry.plugin_registry import Registry
-from rlcore.testing import FakeFormat, RowFormatSuite
+from rlcore.testing import RowFormatSuite
+from rlcore.testing.data.fake_data import FakeFormat
 
 PROMPT = {"role": "user", "content": "1 + 2"}
 
@@ -89,7 +90,7 @@ def test_two_formats_that_recognise_a_row_are_named(tmp_path: Path) -> None:
 def test_a_row_that_no_format_recognises_says_so(tmp_path: Path) -> None:
     first, second = read(written(tmp_path, {"what": "4"}, {"what": "5"}), registry_with(sums=Sums))
     assert isinstance(first, BadRow)
-    assert 'no "messages" (it has "what"), and no installed row format knows it (1 were asked' in str(first)
+    assert 'no "messages" (it has "what"), and no installed row format knows it (1 were tried' in str(first)
     assert isinstance(second, BadRow)
 
 
@@ -107,9 +108,9 @@ def test_none_takes_rows_as_they_are_and_a_name_asks_that_format_alone(tmp_path:
 @pytest.mark.parametrize(
     ("format", "said"),
     [
-        (Breaks, "the row format sums of .* failed \\(KeyError: 'sum'\\); mend the plugin"),
+        (Breaks, "the row format sums of .* failed \\(KeyError: 'sum'\\); fix the plugin"),
         (Doubts, "failed \\(TypeError: what is this\\)"),
-        (Lists, "made a list of a row, not a mapping"),
+        (Lists, "turned a row into a list, not a mapping"),
     ],
 )
 def test_a_broken_format_is_one_sentence(format: type[RowFormat], said: str, tmp_path: Path) -> None:

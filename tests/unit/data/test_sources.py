@@ -111,9 +111,9 @@ def test_whatever_a_plugin_raises_is_one_sentence(source: type, said: str, regis
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        ((2, "text"), "^anything:2: the data source some of .* yielded text .'text'. as this row, not a mapping; mend the plugin"),
+        ((2, "text"), "^anything:2: the data source some of .* yielded text .'text'. as this row, not a mapping; fix the plugin"),
         ((7, None), "^anything:7: .* yielded null as this row"),
-        (ROWS[0], "^anything: the data source some of .* yielded an object as item 2, not a pair of a number and a row; mend"),
+        (ROWS[0], "^anything: the data source some of .* yielded an object as item 2, not a pair of a number and a row; fix"),
         ((1, 2, 3), "yielded a list as item 2, not a pair"),
         (("one", ROWS[0]), "yielded a list as item 2, not a pair of a number and a row"),
     ],

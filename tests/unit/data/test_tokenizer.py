@@ -58,7 +58,7 @@ def test_a_refusal_of_the_template_names_the_roles():
 
 
 def test_a_template_that_renders_nothing_is_an_error():
-    with pytest.raises(DataError, match="no token at all"):
+    with pytest.raises(DataError, match="no tokens at all"):
         ChatTokenizer(made("{{ '' }}")).render([Message(role="user", content="1")])
 
 

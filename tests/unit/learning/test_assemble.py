@@ -115,7 +115,9 @@ def test_an_estimator_that_reads_what_it_did_not_declare_is_told_how() -> None:
         def estimate(self, batch: RewardBatch) -> np.ndarray:
             return batch.parts["a"]  # type: ignore[index]
 
-    with pytest.raises(RunError, match=r"estimator 'own' failed: .* an estimator declares what it reads in `needs` \(parts, token_rewards"):
+    with pytest.raises(
+        RunError, match=r"estimator 'own' failed: .* an estimator declares the fields that it reads in `needs` \(parts, token_rewards"
+    ):
         run_estimator("own", Reads(), assemble_rewards([group([rollout(0, 2)], [1.0])], SETTINGS))
 
 
@@ -204,7 +206,7 @@ def test_a_score_that_is_not_finite_is_refused() -> None:
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_temperature_that_nothing_is_sampled_at_is_refused(temperature: float) -> None:
     odd = group([rollout(0, 2), rollout(1, 2, temperature=temperature)], [0.0, 1.0])
-    with pytest.raises(RunError, match=rf"rollout 1 of prompt 'p' is marked as sampled, at temperature {temperature}: .* above 0"):
+    with pytest.raises(RunError, match=rf"rollout 1 of prompt 'p' is marked as sampled at temperature {temperature}, .* above 0"):
         assemble_batch([odd], None, SETTINGS)
 
 

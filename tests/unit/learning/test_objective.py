@@ -202,7 +202,7 @@ def test_what_is_needed_and_missing_is_named(objective: PolicyObjective, missing
 def test_what_is_needed_and_not_finite_is_named(objective: PolicyObjective, bad: str, value: float) -> None:
     field = "entropy" if bad == "entropy" else f"{bad}_logprobs"
     odd = batch(**{field: tensor([-1.0, value, -1.0, -1.0, -1.0, -1.0])})
-    with pytest.raises(RunError, match=f"loss 'mine' needs {bad} values, and those of the batch are not finite"):
+    with pytest.raises(RunError, match=f"loss 'mine' needs {bad} values, but those of the batch are not finite"):
         objective(policy(), odd)
 
 

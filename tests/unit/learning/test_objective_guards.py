@@ -70,7 +70,7 @@ def test_a_loss_that_writes_into_its_batch_is_named_with_what_it_wrote(name: str
 
 
 def test_a_loss_that_reads_what_it_did_not_declare_is_told_so() -> None:
-    with pytest.raises(RunError, match="a loss declares what it reads in `needs`"):
+    with pytest.raises(RunError, match="a loss declares the fields that it reads in `needs`"):
         objective(lambda values, lent: -values * lent.entropy)(logprobs(), replace(batch(), entropy=None))
 
 

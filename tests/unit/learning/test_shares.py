@@ -106,7 +106,7 @@ def test_parts_of_another_batch_are_refused_by_rank() -> None:
     shares = cut_shares(batch, 2, tokens)
     with pytest.raises(RunError, match=r"rank 1 sent values of shape \[5\] for its share of 2 tokens"):
         joined(batch, shares, [np.zeros(3, np.float32), np.zeros(5, np.float32)])
-    with pytest.raises(RunError, match="arrays of 1 ranks, and 2 share"):
+    with pytest.raises(RunError, match="arrays of 1 ranks, but 2 ranks share"):
         joined(batch, shares, [np.zeros(3, np.float32)])
 
 

@@ -170,14 +170,14 @@ def test_an_allow_list_keeps_everything_else_out(folder: PluginFolder, monkeypat
     assert registry.names("reward") == ["exact", "only_acme"]
     assert registry.names("loss") == ["clipped"], "built-ins are not plugins to be switched off"
     assert registry.problems() == []
-    with pytest.raises(PluginError, match="which RLCORE_PLUGINS keeps out"):
+    with pytest.raises(PluginError, match="which RLCORE_PLUGINS excludes"):
         registry.spec("algo", "dapo")
 
 
 def test_a_switch_that_names_nothing_is_noted(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.install("acme")
     monkeypatch.setenv("RLCORE_DISABLE", "acne")
-    assert folder.discover().notes == ("RLCORE_DISABLE names 'acne', which no installed plugin is called, did you mean 'acme'",)
+    assert folder.discover().notes == ("RLCORE_DISABLE names 'acne', which is not the name of an installed plugin, did you mean 'acme'",)
 
 
 def test_options_models_are_loaded_on_demand_and_must_be_strict(folder: PluginFolder) -> None:

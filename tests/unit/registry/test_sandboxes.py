@@ -15,7 +15,8 @@ from rlcore.api import PluginError, SandboxError
 from rlcore.api.sandbox import Job, Level, Limit, ProgramResult, Sandbox, SandboxOptions, open_sandbox
 from rlcore.registry import sandboxes
 from rlcore.registry.plugin_registry import Registry
-from rlcore.testing import FakeSandbox, FakeSandboxOptions, PluginFolder
+from rlcore.testing import FakeSandbox, PluginFolder
+from rlcore.testing.sandboxes.fake_sandbox import FakeSandboxOptions
 
 REMOTE = '''
 from pydantic import BaseModel, ConfigDict
@@ -147,9 +148,9 @@ def test_a_registered_sandbox_without_a_model_gets_the_mapping() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"backend": "elsewhere", "level": "none"}, r'sandbox\.level = "none" is no level of sandbox elsewhere of .*; it gives remote$'),
+        ({"backend": "elsewhere", "level": "none"}, r'sandbox\.level = "none" is not a level of sandbox elsewhere of .*; it gives remote$'),
         ({"backend": "liar", "level": "none"}, "'liar' gives level remote here, and sandbox.level asks for none"),
-        ({"backend": "elsewhere", "readable": ("/opt",)}, r"sandbox\.readable names folders .* sandbox elsewhere of .* cannot show"),
+        ({"backend": "elsewhere", "readable": ("/opt",)}, r"sandbox\.readable names folders .* sandbox elsewhere of .* cannot give"),
         ({"backend": "elsewhere", "backend_options": {"where": 3}}, "sandbox.backend_options of elsewhere: where: .*string"),
         ({"backend": "elsewhere", "backend_options": {"level": "none"}}, r"holds level, which is set as sandbox\.level"),
         ({"backend": "dict"}, r"'builtins:dict' is the class dict, .* derived from rlcore\.api\.sandbox\.Sandbox"),

@@ -6,7 +6,7 @@ import pytest
 from kit_rewards import collect, entry, kill, misbehaving, prompt, results, rollout, task, wait_for
 
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.async_worker import RateLimiter
 from rlcore.rewards.judge import Judge
@@ -340,12 +340,12 @@ def unopenable():
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (unopenable(), r"'mine' cannot be built \(ValueError: no address\); mend"),
+        (unopenable(), r"'mine' cannot be built \(ValueError: no address\); fix"),
         (network(concurrency=0), "concurrency is 0, not 1 or more"),
         (network(retries=-1), "retries is -1, not 0 or more"),
         (network(rate_limit=0.0), "rate_limit is 0.0, not above 0 or None"),
         (network(backoff=-1.0), "backoff is -1.0, not 0 seconds or more"),
-        (network(group_level=True), "group_level is set; an AsyncReward is asked about single rollouts"),
+        (network(group_level=True), "group_level is set; an AsyncReward scores single rollouts"),
     ],
 )
 def test_one_that_cannot_work_is_reported_at_the_start(target, words, no_leak):

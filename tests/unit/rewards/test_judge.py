@@ -7,7 +7,7 @@ import pytest
 from kit_rewards import collect, entry, misbehaving, prompt, rollout
 
 from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError, RunError
-from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.types import FinishReason, Outcome, Score
 from rlcore.rewards.judge import Judge
 
@@ -185,9 +185,9 @@ def test_rows_that_cannot_be_judged_are_named_before_training():
         rows = [prompt(n, gold="" if n % 10 == 3 else "a") for n in range(50)]
         with pytest.raises(DataError) as caught:
             judge.check(rows)
-        assert str(caught.value).startswith("train.jsonl:4: reward columns cannot judge this row: gold is empty; train.jsonl:14: ")
+        assert str(caught.value).startswith("train.jsonl:4: reward columns cannot score this row: gold is empty; train.jsonl:14: ")
         assert str(caught.value).endswith("and 2 more rows")
-        with pytest.raises(DataError, match=r"train.jsonl:1: reward columns cannot judge this row: KeyError: 'gold'"):
+        with pytest.raises(DataError, match=r"train.jsonl:1: reward columns cannot score this row: KeyError: 'gold'"):
             judge.check([prompt(0)])
 
 
@@ -214,7 +214,7 @@ def test_a_key_in_use_is_refused():
         judge.submit(1, prompt(), [rollout("slow")])
         judge.submit(2, prompt(), [])  # judged at once, and not yet fetched
         for key in (1, 2):
-            with pytest.raises(ValueError, match=f"group {key} is being judged already"):
+            with pytest.raises(ValueError, match=f"group {key} is already being scored"):
                 judge.submit(key, prompt(), [rollout("slow")])
         assert judge.pending == 2
 

@@ -57,7 +57,7 @@ def judged_under_fire(seed, count, pauses):
             assert score.value == len(texts[result.task.task_id])
         else:
             assert score.outcome is Outcome.INFRA
-            assert "the worker judging it died, twice (killed by signal 9" in score.reason
+            assert "the worker scoring it died, twice (killed by signal 9" in score.reason
     return killer.kills, sum(result.scores[0].outcome is Outcome.INFRA for result in found)
 
 

@@ -7,7 +7,7 @@ import pytest
 from kit_rewards import entry, kill, misbehaving, results, task, wait_for
 
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards.pool import RewardPool
 from rlcore.rewards.worker_process import WorkerProcess
@@ -146,7 +146,7 @@ def test_an_answer_that_nobody_asked_for_ends_that_worker_alone(target, no_leak)
         found = {result.task.task_id: result.scores[0] for result in results(pool, 3)}
         assert (found[0].value, found[2].value) == (1.0, 2.0)
         assert found[1].outcome is Outcome.INFRA
-        assert "died, twice (it answered what it was not asked)" in found[1].reason
+        assert "died, twice (it answered a task that it did not have)" in found[1].reason
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 import pytest
 from kit_rewards import entry, prompt, rollout
 
-from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.types import FinishReason, Score
 from rlcore.rewards.judge import Judge
 

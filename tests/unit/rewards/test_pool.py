@@ -9,7 +9,7 @@ import pytest
 from kit_rewards import children, entry, kill, misbehaving, results, task, wait_for
 
 from rlcore.contracts.errors import PluginError, RunError
-from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards.pool import RewardPool
 from rlcore.rewards.worker_protocol import WorkerLimits
@@ -41,7 +41,7 @@ def shared():
         ("none", Outcome.ERROR, "returned NoneType"),
         ("accuracy", Outcome.ERROR, "accuracy is 1.5; it must be between 0 and 1"),
         ("outcome", Outcome.ERROR, "splendid"),
-        ("own timeout", Outcome.ERROR, "outcome timeout is the engine's to give; raise an exception"),
+        ("own timeout", Outcome.ERROR, "outcome timeout is reserved for rlcore; raise an exception"),
         ("part", Outcome.ERROR, "part a is a str; it must be a number"),
         ("print", Outcome.OK, ""),
         ("read", Outcome.OK, ""),

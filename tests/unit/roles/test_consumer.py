@@ -21,8 +21,8 @@ from rlcore.contracts.types import FinishReason, Group, Rollout, RolloutKind, Sc
 from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import Role, TimeAccount
-from rlcore.testing import FakeBaseline, FakeLoss, FakeTraining, make_reward_batch, write_fake_model
-from rlcore.testing.algorithms.fake_algorithms import KL_ESTIMATORS
+from rlcore.testing import FakeTraining, make_reward_batch, write_fake_model
+from rlcore.testing.algorithms.fake_algorithms import KL_ESTIMATORS, FakeBaseline, FakeLoss
 from rlcore.testing.weights import HostSource
 from rlcore.weights.memory import MemoryPublisher
 
@@ -210,8 +210,8 @@ def test_a_loaded_one_goes_on_counting_what_was_skipped_and_says_if_another_back
     other = made(Another())
     other.load(tmp_path)
     assert other.notes == [
-        f"the checkpoint {tmp_path} is of RecordingTrainer, and Another goes on with its model alone: the moments of the optimizer and its "
-        "learning rate schedule begin anew"
+        f"the checkpoint {tmp_path} is of RecordingTrainer, and Another continues with its model alone: the moments of the optimizer "
+        "and its learning rate schedule start anew"
     ]
     with pytest.raises(ConfigError, match=r"the adapters of .* are of the training backend RecordingTrainer, and Another cannot read them"):
         made(Another()).load(tmp_path, model_alone=False)
@@ -224,7 +224,7 @@ def test_a_state_that_cannot_be_saved_is_blamed_on_the_estimator(tmp_path: Path)
 
     keeper = consumer(RecordingTrainer(), Keeps())
     keeper._backend.setup(training_context(tmp_path))
-    with pytest.raises(RunError, match=r"estimator 'seeing' failed while giving its state: TypeError: seen of its state is of type object"):
+    with pytest.raises(RunError, match=r"'seeing' failed while returning its state: TypeError: seen of its state is of type object"):
         keeper.save(tmp_path / "saved")
 
 
@@ -248,7 +248,7 @@ def test_what_a_backend_writes_is_waited_for_if_the_estimator_has_no_state_that_
     begun: list[Future[None]] = []
     made = consumer(trainer := WritesLong(), Keeps())
     trainer.setup(training_context(tmp_path))
-    with pytest.raises(RunError, match=f"estimator 'seeing' failed while giving its state: .*{said}"):
+    with pytest.raises(RunError, match=f"estimator 'seeing' failed while returning its state: .*{said}"):
         made.save(tmp_path / "saved")
     assert begun[0].done()
 
@@ -261,7 +261,7 @@ def test_a_backend_that_returns_no_saving_is_named(tmp_path: Path) -> None:
     made = consumer(trainer := ReturnsTheFolder(), Seeing())
     trainer.setup(training_context(tmp_path))
     with pytest.raises(
-        RunError, match=r"backend ReturnsTheFolder failed while saving into .*: it returned .*a PendingSave is due, or None"
+        RunError, match=r"backend ReturnsTheFolder failed while saving into .*: the returned value is .*a PendingSave or None"
     ):
         made.save(tmp_path / "saved")
 
@@ -469,7 +469,7 @@ def test_log_probabilities_that_are_not_finite_are_blamed_on_the_model_that_gave
 def test_weights_of_a_kind_that_the_trainer_did_not_declare_are_refused_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = RecordingTrainer()
     monkeypatch.setattr(trainer, "weight_source", lambda: HostSource({}, WeightsKind.DELTA, {"base": "0"}))
-    said = "^the training backend RecordingTrainer hands out weights of kind delta and declares full; add delta to its capabilities.kinds$"
+    said = "^the training backend RecordingTrainer publishes weights of kind delta, but declares full; add delta to its capabilities.kinds$"
     for publisher in (MemoryPublisher(BUCKET_BYTES), None):
         with pytest.raises(WeightsError, match=said):
             consumer(trainer, Seeing()).publish(publisher, 1, None, 0.1)

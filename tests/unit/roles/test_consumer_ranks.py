@@ -20,7 +20,9 @@ from rlcore.learning.advantages import GroupNorm
 from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import TimeAccount
-from rlcore.testing import FakeLoss, FakeTraining, FakeTrainingOptions, make_rollout, write_fake_model
+from rlcore.testing import FakeTraining, make_rollout, write_fake_model
+from rlcore.testing.algorithms.fake_algorithms import FakeLoss
+from rlcore.testing.training.fake_training import FakeTrainingOptions
 from rlcore.testing.training.rank_processes import free_rendezvous
 from rlcore.testing.weights import HostSource
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver

@@ -18,7 +18,8 @@ from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Re
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.roles.single_turn import ActiveConversation, SingleTurn
 from rlcore.schedule.accounting import TimeAccount
-from rlcore.testing import FakeConversation, FakeConversationOptions, FakeInference, FakeTokenizer, RunTester, write_fake_model
+from rlcore.testing import FakeInference, FakeTokenizer, RunTester, write_fake_model
+from rlcore.testing.conversations.fake_conversation import FakeConversation, FakeConversationOptions
 
 PROMPT = Prompt(prompt_id="p7", index=7, messages=(Message(role="user", content="ab"),))
 
@@ -100,13 +101,13 @@ def test_a_single_turn_is_asked_and_kept_as_it_always_was(tmp_path: Path) -> Non
     ("fault", "said"),
     [
         ("raises", "LookupError: the faulty conversation lost its thread"),
-        ("text", "what it yielded is of type str, it must be a Turn"),
+        ("text", "the yielded value is of type str, it must be a Turn"),
         ("endless", "it asked for more than max_turns = 3 turns; let it end, or raise max_turns"),
-        ("hot", "a turn may change max_new_tokens and stop of its sampling and nothing else"),
-        ("wide", "it asked for 13 tokens behind a context of 3, and there is room for 12; raise --max-new-tokens"),
+        ("hot", "a turn may change only max_new_tokens and stop of its sampling"),
+        ("wide", "it asked for 13 tokens after a context of 3, and there is room for 12; raise --max-new-tokens"),
         ("mute", "it ended before the policy said anything"),
         ("unmasked", "policy_mask is True at a token that the policy did not sample"),
-        ("plain", "what it returned is of type str, it must be a Dialogue"),
+        ("plain", "the returned value is of type str, it must be a Dialogue"),
         ("miscounts", "turn_rewards is (1.0, 1.0); it must hold a finite number for each of the 1 messages of the policy"),
         ("object", "Object of type object is not JSON serializable"),
     ],
@@ -179,7 +180,7 @@ def test_a_template_that_shows_no_answer_is_told() -> None:
 
     transcript = a_talk(tokenizer=Deaf())
     answered(transcript, 5)
-    with pytest.raises(ValueError, match="writes all answers alike"):
+    with pytest.raises(ValueError, match="renders all answers alike"):
         transcript.say(Message(role="user", content="a"))
 
 
@@ -197,7 +198,7 @@ def test_a_tokenizer_that_cannot_decode_is_blamed_and_not_the_conversation() -> 
 
     talk = ActiveConversation(SingleTurn(), a_talk(tokenizer=Mumbling()))
     talk.advance()
-    with pytest.raises(RunError, match=r"^the tokenizer failed while decoding what the engine sampled: KeyError: 9$"):
+    with pytest.raises(RunError, match=r"^the tokenizer failed to decode the sampled tokens: KeyError: 9$"):
         talk.advance(Completion(request_id="r", token_ids=[5], logprobs=[0], versions=[0], finish=FinishReason.STOP))  # type: ignore[arg-type]
 
 

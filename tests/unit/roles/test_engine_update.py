@@ -18,8 +18,8 @@ from rlcore.contracts.types import Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount
-from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, FaultyInference, update_engine, write_fake_model
-from rlcore.testing.inference.faulty_inference import FaultyInferenceOptions
+from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, update_engine, write_fake_model
+from rlcore.testing.inference.faulty_inference import FaultyInference, FaultyInferenceOptions
 
 TENSORS = 2
 
@@ -99,9 +99,9 @@ def test_an_update_begins_receives_every_bucket_in_order_and_finishes(context: I
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda buckets: [buckets[0], buckets[0]], "bucket 0 of version 3 came where bucket 1 of version 3 was due"),
-        (lambda buckets: [buckets[1]], "bucket 1 of version 3 came where bucket 0 of version 3 was due"),
-        (lambda buckets: [buckets[0], replace(buckets[1], version=2)], "bucket 1 of version 2 came where bucket 1 of version 3 was due"),
+        (lambda buckets: [buckets[0], buckets[0]], "bucket 0 of version 3 arrived instead of bucket 1 of version 3"),
+        (lambda buckets: [buckets[1]], "bucket 1 of version 3 arrived instead of bucket 0 of version 3"),
+        (lambda buckets: [buckets[0], replace(buckets[1], version=2)], "bucket 1 of version 2 arrived instead of bucket 1 of version 3"),
     ],
     ids=["repeated", "missing", "of another version"],
 )
@@ -134,7 +134,7 @@ def test_a_producer_whose_update_broke_off_generates_nothing_until_a_whole_one_h
     with pytest.raises(RunError, match=f"Recording of producer p0 failed while loading version 2: RuntimeError: lost at {place}"):
         made.load(snapshot(2))
     for call in (lambda: made.accept([JOB]), lambda: made.step(0.0)):
-        with pytest.raises(RunError, match="an update of the weights of producer p0 broke off; it generates nothing before a"):
+        with pytest.raises(RunError, match="an update of the weights of producer p0 was interrupted; it cannot generate until a"):
             call()
     assert made.torn
     engine.fails = ""

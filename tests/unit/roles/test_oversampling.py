@@ -19,7 +19,8 @@ from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.runtime.factories import AnnealedSampling, JobMaker
 from rlcore.schedule import TimeAccount
-from rlcore.testing import FakeConversation, FakeConversationOptions, FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer
+from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer
+from rlcore.testing.conversations.fake_conversation import FakeConversation, FakeConversationOptions
 from rlcore.testing.tokens import write_fake_model
 
 LIMIT = 24

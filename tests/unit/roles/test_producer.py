@@ -179,7 +179,10 @@ def test_an_engine_that_serves_other_weights_is_found_by_the_probe(tmp_path: Pat
     ("answer", "sentence"),
     [
         (lambda completion: None, "the inference backend Odd of producer p0 failed while generating: .* returned a NoneType among"),
-        (lambda completion: replace(completion, finish="banana"), "Odd of producer p0 returned finish 'banana', which is none of 'stop', "),
+        (
+            lambda completion: replace(completion, finish="banana"),
+            "Odd of producer p0 returned finish 'banana', which is not one of 'stop', ",
+        ),
     ],
 )
 def test_what_is_no_completion_is_blamed_on_the_backend(

@@ -79,13 +79,15 @@ def test_a_folder_that_is_there_already_is_never_shared(tmp_path: Path, monkeypa
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 6)
     monkeypatch.setattr("rlcore.runlog.folder._beginning", lambda project: "now")
     first = folder(tmp_path)
-    with pytest.raises(ConfigError, match=rf"{first.root}: the folder cannot be made \(File exists\)"):
+    with pytest.raises(ConfigError, match=rf"{first.root}: the folder cannot be created \(File exists\)"):
         folder(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_leaves_none_of_the_others(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"file/.*: the folder cannot be made \(Not a directory\); choose others with --run-dir, -p, -sd"):
+    with pytest.raises(
+        ConfigError, match=r"file/.*: the folder cannot be created \(Not a directory\); choose others with --run-dir, -p, -sd"
+    ):
         folder(tmp_path, rollout_save_dir=tmp_path / "file")
     assert list((tmp_path / "runs" / "project").iterdir()) == []
 
@@ -93,7 +95,7 @@ def test_a_folder_that_cannot_be_made_leaves_none_of_the_others(tmp_path: Path) 
 def test_folders_that_are_moved_to_one_place_are_removed_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     same = tmp_path / "same"
-    with pytest.raises(ConfigError, match=r"file/.*: the folder cannot be made \(Not a directory\)"):
+    with pytest.raises(ConfigError, match=r"file/.*: the folder cannot be created \(Not a directory\)"):
         folder(tmp_path, save_dir=same, eval_save_dir=same, rollout_save_dir=tmp_path / "file")
     assert [*same.iterdir(), *(tmp_path / "runs" / "project").iterdir()] == []
 

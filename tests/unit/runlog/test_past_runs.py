@@ -63,12 +63,12 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda path: flip(path / "model/weights"), r"step-10/model/weights is not what was saved"),
+        (lambda path: flip(path / "model/weights"), r"step-10/model/weights has changed since it was saved"),
         (lambda path: (path / "trainer/state").unlink(), r"step-10/trainer/state is absent"),
         (lambda path: (path / "model/weights").write_bytes(b"abc"), r"step-10/model/weights has 3 bytes, and checkpoint.json says 3000"),
         (lambda path: (path / "checkpoint.json").unlink(), r"step-10/checkpoint.json is absent"),
         (lambda path: (path / "checkpoint.json").write_text("[]"), r"step-10/checkpoint.json cannot be understood"),
-        (lambda path: flip(path / "state.json"), r"step-10/state.json is not what was saved"),
+        (lambda path: flip(path / "state.json"), r"step-10/state.json has changed since it was saved"),
     ],
 )
 def test_a_damaged_one_is_named_and_the_newest_whole_one_used(run: Path, damage: object, said: str) -> None:
@@ -113,14 +113,14 @@ def test_one_that_was_renamed_is_not_taken_for_another_step(run: Path) -> None:
     (folder / "step-12").write_text("a file")
     (folder / "step-02").mkdir()
     assert checkpoint_steps(folder) == [2, 5, 10]
-    with pytest.raises(ConfigError, match=r"step-5 is the checkpoint of step 4, by its checkpoint.json: give it its name back"):
+    with pytest.raises(ConfigError, match=r"step-5 is the checkpoint of step 4, by its checkpoint.json; rename it back"):
         find_checkpoint(run, 5)
 
 
 def test_a_run_without_a_whole_checkpoint_says_which_of_the_two_it_is(run: Path) -> None:
     for step in (2, 4, 10):
         flip(checkpoint(run, step) / "model" / "weights")
-    with pytest.raises(ConfigError, match=r"none of its 3 checkpoints is whole; the checkpoint of step 2 .*weights is not what"):
+    with pytest.raises(ConfigError, match=r"none of its 3 checkpoints is complete; the checkpoint of step 2 .*weights has changed since"):
         find_checkpoint(run)
     (run / "run.toml").write_text("")
     with pytest.raises(ConfigError, match=rf"the folder of its checkpoints, {run}/checkpoints, is absent") as absent:

@@ -66,7 +66,7 @@ def test_a_class_without_capabilities_is_refused(tmp_path: Path) -> None:
 def test_the_class_refuses_what_a_spec_without_capabilities_let_pass(tmp_path: Path) -> None:
     spec = TrainingBackendSpec(name="quiet", target="rlcore.testing.training.fake_training:FakeTraining", summary="s")
     found = plan(tmp_path, ("training", spec), training={"name": "quiet", "dtype": "bfloat16"})
-    assert "the spec of backend quiet declares no capabilities, so what it cannot do is known only when it is made" in found.notes
+    assert "the spec of backend quiet declares no capabilities, so its limits are known only when it is built" in found.notes
     with pytest.raises(
         ConfigError, match=r"dtype = bfloat16 \(.*run\.toml\): training backend quiet does not offer it; type --training-dtype"
     ):

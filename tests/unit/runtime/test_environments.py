@@ -124,7 +124,7 @@ def fake_python(folder: Path, prints: str) -> Path:
 
 def test_another_minor_version_of_python_is_refused(tmp_path: Path) -> None:
     here = ".".join(map(str, sys.version_info[:2]))
-    said = rf"^environment {tmp_path} has Python 3\.9 and the driver has {here}, .*make it anew: .* -m venv --clear {tmp_path}$"
+    said = rf"^environment {tmp_path} has Python 3\.9 and the driver has {here}, .*make a new one: .* -m venv --clear {tmp_path}$"
     with pytest.raises(ConfigError, match=said):
         interpreter(fake_python(tmp_path, "[[3, 9], []]"), tmp_path)
 
@@ -153,7 +153,7 @@ def bare_file(python: Path) -> None:
 def test_a_python_that_does_not_run_is_refused(make: Callable[[Path], object], why: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     make(tmp_path / "bin" / "python")
-    with pytest.raises(ConfigError, match=rf"^{tmp_path}/bin/python is not a Python that runs \({why}\); make the environment anew$"):
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/bin/python is not a working Python \({why}\); make the environment again$"):
         compatible_python(tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_packages_are_linked_with_their_versions_and_entry_points(tmp_path: Path
         here = distribution(name)
         assert (there.version, list(there.entry_points), there.requires) == (here.version, list(here.entry_points), here.requires)
     assert (tmp_path / "rlcore_plugin_code" / "corpus").is_dir()
-    assert (tmp_path / "rlcore_plugin_workers" / "worker_crew.py").is_file()
+    assert (tmp_path / "rlcore_plugin_workers" / "worker_runtime.py").is_file()
 
 
 def test_the_packages_of_a_checkout_that_stands_on_the_path_are_linked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

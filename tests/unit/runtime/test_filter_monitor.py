@@ -173,7 +173,7 @@ def test_more_than_half_is_remarked_at_the_end(accuracies: list[float | None], s
     remark = tell(watch(), *accuracies).remark()
     assert bool(remark) is said
     if said:
-        assert "2 of 3 groups were taken out by filter_range 0.1 0.9 (accuracy 0.233 on average" in remark
+        assert "2 of 3 groups were removed by filter_range 0.1 0.9 (accuracy 0.233 on average" in remark
 
 
 def test_without_a_filter_it_has_nothing_to_say() -> None:

@@ -66,7 +66,7 @@ def test_one_that_raises_is_reported_once_and_switched_off_and_the_others_go_on(
     assert "(__init__.py, line 13)" in said[0]
 
 
-@pytest.mark.parametrize(("answer", "named"), [("'look'", "str"), ("[1]", "items that are no text"), ("3", "int")])
+@pytest.mark.parametrize(("answer", "named"), [("'look'", "str"), ("[1]", "items that are not text"), ("3", "int")])
 def test_a_warning_that_is_no_list_of_sentences_switches_its_observer_off(folder: PluginFolder, answer: str, named: str) -> None:
     folder.install("vague", GOOD.replace("rlcore_step_finished", "rlcore_note_step") + f"    return {answer}\n")
     said: list[str] = []

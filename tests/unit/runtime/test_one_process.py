@@ -97,7 +97,7 @@ def test_a_batch_that_is_awaited_after_the_end_is_refused(tmp_path: Path) -> Non
 def test_an_evaluation_after_the_end_is_refused(tmp_path: Path) -> None:
     with crew_of(tmp_path) as (runtime, _):
         runtime.stop()
-        with pytest.raises(RunError, match="producer-0 was stopped, and does nothing more"):
+        with pytest.raises(RunError, match="producer-0 was stopped and accepts no more work"):
             runtime.evaluate(0)
 
 
@@ -156,7 +156,9 @@ def test_weights_that_do_not_come_end_the_run_at_their_deadline(tmp_path: Path, 
     with crew_of(tmp_path, weights={"deadline": 0.2}) as (runtime, _):
         assert runtime.next_batch()
         monkeypatch.setattr(type(runtime._producer._receiver), "newer_than", lambda self, version: None)
-        with pytest.raises(WeightsError, match=r"brought producer-0 no whole version 1 within 0\.2 s; .*raise --weights-deadline"):
+        with pytest.raises(
+            WeightsError, match=r"did not deliver a complete version 1 to producer-0 within 0\.2 s; .*raise --weights-deadline"
+        ):
             runtime.train(log_rollouts=False)
 
 

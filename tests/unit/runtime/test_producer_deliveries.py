@@ -12,33 +12,33 @@ from tests.producer_stage import SECONDS, Stage, Told, snapshot, until
 
 def test_what_is_made_during_a_delivery_is_delivered_together_with_the_answer(tmp_path: Path) -> None:
     stage = Stage(tmp_path, in_flight=4)
-    stage.links.open = []
+    stage.endpoints.open = []
     stage.receiver.hand(snapshot(0))
     stage.grant(0)
-    stage.links.until(lambda: stage.links.brought == [[0]])  # at once: no delivery was under way
+    stage.endpoints.until(lambda: stage.endpoints.brought == [[0]])  # at once: no delivery was under way
     stage.grant(1)
     stage.grant(2, 3)
     until(lambda: len(stage.loop._made) == 3)
-    assert stage.links.brought == [[0]]
-    stage.links.open.pop()()
-    stage.links.until(lambda: stage.links.brought == [[0], [1, 2, 3]])
-    assert [group.prompt_index for group in stage.links.groups] == [0, 1, 2, 3]
-    stage.links.open.pop()()
+    assert stage.endpoints.brought == [[0]]
+    stage.endpoints.open.pop()()
+    stage.endpoints.until(lambda: stage.endpoints.brought == [[0], [1, 2, 3]])
+    assert [group.prompt_index for group in stage.endpoints.groups] == [0, 1, 2, 3]
+    stage.endpoints.open.pop()()
     stage.grant(4)
-    stage.links.until(lambda: stage.links.brought == [[0], [1, 2, 3], [4]])
+    stage.endpoints.until(lambda: stage.endpoints.brought == [[0], [1, 2, 3], [4]])
     stage.stop()
 
 
 def test_what_waits_for_a_delivery_is_not_lost_when_it_stops(tmp_path: Path) -> None:
     stage = Stage(tmp_path, in_flight=4)
-    stage.links.open = []
+    stage.endpoints.open = []
     stage.receiver.hand(snapshot(0))
     stage.grant(0)
-    stage.links.until(lambda: stage.links.brought == [[0]])
+    stage.endpoints.until(lambda: stage.endpoints.brought == [[0]])
     stage.grant(1)
     until(lambda: len(stage.loop._made) == 1)
     stage.stop()
-    assert stage.links.brought == [[0], [1]]
+    assert stage.endpoints.brought == [[0], [1]]
 
 
 def test_a_store_that_is_gone_ends_it(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_store_that_is_gone_ends_it(tmp_path: Path) -> None:
     def gone(*told: Any) -> None:
         told[-1](None, ConnectionError("gone"))
 
-    stage.links.store = Told(deliver=gone)
+    stage.endpoints.store = Told(deliver=gone)
     stage.receiver.hand(snapshot(0))
     stage.grant(0)
     with pytest.raises(ConnectionError):
@@ -57,9 +57,9 @@ def test_a_store_that_is_gone_ends_it(tmp_path: Path) -> None:
 def test_room_for_several_groups_is_one_question(tmp_path: Path) -> None:
     stage = Stage(tmp_path, in_flight=5)
     stage.receiver.hand(snapshot(0))
-    stage.links.until(lambda: bool(stage.links.asked))
-    assert [asked[:2] for asked in stage.links.asked] == [(5, 0)]
+    stage.endpoints.until(lambda: bool(stage.endpoints.asked))
+    assert [asked[:2] for asked in stage.endpoints.asked] == [(5, 0)]
     stage.grant(0, 1)  # what it was not given it asks for again, at once
-    stage.links.until(lambda: bool(stage.links.asked))
-    assert [k >= 3 for k, _, _ in stage.links.asked] == [True]
+    stage.endpoints.until(lambda: bool(stage.endpoints.asked))
+    assert [k >= 3 for k, _, _ in stage.endpoints.asked] == [True]
     stage.stop()

@@ -65,8 +65,8 @@ def test_a_loss_is_made_good_and_the_second_in_a_row_after_a_pause(monkeypatch: 
 def test_beyond_the_limit_it_is_said_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     error, _ = outcome(monkeypatch, Lives(LOST, LOST, LOST))
     assert str(error) == (
-        "trainer rank 0 of 1 died; nothing was saved yet; the run had gone back to its checkpoint 2 times in a row, and reached no other "
-        "one (--max-restores)"
+        "trainer rank 0 of 1 died; nothing was saved yet; the run had restored its checkpoint 2 times in a row without reaching "
+        "another one (--max-restores)"
     )
 
 
@@ -99,7 +99,7 @@ def test_a_run_that_was_told_to_end_and_loses_a_part_is_an_interrupted_one(monke
     error, _ = outcome(monkeypatch, Lives(LOST, interrupted=True))
     assert isinstance(error, InterruptedRunError)
     assert error.exit_code == 130, "the scheduler's file queues the job again"
-    assert str(error).startswith("trainer rank 0 of 1 died; the run had been told to end")
+    assert str(error).startswith("trainer rank 0 of 1 died; the run had been asked to end")
 
 
 def test_ctrl_c_while_a_run_begins_again_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_ctrl_c_while_a_run_begins_again_says_what_is_kept(monkeypatch: pytest.M
     monkeypatch.setattr(Progress, "note", lambda self, line: said.append(line))
     with pytest.raises(KeyboardInterrupt):
         outcome(monkeypatch, Lives(LOST, KeyboardInterrupt()))
-    assert said[-1] == "the run was told to end before it had begun again; nothing was saved yet"
+    assert said[-1] == "the run was asked to end before it had restarted; nothing was saved yet"
     with pytest.raises(KeyboardInterrupt):
         outcome(monkeypatch, Lives(KeyboardInterrupt()))
     assert len(said) == 2, "a run that has not begun yet keeps nothing"

@@ -11,7 +11,8 @@ from typing import Any
 from rlcore.api import RunInfo
 from rlcore.config import RunConfig
 from rlcore.runtime.listeners import Listeners
-from rlcore.testing import FakeTracker, PluginFolder
+from rlcore.testing import PluginFolder
+from rlcore.testing.trackers.fake_tracker import FakeTracker
 
 
 def test_the_records_are_those_of_metrics_jsonl_up_to_the_step(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ FAULTS: Mapping[type[OneProcess], Mapping[str, str]] = {
         "no_group_is_older_than_allowed": "groups are up to 3 versions old",
         "an_update_says_what_it_trained_and_how_long_it_took": "0 rows of the rollout log",
     },
-    Forgetful: {"a_run_that_goes_on_is_the_run_that_was_not_left": r"goes on with the versions \[1, 2, 3, 4\]"},
+    Forgetful: {"a_run_that_goes_on_is_the_run_that_was_not_left": r"continues with the versions \[1, 2, 3, 4\]"},
     Lingering: {"everything_has_ended_when_the_stack_is_closed": "thread left behind"},
 }
 

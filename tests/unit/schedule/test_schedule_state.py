@@ -71,10 +71,10 @@ def test_a_finished_run_goes_on_with_more_episodes() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"prompts": 8}, "prompts was 7 when this run was begun and is 8 now"),
+        ({"prompts": 8}, "prompts was 7 when this run began and is 8 now"),
         ({"train_batch_size": 3}, "train_batch_size was 2"),
         ({"seed": 6}, "seed was 5"),
-        ({"shuffle": False}, "shuffle was True when this run was begun and is False now"),
+        ({"shuffle": False}, "shuffle was True when this run began and is False now"),
     ],
 )
 def test_settings_that_change_the_order_are_refused(changed: dict[str, Any], said: str) -> None:

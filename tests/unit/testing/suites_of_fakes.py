@@ -19,15 +19,11 @@ from rlcore.contracts.types import Message, RewardInput
 from rlcore.testing import (
     AdvantageSuite,
     EngineTransferSuite,
-    FakeEstimator,
     FakeInference,
     FakeInferenceOptions,
-    FakeLoss,
     FakePolicy,
-    FakeReward,
     FakeTokenizer,
     FakeTraining,
-    FakeTrainingOptions,
     InferenceBackendSuite,
     LossSuite,
     RewardSuite,
@@ -35,8 +31,10 @@ from rlcore.testing import (
     fake_plugin,
     write_fake_model,
 )
+from rlcore.testing.algorithms.fake_algorithms import FakeEstimator, FakeLoss
 from rlcore.testing.fake_plugin import rlcore_register_rewards
-from rlcore.testing.rewards.fake_reward import FakeRewardOptions
+from rlcore.testing.rewards.fake_reward import FakeReward, FakeRewardOptions
+from rlcore.testing.training.fake_training import FakeTrainingOptions
 from rlcore.testing.transfers.fake_collective import FakeCollective
 
 CHARACTERS = "abcdefgh"

@@ -13,16 +13,9 @@ from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, Tra
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Group, Message, Prompt, Request, RewardInput, Rollout, Sampling, Segment
 from rlcore.learning import BatchSettings, assemble_batch, assemble_rewards, run_estimator
-from rlcore.testing import (
-    FakeEstimator,
-    FakeInference,
-    FakeInferenceOptions,
-    FakeReward,
-    FakeTraining,
-    load_fake_tokenizer,
-    update_engine,
-    write_fake_model,
-)
+from rlcore.testing import FakeInference, FakeInferenceOptions, FakeTraining, load_fake_tokenizer, update_engine, write_fake_model
+from rlcore.testing.algorithms.fake_algorithms import FakeEstimator
+from rlcore.testing.rewards.fake_reward import FakeReward
 from rlcore.testing.weights import snapshot_of
 
 LETTERS = "abcd"

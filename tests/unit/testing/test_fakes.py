@@ -22,22 +22,19 @@ from rlcore.testing import (
     FakeInference,
     FakeInferenceOptions,
     FakePolicy,
-    FakeReward,
     FakeTokenizer,
-    FakeTracker,
-    FakeTrackerOptions,
-    FaultyInference,
-    FaultyTraining,
     load_fake_tokenizer,
     update_engine,
     write_fake_model,
 )
 from rlcore.testing.inference.fake_sampling import draw, noise_stream
-from rlcore.testing.inference.faulty_inference import FaultyInferenceOptions
+from rlcore.testing.inference.faulty_inference import FaultyInference, FaultyInferenceOptions
 from rlcore.testing.plugin_folder import PluginFolder
 from rlcore.testing.policy import LAST, PAIR
 from rlcore.testing.records import make_request, make_rollout, make_train_batch
-from rlcore.testing.training.faulty_training import FaultyTrainingOptions
+from rlcore.testing.rewards.fake_reward import FakeReward
+from rlcore.testing.trackers.fake_tracker import FakeTracker, FakeTrackerOptions
+from rlcore.testing.training.faulty_training import FaultyTraining, FaultyTrainingOptions
 from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import weights_of
 

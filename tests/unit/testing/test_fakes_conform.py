@@ -18,15 +18,8 @@ from rlcore.testing import (
     AdvantageSuite,
     AggregationSuite,
     CorrectionSuite,
-    FakeAggregation,
-    FakeBaseline,
-    FakeCorrection,
-    FakeCredit,
     FakeInference,
-    FakeKl,
-    FakePipeline,
     FakeTokenizer,
-    FakeTokenReward,
     InferenceBackendSuite,
     KlSuite,
     LossSuite,
@@ -37,8 +30,10 @@ from rlcore.testing import (
     update_engine,
     write_fake_model,
 )
+from rlcore.testing.algorithms.fake_algorithms import FakeAggregation, FakeBaseline, FakeCorrection, FakeCredit, FakeKl
 from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel
-from rlcore.testing.rewards.fake_reward import FakeRewardOptions
+from rlcore.testing.rewards.fake_reward import FakeRewardOptions, FakeTokenReward
+from rlcore.testing.training.fake_pipeline import FakePipeline
 from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import snapshot_of
 

@@ -18,10 +18,11 @@ from rlcore.contracts.types import Group, Outcome, Score
 from rlcore.learning import BatchSettings, PolicyObjective
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule.accounting import TimeAccount
-from rlcore.testing import FakeEstimator, FakeLoss, FakePipeline, FakeTraining, write_fake_model
+from rlcore.testing import FakeTraining, write_fake_model
+from rlcore.testing.algorithms.fake_algorithms import FakeEstimator, FakeLoss
 from rlcore.testing.policy import log_softmax
 from rlcore.testing.records import make_rollout
-from rlcore.testing.training.fake_pipeline import one_forward_one_backward
+from rlcore.testing.training.fake_pipeline import FakePipeline, one_forward_one_backward
 from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import weights_of
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver

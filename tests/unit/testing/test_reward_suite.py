@@ -11,7 +11,7 @@ import pytest
 from suites_of_fakes import FakeRewardSuite
 
 from rlcore.contracts.types import RewardInput, Score
-from rlcore.testing import FakeReward
+from rlcore.testing.rewards.fake_reward import FakeReward
 from rlcore.testing.time_limit import OverdueError, within
 
 SPEC = FakeRewardSuite.spec
@@ -121,7 +121,7 @@ FAKE = "rlcore.testing.rewards.fake_reward:FakeReward"
         ),
         (
             {"spec": replace(SPEC, full_value_option="scale")},
-            "full_value_option of the spec 'fake' is no option of .*: scale",
+            "full_value_option of the spec 'fake' is not an option of .*: scale",
         ),
         ({"make": lambda self: 3}, "gives a int, the target of the spec 'fake' is FakeReward"),
     ],

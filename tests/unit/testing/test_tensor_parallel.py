@@ -14,9 +14,10 @@ from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.types import Completion
-from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, make_request, update_engine, write_fake_model
+from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, update_engine, write_fake_model
 from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel, FakeTensorParallelOptions
 from rlcore.testing.inference.fake_tensor_worker import share
+from rlcore.testing.records import make_request
 
 CHARACTERS = "abcdefgh"
 SEQUENCE = np.array([3, 5, 6, 7, 4], np.int32)

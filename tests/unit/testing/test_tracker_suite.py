@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rlcore.contracts.interfaces import RunInfo, Tracker
-from rlcore.testing import FakeTracker, TrackerSuite
+from rlcore.testing import TrackerSuite
+from rlcore.testing.trackers.fake_tracker import FakeTracker
 
 
 class TestFakeTracker(TrackerSuite):

@@ -135,7 +135,7 @@ def test_what_an_engine_lacks_is_skipped_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"lacks": {"test_strems": "it has one place"}}, "no rule of this suite"),
+        ({"lacks": {"test_strems": "it has one place"}}, "not a rule of this suite"),
         ({"lacks": {"test_streams": " "}}, "gives no reason"),
         ({"tolerance": 0.1}, "tolerance_reason does not say why"),
     ],

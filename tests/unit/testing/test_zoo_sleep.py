@@ -77,7 +77,7 @@ class ServesWhatHasBegun(FakeInference):
 
 
 SLEEPERS = [
-    (SleepsOnRequests, "test_sleep_waits_for_what_is_in_flight", "sleep with requests in flight is no RunError"),
+    (SleepsOnRequests, "test_sleep_waits_for_what_is_in_flight", "sleep with requests in flight is not a RunError"),
     (ServesWhatIsLeft, "test_serves_nothing_between_sleep_and_update", "submit after wake, before an update"),
     (ServesAsleep, "test_serves_nothing_between_sleep_and_update", "submit while it sleeps"),
     (TakesWeightsAsleep, "test_serves_nothing_between_sleep_and_update", "begin_update while it sleeps"),

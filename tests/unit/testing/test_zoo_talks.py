@@ -14,7 +14,8 @@ from rlcore.api import RunError
 from rlcore.api.conversations import Conversation, ConversationSteps, Dialogue, Message, Transcript, Turn
 from rlcore.contracts.types import Completion
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.testing import ConversationSuite, FakeConversation, FakeConversationOptions
+from rlcore.testing import ConversationSuite
+from rlcore.testing.conversations.fake_conversation import FakeConversation, FakeConversationOptions
 
 AGAIN = Message(role="user", content="again")
 

@@ -122,9 +122,11 @@ from zoo_updates import (
     TakesNothing,
 )
 
-from rlcore.contracts.interfaces import AdvantageEstimator, Reward
+from rlcore.contracts.interfaces import AdvantageEstimator
+from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.specs import InFlight
-from rlcore.testing import AggregationSuite, CorrectionSuite, FakeInference, FakeLoss, FakeTraining, KlSuite
+from rlcore.testing import AggregationSuite, CorrectionSuite, FakeInference, FakeTraining, KlSuite
+from rlcore.testing.algorithms.fake_algorithms import FakeLoss
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ ZOO = [
     _estimator(NeedsSortedGroups, "test_follows_a_permutation"),
     _estimator(WeighsByGroupNumber, "test_groups_may_be_renumbered"),
     _estimator(RunningBaseline, "test_deterministic"),
-    _estimator(ForgetsToSave, "test_state_is_saved_and_restored", "goes on differently"),
+    _estimator(ForgetsToSave, "test_state_is_saved_and_restored", "continues differently"),
     _estimator(SavesObjects, "test_state_is_saved_and_restored", "cannot be saved"),
     _estimator(SharesItsState, "test_deterministic", "two estimates of one batch differ"),
     _estimator(NeedsByName, "test_needs_are_known", "needs holds"),
@@ -278,8 +280,8 @@ ZOO = [
     _update(CountsTensors, "test_refuses_a_bucket_that_comes_twice", "a bucket that came twice was taken for that of"),
     _update(SwapsHalf, "test_an_update_that_breaks_off_serves_nothing_torn", "it swaps, and serves other weights"),
     _update(SwapsHalf, "test_names_a_tensor_that_did_not_come", "it swaps, and serves other weights"),
-    _update(ServesTorn, "test_an_update_that_breaks_off_serves_nothing_torn", "is no RunError", swaps=False),
-    _update(ServesTorn, "test_refuses_a_bucket_that_comes_twice", "is no RunError", swaps=False),
+    _update(ServesTorn, "test_an_update_that_breaks_off_serves_nothing_torn", "is not a RunError", swaps=False),
+    _update(ServesTorn, "test_refuses_a_bucket_that_comes_twice", "is not a RunError", swaps=False),
     _update(JoinsOnce, "test_joins_its_own_transfer_again_and_again", "did not join the group of epoch 2"),
     _update(TakesNothing, "test_joins_its_own_transfer_again_and_again", "the scores of version 1, of another group, are those before"),
     _update(JoinsWhatItDoesNotName, "test_joins_its_own_transfer_again_and_again", "names host alone, and connect"),
@@ -306,7 +308,7 @@ ZOO = [
     _trainer(OffByOne, "test_logprobs_are_those_of_the_probe"),
     _trainer(HandsOutTheFirst, "test_an_update_shows_in_the_next_source"),
     _trainer(OneBucket, "test_buckets_hold_no_more_than_they_may"),
-    _trainer(AnnouncesAnotherOrder, "test_weights_are_whole_records", "was not handed out"),
+    _trainer(AnnouncesAnotherOrder, "test_weights_are_whole_records", "was not published"),
     _trainer(ForgetsMoments, "test_continues_exactly"),
     _trainer(SavesWhatItHasThen, "test_a_save_is_of_the_moment_that_it_began", "with what an update made of it meanwhile"),
     _trainer(LosesMomentsAsleep, "test_sleeps_and_wakes", "the weights differ after sleep and wake"),

@@ -16,9 +16,9 @@ from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import ModelRole, Objective, TrainingContext
 from rlcore.contracts.snapshots import Tensor
 from rlcore.contracts.types import Completion, FinishReason, Request
-from rlcore.testing import FakeInference, FakePolicy, FakeTraining, FaultyInference
+from rlcore.testing import FakeInference, FakePolicy, FakeTraining
 from rlcore.testing.inference.fake_sampling import noise_stream
-from rlcore.testing.inference.faulty_inference import FaultyInferenceOptions
+from rlcore.testing.inference.faulty_inference import FaultyInference, FaultyInferenceOptions
 from rlcore.testing.weights import HostSource
 
 # --- inference ---------------------------------------------------------------------------------------------------------

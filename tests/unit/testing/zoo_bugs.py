@@ -130,7 +130,7 @@ ENGINES = [
     Bug(LooksForAll, "test_stop_strings", "beside a request with '"),
     Bug(LooksForTheFirst, "test_stop_strings", "of three"),
     Bug(LooksForTheNewest, "test_stop_strings", "beside a request with"),
-    Bug(LooksIntoTheContext, "test_the_context_ends_no_answer", "which stands in the context"),
+    Bug(LooksIntoTheContext, "test_the_context_ends_no_answer", "which is in the context"),
     Bug(MakesNumbers, "test_weights_that_are_not_finite_serve_nothing", "tokens are drawn from weights"),
     Bug(RemembersItsGreed, "test_update_serves_the_new_weights", "below the likeliest after the update"),
     Bug(StopsBehindAStop, "test_the_context_ends_no_answer", "a stop token in the context ended"),

@@ -17,7 +17,8 @@ from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.learning.aggregation import TokenLevel
 from rlcore.learning.correction import Truncated
 from rlcore.learning.kl import K1, K2, K3
-from rlcore.testing import FakeBaseline, FakeEstimator, FakeLoss, FakeReward
+from rlcore.testing.algorithms.fake_algorithms import FakeBaseline, FakeEstimator, FakeLoss
+from rlcore.testing.rewards.fake_reward import FakeReward
 
 # --- rewards -----------------------------------------------------------------------------------------------------------
 

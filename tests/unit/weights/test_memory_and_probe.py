@@ -50,7 +50,7 @@ def test_memory_is_used_again_once_it_was_released_and_never_before() -> None:
 def test_versions_only_rise(version: int) -> None:
     publisher = MemoryPublisher(BUCKET_BYTES)
     publish(publisher, Snapshot.of(2, {}))
-    with pytest.raises(WeightsError, match="must rise"):
+    with pytest.raises(WeightsError, match="must increase"):
         publish(publisher, Snapshot.of(version, {}))
 
 

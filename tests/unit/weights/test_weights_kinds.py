@@ -134,5 +134,5 @@ def test_an_engine_that_takes_whole_weights_alone_refuses_the_others_by_name(kin
             raise AssertionError("the update began")
 
     snapshot = Snapshot(version=4, tensors={}, checksums={}, kind=kind)
-    with pytest.raises(WeightsError, match=rf"version 4 is of kind {kind}, and Never takes full \(capabilities\.kinds\)"):
+    with pytest.raises(WeightsError, match=rf"version 4 is of kind {kind}, and Never accepts full \(capabilities\.kinds\)"):
         update_engine(Never(), snapshot, BUCKET_BYTES)

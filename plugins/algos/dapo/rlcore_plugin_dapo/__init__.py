@@ -16,26 +16,25 @@ advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), over the group of a prompt;
 ratio       w_t = exp(log p(y_t) - log p_old(y_t)), at the sampling temperature
 per token   l_t = -min(w_t A_i, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_i); no KL penalty, no reference model
 loss        sum of l_t over every token in the loss / number of those tokens (token_level)
-filter      a group trains only where filter_range[0] < mean accuracy < filter_range[1]; others are replaced (dynamic_batching)
+filter      a group trains only if filter_range[0] < mean accuracy < filter_range[1]; others are replaced (dynamic_batching)
 overlong    r_i += correct_score * clip((max_new_tokens - cache_length - L_i) / cache_length, -1, 0); a truncated response counts as
             max_new_tokens long, keeps its place in mean and std, and leaves the loss (filter_truncated_response)
 skip        a rollout with any w_t above skip_threshold contributes nothing to the loss, stays in the denominator, and is counted
 
-What differs from GRPO: the clip is wider upwards, the mean is over tokens rather than rollouts, there is no KL penalty, and groups that
-are all right or all wrong are replaced by new ones.
+Differences from GRPO: the clip is wider upwards, the mean is over tokens instead of rollouts, there is no KL penalty, and groups that are
+all right or all wrong are replaced by new ones.
 
 Where others differ:
-- the paper filters on 0 < correct answers < N; a range of 0.01 to 0.99 is the same for groups of up to 99 completions.
-- the paper filters truncated responses first and then punishes length softly instead; both are on here, as in the ColossalAI trainer,
-  so that a truncated response moves the baseline of its group and is not itself trained on.
-- overlong: never better to be longer. The penalty stays at -correct_score at the limit and beyond; ColossalAI's stops at the limit.
-- TRL (loss_type "dapo") divides every optimizer step by the average number of tokens of the generation batch's steps: our token_level
-  where a generation batch makes one step, no mean where it makes several. Here every step divides by its own tokens. verl's token-mean
-  and OpenRLHF's token_level_loss are our mean.
-- verl always adds a dual clip (c = 3; here --dual-clip 3) and adds 1e-6 to the deviation; OpenRLHF adds 1e-9, where rounding of equal
-  rewards becomes a full-size advantage. Here equal rewards give exactly 0, and so does a group of one, which verl leaves at its raw
-  reward.
-- ColossalAI divides token losses by its token count + 1e-8; and skip_threshold exists only there and here.
+- the paper filters on 0 < correct answers < N; a range of 0.01 to 0.99 is equivalent for groups of up to 99 completions.
+- the paper first filters truncated responses and later replaces this by a soft length penalty. Both are on here, as in the ColossalAI
+  trainer: a truncated response changes the baseline of its group, but is not trained on.
+- overlong: a longer response is never better. The penalty stays at -correct_score at the limit and beyond; ColossalAI's stops at the limit.
+- TRL (loss_type "dapo") divides every optimizer step by the average number of tokens of the generation batch's steps. This is our
+  token_level if a generation batch makes one step, but not a mean if it makes several. Here every step divides by its own tokens. verl's
+  token-mean and OpenRLHF's token_level_loss are the same as our mean.
+- verl always adds a dual clip (c = 3; here --dual-clip 3) and adds 1e-6 to the deviation. OpenRLHF adds 1e-9, so that rounding of equal
+  rewards becomes a full-size advantage. Here equal rewards give exactly 0, and so does a group of one; verl keeps its raw reward.
+- ColossalAI divides token losses by its token count + 1e-8; skip_threshold exists only there and here.
 """
 
 _DEFAULTS = {
@@ -45,7 +44,7 @@ _DEFAULTS = {
     "algorithm.kl_coeff": (0.0, f"{_PAPER}, section 2.3: the KL penalty is removed"),
     "algorithm.filter_by": ("accuracy", f"{_PAPER}, section 3.2, equation 11: by the number of equivalent answers"),
     "algorithm.filter_range": ((0.01, 0.99), f"{_PAPER}, section 3.2, equation 11: 0 < correct < N; these bounds: {_TRAINER}"),
-    "algorithm.dynamic_batching": (True, f"{_PAPER}, section 3.2: sampling goes on until the batch is full"),
+    "algorithm.dynamic_batching": (True, f"{_PAPER}, section 3.2: sampling continues until the batch is full"),
     "algorithm.soft_over_length_punishment": (True, f"{_PAPER}, section 3.4, equation 13"),
     "algorithm.filter_truncated_response": (True, f"{_PAPER}, section 3.4: overlong filtering"),
     "algorithm.skip_threshold": (20.0, f"{_TRAINER}; not in the paper"),
@@ -54,11 +53,11 @@ _DEFAULTS = {
 
 @hookimpl
 def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:
-    """Offer the recipe ``dapo``."""
+    """Return the recipe ``dapo``."""
     return [
         AlgorithmSpec(
             name="dapo",
-            summary="GRPO with a wider upper clip, a mean over tokens, replaced groups and punished length; no KL penalty",
+            summary="GRPO with a wider upper clip, a mean over tokens, replaced groups and a length penalty; no KL penalty",
             source=f"{_PAPER}, section 3, equation 8",
             estimator="group_norm",
             loss="clipped",

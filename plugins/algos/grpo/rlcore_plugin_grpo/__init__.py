@@ -1,6 +1,6 @@
 """The GRPO family: one algorithm a file, each with its mathematics, its options and its recipe.
 
-The hooks import what they offer, so that this module stays light.
+The hooks import the algorithms, so that this module stays light.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:
-    """Offer the estimators ``maxrl`` and ``pass_at_k``."""
+    """Return the estimators ``maxrl`` and ``pass_at_k``."""
     from rlcore_plugin_grpo import maxrl, pass_at_k
 
     return [maxrl.ESTIMATOR, pass_at_k.ESTIMATOR]
@@ -30,7 +30,7 @@ def rlcore_register_losses() -> Sequence[LossSpec]:
 
 @hookimpl
 def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:
-    """Offer a recipe for each algorithm."""
+    """Return a recipe for each algorithm."""
     from rlcore_plugin_grpo import cispo, clip_cov, dr_grpo, gmpo, grpo, gspo, kl_cov, maxrl, sapo
 
     return [module.RECIPE for module in (grpo, dr_grpo, gspo, gmpo, cispo, sapo, maxrl, clip_cov, kl_cov)]

@@ -1,4 +1,4 @@
-"""CISPO: the importance weight is clipped and detached; no token's gradient is ever stopped.
+"""CISPO: the importance weight is clipped and detached, so every token keeps its gradient.
 
 Source: MiniMax-M1 (arXiv 2506.13585), equations 4 and 5.
 """
@@ -20,8 +20,8 @@ _PAPER = "MiniMax-M1 (arXiv 2506.13585)"
 
 
 class CispoOptions(BaseModel):
-    """The weight is held within ``[1 - weight_eps_low, 1 + weight_eps_high]``: distances from 1, as in the paper. A ratio is above 0, so
-    ``weight_eps_low`` 1 is no lower bound."""
+    """The weight is clipped to ``[1 - weight_eps_low, 1 + weight_eps_high]``: distances from 1, as in the paper. A ratio is above 0, so
+    ``weight_eps_low`` 1 means that there is no lower bound."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -40,7 +40,7 @@ LOSS = LossSpec(
 
 
 class CispoLoss(Loss, spec=LOSS):
-    """-sg(clip(ratio, 1 - low, 1 + high)) * A * logprob per token: the policy gradient, its importance weight bounded.
+    """-sg(clip(ratio, 1 - low, 1 + high)) * A * logprob per token: the policy gradient with a bounded importance weight.
 
     sg is the stop-gradient. Source: MiniMax-M1, equations 4 and 5.
     """
@@ -50,7 +50,7 @@ class CispoLoss(Loss, spec=LOSS):
         self.low, self.high = 1.0 - options.weight_eps_low, 1.0 + options.weight_eps_high
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        """[n] -> [n]; ``clip_fraction`` counts tokens whose weight was bounded (their gradient goes on)."""
+        """[n] -> [n]; ``clip_fraction`` counts tokens whose weight was clipped (they keep their gradient)."""
         ratio = policy_ratio(logprobs.detach(), batch.old_logprobs)
         weight = ratio.clamp(self.low, self.high)
         return -weight * batch.advantages * logprobs, {"clip_fraction": (weight != ratio).to(ratio.dtype)}
@@ -62,16 +62,16 @@ weight      w_t = sg(clip(exp(log p(y_t) - log p_old(y_t)), 1 - weight_eps_low, 
 per token   l_t = -w_t A_i log p(y_t)
 loss        sum over all tokens of the step / their number (token_level)
 
-Against GRPO: the clip bounds a weight and never stops a gradient, so rare tokens (however, wait) keep learning; token level; no KL.
+Against GRPO: the clip bounds a weight and never stops a gradient, so rare tokens (however, wait) continue to learn; token level; no KL.
 
 Bounds: the paper clips to [1 - eps_low, 1 + eps_high], leaves the lower side open and gives no number for the upper one. Ours are the
 paper's distances from 1: weight_eps_high 4 caps the weight at 5, the cap of ScaleRL (arXiv 2510.13786).
 
 Where others differ:
 - TRL's epsilon_high is the ABSOLUTE cap on the ratio (its 5.0 is our 4.0); it has no lower clip, like our default.
-- verl and NeMo-RL clip both sides to 1 +- eps, as ours does with weight_eps_low below 1; verl's 0.2 and 0.2 are the defaults of PPO.
-  OpenRLHF has none.
-- the value of this loss is not an objective whose derivative is its gradient: only the gradient counts.
+- verl and NeMo-RL clip both sides to 1 +- eps, as here with weight_eps_low below 1; verl's 0.2 and 0.2 are the defaults of PPO. OpenRLHF
+  has none.
+- the value of this loss is not an objective whose derivative is its gradient: only the gradient matters.
 """
 
 RECIPE = AlgorithmSpec(

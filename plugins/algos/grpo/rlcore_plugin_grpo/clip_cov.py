@@ -22,20 +22,20 @@ _PAPER = "Clip-Cov (arXiv 2505.22617)"
 
 
 class ClipCovOptions(BaseModel):
-    """Options of Clip-Cov: the clip of the ratio, and which tokens are taken out beside it."""
+    """Options of Clip-Cov: the clip of the ratio, and the tokens that are also left out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     clip_eps_low: float = Field(default=0.2, gt=0.0, le=1.0, description="how far the ratio may fall below 1 before its gradient stops")
     clip_eps_high: float = Field(default=0.2, gt=0.0, description="how far the ratio may rise above 1 before its gradient stops")
-    clip_cov_share: float = Field(default=2e-4, gt=0.0, le=1.0, description="share of a batch's tokens that is taken out, at least one")
-    cov_low: float = Field(default=1.0, description="smallest covariance of a token that may be taken out")
-    cov_high: float = Field(default=5.0, description="largest covariance of a token that may be taken out")
+    clip_cov_share: float = Field(default=2e-4, gt=0.0, le=1.0, description="share of a batch's tokens that is left out, at least one")
+    cov_low: float = Field(default=1.0, description="smallest covariance of a token that may be left out")
+    cov_high: float = Field(default=5.0, description="largest covariance of a token that may be left out")
 
     @model_validator(mode="after")
     def _ordered(self) -> ClipCovOptions:
         if self.cov_low > self.cov_high:
-            raise ValueError(f"cov_low {self.cov_low} is above cov_high {self.cov_high}; no covariance lies between them")
+            raise ValueError(f"cov_low {self.cov_low} is above cov_high {self.cov_high}; no covariance is between them")
         return self
 
 
@@ -62,7 +62,8 @@ class ClipCovLoss(Loss, spec=LOSS):
         self.surrogate = ClippedSurrogate(clip)
 
     def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
-        """``taken_out`` float32[N]: 1 at the drawn tokens, max(1, floor(share * M)) of those with cov_low <= covariance <= cov_high."""
+        """Return ``taken_out`` float32[N]: 1 at the drawn tokens, max(1, floor(share * M)) of those with cov_low <= covariance <=
+        cov_high."""
         tokens, covariance = covariances(batch)
         candidates = tokens[(self.options.cov_low <= covariance) & (covariance <= self.options.cov_high)]
         count = budget(self.options.clip_cov_share, len(tokens))
@@ -79,18 +80,18 @@ _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo
 covariance  c_t = (A_t - mean A) (log p_old(y_t) - mean log p_old), means over the M tokens of the batch that train
 drawn       max(1, floor(clip_cov_share M)) tokens, uniformly among those with cov_low <= c_t <= cov_high
-per token   l_t = 0 where drawn, else -min(w_t A_i, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_i), w_t the ratio as grpo
-loss        sum over all tokens of the step / their number, drawn ones counted (token_level)
+per token   l_t = 0 if drawn, else -min(w_t A_i, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_i), w_t the ratio as grpo
+loss        sum over all tokens of the step / their number, including drawn ones (token_level)
 
-Against GRPO: the tokens that would cost most entropy (probable and praised) are now and then left out; token level; no KL.
+Against GRPO: tokens that would cost most entropy (probable, with a positive advantage) are sometimes left out; token level; no KL.
 
-The choice falls once a batch, before its first optimizer step, over the whole global batch, by numbers keyed with (seed,
-version, prompt, rollout, token): it does not depend on micro-batches, ranks or order. Covariances are those of the old policy.
+The choice is made once per batch, before its first optimizer step, over the whole global batch, by numbers keyed with (seed, version,
+prompt, rollout, token): it does not depend on micro-batches, ranks or order. Covariances are those of the old policy.
 
 Where others differ:
-- verl computes means and draw per micro-batch, with the current policy's log probabilities and an unseeded randperm, so that the result
-  depends on the cut; it skips tokens that the ratio clip already stopped (not known before the forward) and uses open bounds. "At least
-  one token" is its too: there one a micro-batch, here one a batch.
+- verl computes means and draw per micro-batch, with the current policy's log probabilities and an unseeded randperm, so the result depends
+  on the split. It skips tokens that the ratio clip already stopped (not known before the forward) and uses open bounds. verl also has "at
+  least one token": one per micro-batch there, one per batch here.
 - the paper's equation 12 has no clip of the ratio; its listing 1, verl and ours have it, and the paper gives no number for it. TRL and
   OpenRLHF have neither loss.
 """

@@ -1,8 +1,8 @@
-"""Which tokens spend the policy's entropy: their covariances over the global batch, and keyed draws among them. Pure numpy.
+"""The tokens that reduce the policy's entropy: their covariances over the global batch, and keyed draws among them. Pure numpy.
 
-Source: The Entropy Mechanism of Reinforcement Learning (arXiv 2505.22617), section 4.2: a token's covariance is
-(A - mean A) * (log p - mean log p), means over all N tokens that train.
-Nothing here depends on how the batch is cut or ordered: means are exact sums, draws are keyed by what a token is.
+Source: The Entropy Mechanism of Reinforcement Learning (arXiv 2505.22617), section 4.2: a token's covariance is (A - mean A) * (log p -
+mean log p), means over all M tokens that train. Nothing here depends on how the batch is split or ordered: means are exact sums, and draws
+are keyed by the identity of a token.
 
 Axes: ``N`` policy tokens of the batch, ``M`` of them train, ``K`` candidates of a draw.
 """
@@ -18,23 +18,23 @@ from rlcore.api import RunError, TrainBatch
 
 
 def covariances(batch: TrainBatch) -> tuple[np.ndarray, np.ndarray]:
-    """int64[M] positions of the tokens that train, float64[M] their covariances under the old policy.
+    """Return int64[M] positions of the tokens that train, and float64[M] their covariances under the old policy.
 
-    Raises RunError where the batch has no old log probabilities: the losses declare that they need them (``Need.OLD``).
+    Raises RunError if the batch has no old log probabilities: the losses declare that they need them (``Need.OLD``).
     """
     if batch.old_logprobs is None:
-        raise RunError("covariances are those of the old policy, and the batch came without its log probabilities (Need.OLD)")
+        raise RunError("covariances need the old policy's log probabilities, which the batch lacks (Need.OLD)")
     tokens = np.flatnonzero(np.repeat(batch.in_loss, batch.lengths))
     return tokens, _centred(batch.advantages[tokens]) * _centred(batch.old_logprobs[tokens])
 
 
 def budget(share: float, tokens: int) -> int:
-    """How many tokens a share of them is: rounded down, at least one, none of none."""
+    """Return the number of tokens in a share: rounded down, at least one, 0 if there are no tokens."""
     return min(tokens, max(1, int(share * tokens)))
 
 
 def draw(batch: TrainBatch, candidates: np.ndarray, count: int) -> np.ndarray:
-    """int64[min(count, K)] of the candidates int64[K], uniformly at random: those with the smallest keyed numbers.
+    """Return int64[min(count, K)] of the candidates int64[K], uniformly at random: those with the smallest keyed numbers.
 
     The key of a token is (seed, version, prompt, rollout, token), so a draw is the same on every rank and for every order of rollouts.
     """
@@ -44,14 +44,14 @@ def draw(batch: TrainBatch, candidates: np.ndarray, count: int) -> np.ndarray:
 
 
 def marks(batch: TrainBatch, chosen: np.ndarray) -> np.ndarray:
-    """float32[N]: 1 at the chosen positions, else 0."""
+    """Return float32[N]: 1 at the chosen positions, else 0."""
     array = np.zeros(len(batch.advantages), np.float32)
     array[chosen] = 1.0
     return array
 
 
 def _centred(values: np.ndarray) -> np.ndarray:
-    """[M] -> float64[M], less the mean; the sum is exact, so the order of the tokens does not matter."""
+    """[M] -> float64[M], minus the mean; the sum is exact, so the order of the tokens does not matter."""
     exact = np.asarray(values, np.float64)
     return exact - fsum(exact.tolist()) / max(len(exact), 1)
 

@@ -1,4 +1,4 @@
-"""Dr. GRPO as a recipe: GRPO without its two biases, the division by the group's deviation and the one by the response's length."""
+"""Dr. GRPO as a recipe: GRPO without two biases, the division by the group's deviation and that by the response's length."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ ratio       w_t = exp(log p(y_t) - log p_old(y_t))
 per token   l_t = -min(w_t A_i, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_i)
 loss        sum over tokens / max_new_tokens, mean over the rollouts in the loss (constant_length)
 
-Against GRPO: no deviation (it favours prompts that are nearly always or nearly never solved), no 1/|o_i| (it lets wrong answers grow
-long), no KL penalty.
+Against GRPO: no deviation (it favours prompts that are nearly always or nearly never solved), no 1/|o_i| (it lets wrong answers grow long),
+no KL penalty.
 
 Where others differ:
-- TRL: loss_type "dr_grpo" sets the denominator only (all rows x max_completion_length, fully masked rows too); the deviation goes with
-  scale_rewards "none". Here only rollouts with a token in the loss count.
-- verl: norm_adv_by_std_in_grpo False and seq-mean-token-sum-norm; in the January 2026 snapshot that mode lacks the mean over sequences
-  (sum / scale), 0.9.1 has it.
-- OpenRLHF: its dr_grpo is the advantage alone; its loss stays a token mean.
+- TRL: loss_type "dr_grpo" sets only the denominator (all rows x max_completion_length, including fully masked rows); scale_rewards "none"
+  removes the deviation. Here only rollouts with a token in the loss count.
+- verl: norm_adv_by_std_in_grpo False and seq-mean-token-sum-norm; in the January 2026 snapshot that mode lacks the mean over sequences (sum
+  / scale), 0.9.1 has it.
+- OpenRLHF: its dr_grpo is only the advantage; its loss stays a token mean.
 - a group of one is 0 here and in TRL; verl keeps its raw reward.
 """
 

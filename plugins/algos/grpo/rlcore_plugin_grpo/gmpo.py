@@ -20,7 +20,7 @@ _PAPER = "GMPO (arXiv 2507.20673)"
 
 
 class GmpoOptions(BaseModel):
-    """A token's LOG ratio is held within ``[-log_clip_low, log_clip_high]`` nats, so its ratio within [exp(-low), exp(high)]."""
+    """A token's LOG ratio is clamped to ``[-log_clip_low, log_clip_high]`` nats, so its ratio is within [exp(-low), exp(high)]."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -40,10 +40,11 @@ LOSS = LossSpec(
 
 
 class GmpoLoss(Loss, spec=LOSS):
-    """-A * exp(mean over the response of c), c the log ratio clamped to [-low, high] on the side where the advantage would gain.
+    """-A * exp(mean over the response of c), c the log ratio clamped to [-low, high] on the side on which the advantage would gain.
 
-    The clamp is pessimistic by the sign of A: with A > 0 c = min(log w, high-clamped), with A < 0 the maximum, so a token that already
-    moved too far the right way stops, one that moved the wrong way never does. Source: GMPO, equation 4 and algorithm 1.
+    The clamp is pessimistic by the sign of A: with A > 0, c = min(log w, clamped log w); with A < 0, the maximum. A token that has moved
+    too far in the right direction loses its gradient; one that moved in the wrong direction always keeps it. Source: GMPO, equation 4 and
+    algorithm 1.
     """
 
     def __init__(self, options: GmpoOptions | None = None) -> None:
@@ -51,7 +52,7 @@ class GmpoLoss(Loss, spec=LOSS):
         self.low, self.high = -options.log_clip_low, options.log_clip_high
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        """[n] -> [n]; ``clip_fraction`` counts tokens whose own log ratio the clamp stopped."""
+        """[n] -> [n]; ``clip_fraction`` counts tokens whose own log ratio the clamp changed."""
         log_ratio = logprobs - batch.old_logprobs
         clamped = log_ratio.clamp(self.low, self.high)
         pessimistic = log_ratio.minimum(clamped).where(batch.advantages > 0, log_ratio.maximum(clamped))
@@ -63,7 +64,7 @@ class GmpoLoss(Loss, spec=LOSS):
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo
 log ratio   d_t = log p(y_t) - log p_old(y_t);  b_t = clamp(d_t, -log_clip_low, log_clip_high)
-pessimism   c_t = min(d_t, b_t) where A_i > 0, max(d_t, b_t) where A_i < 0
+pessimism   c_t = min(d_t, b_t) if A_i > 0, max(d_t, b_t) if A_i < 0
 per token   l_t = -A_i exp(1/|o_i| sum over t of c_t), the same at every token of response i
 loss        mean over the rollouts in the loss of the mean over their tokens (sample_level), which is the paper's mean over responses
 
@@ -71,9 +72,9 @@ Against GRPO: the geometric mean of a response's ratios instead of the arithmeti
 instead of [0.8, 1.2]; no KL. Against GSPO: tokens are clipped one by one inside the mean, not the mean.
 
 Where others differ:
-- verl's "geo_mean" clamps the log ratio too (its clip_ratio_low and clip_ratio_high are nats), takes the mean of A over the row, and a
-  plain mean over all rows, fully masked ones included, whatever loss_agg_mode says. Here they do not count.
-- where A varies over tokens each token's sign decides its own clamp, as there; a response's loss is mean(A_t) times its ratio.
+- verl's "geo_mean" also clamps the log ratio (its clip_ratio_low and clip_ratio_high are nats). It takes the mean of A over the row, and a
+  plain mean over all rows, including fully masked ones, whatever loss_agg_mode is. Here these do not count.
+- if A varies over tokens, each token's sign decides its own clamp, as there; a response's loss is mean(A_t) times its ratio.
 - TRL and OpenRLHF have none. Beyond 20 nats of mean log ratio ours continues along the tangent.
 """
 

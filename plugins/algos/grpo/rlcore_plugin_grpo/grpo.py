@@ -13,20 +13,20 @@ per token   l_t = -min(w_t A_i, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A
 k3          exp(d) - 1 - d, with d = log p_ref(y_t) - log p(y_t)
 loss        mean over the rollouts in the loss of the mean over their tokens (sample_level)
 
-Against GRPO as published: the same formula; an epsilon in the deviation, a KL coefficient of 0.01 where the paper's runs take 0.04, and
-the mean is over all rollouts of the step, not over groups first (the same where groups are of one size).
+Against GRPO as published: the same formula; an epsilon in the deviation, a KL coefficient of 0.01 instead of the 0.04 of the paper's runs,
+and the mean is over all rollouts of the step, not over groups first (equivalent for groups of one size).
 
 Where others differ:
-- deviation: the paper gives no epsilon; ours is 1e-4, as TRL's; verl and NeMo-RL add 1e-6, OpenRLHF 1e-9 (there equal rewards of 0.7
-  turn into advantages of almost 1 by rounding). Here equal rewards and groups of one give exactly 0; verl keeps the raw reward of
-  a group of one.
-- aggregation: TRL's loss_type "grpo" divides by all rows, fully masked ones too; here, as in verl, only rollouts with a token in the
-  loss count. verl's default is token-mean, our token_level. TRL's is "dapo", which divides every optimizer step by the average number
-  of tokens of the generation batch's steps: our token_level where a generation batch makes one step, no mean where it makes several.
-- clip: no dual clip unless asked for (--dual-clip 3 is verl's, which always has one); a ratio beyond exp(20) goes on along its tangent,
+- deviation: the paper gives no epsilon; ours is 1e-4, like TRL's. verl and NeMo-RL add 1e-6, OpenRLHF 1e-9 (rounding then turns equal
+  rewards of 0.7 into advantages of almost 1). Here equal rewards and groups of one give exactly 0; verl keeps the raw reward of a group of
+  one.
+- aggregation: TRL's loss_type "grpo" divides by all rows, including fully masked ones; here, as in verl, only rollouts with a token in the
+  loss count. verl's default is token-mean, our token_level. TRL's is "dapo", which divides every optimizer step by the average number of
+  tokens of the generation batch's steps: our token_level if a generation batch makes one step, but not a mean if it makes several.
+- clip: no dual clip unless requested (--dual-clip 3 is verl's, which always has one); a ratio beyond exp(20) continues along its tangent,
   so it is finite and never flat.
-- KL: k3 unclamped up to d = 10 and along its tangent beyond; TRL does not clamp; verl clamps the value at 10, which stops the gradient
-  beyond d = 2.6, where it is needed most.
+- KL: k3 is unclamped up to d = 10 and continues along its tangent beyond. TRL does not clamp; verl clamps the value at 10, which stops the
+  gradient beyond d = 2.6, where it is needed most.
 """
 
 RECIPE = AlgorithmSpec(

@@ -23,8 +23,8 @@ _ROUNDING = 1e-5
 
 
 class GspoOptions(BaseModel):
-    """The sequence ratio is held within ``[1 - sequence_eps_low, 1 + sequence_eps_high]``. Named apart from the token clip of other
-    losses, whose values are a thousand times larger."""
+    """The sequence ratio is clipped to ``[1 - sequence_eps_low, 1 + sequence_eps_high]``. The names differ from those of the token clip of
+    other losses, whose values are a thousand times larger."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -57,14 +57,14 @@ class GspoLoss(Loss, spec=LOSS):
         self.low, self.high = 1.0 - options.sequence_eps_low, 1.0 + options.sequence_eps_high
 
     def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
-        """Nothing. Raises RunError if tokens of one response that trains have different advantages, beyond rounding."""
+        """Return nothing. Raises RunError if tokens of one response that trains have different advantages, beyond rounding."""
         for row in np.flatnonzero(batch.in_loss):
             own = batch.advantages[batch.offsets[row] : batch.offsets[row + 1]]
             if len(own) and np.ptp(own) > _ROUNDING * np.abs(own).max():
                 raise RunError(
-                    f"the loss gspo takes one advantage for a whole response, and those of rollout {batch.rollouts[row].index} of prompt "
-                    f"{batch.rollouts[row].prompt_id!r} reach from {own.min():.4g} to {own.max():.4g}; choose an estimator that gives one "
-                    "a rollout, put the KL into the loss (--kl-in loss), or choose another --loss"
+                    f"the loss gspo takes one advantage for a whole response, but those of rollout {batch.rollouts[row].index} of prompt "
+                    f"{batch.rollouts[row].prompt_id!r} range from {own.min():.4g} to {own.max():.4g}; choose an estimator that gives one "
+                    "per rollout, put the KL into the loss (--kl-in loss), or choose another --loss"
                 )
         return {}
 
@@ -83,17 +83,17 @@ per token   l_t = -min(s_i A_i, clip(s_i, 1 - sequence_eps_low, 1 + sequence_eps
 loss        mean over the rollouts in the loss of the mean over their tokens (sample_level), which is the paper's mean over responses
 gradient    through s_i: every token of response i moves by s_i A_i / |o_i|
 
-Against GRPO: one ratio a response; bounds of 3e-4 and 4e-4, not 0.2, for s_i is a geometric mean; no KL. With one optimizer step on fresh
-data s_i is 1 and GSPO is GRPO without its penalty, hence updates_per_batch 4.
+Against GRPO: one ratio per response; bounds of 3e-4 and 4e-4, not 0.2, since s_i is a geometric mean; no KL. With one optimizer step on
+fresh data s_i is 1 and GSPO is GRPO without its penalty, hence updates_per_batch 4.
 
-GSPO-token (equations 13 and 14) replaces s_i by sg(s_i) w_t / sg(w_t), w_t the ratio of a token; sg: stop gradient. If A is one number a
-response it has the same value and gradient. If A varies over tokens (KL in the reward of a per-token estimator) the two differ, so that is
-refused here. TRL, OpenRLHF and NeMo-RL differentiate the sequence ratio, so that tokens share mean(A_t); verl's "gspo" is the token form.
+GSPO-token (equations 13 and 14) replaces s_i by sg(s_i) w_t / sg(w_t), w_t the ratio of a token; sg: stop gradient. If A is one number per
+response, it has the same value and gradient. If A varies over tokens (KL in the reward of a per-token estimator), the two differ, so that
+is refused here. TRL, OpenRLHF and NeMo-RL differentiate the sequence ratio, so tokens share mean(A_t); verl's "gspo" is the token form.
 
 Where others differ:
-- verl: the token form; the log ratio capped at 10; the January 2026 snapshot ignores loss_agg_mode. Ours continues along the tangent
-  beyond 20 nats.
-- OpenRLHF: with its sampler correction the ratio is taken to the sampler's log probabilities instead of the old ones.
+- verl: the token form; the log ratio capped at 10; the January 2026 snapshot ignores loss_agg_mode. Ours continues along the tangent beyond
+  20 nats.
+- OpenRLHF: with its sampler correction the ratio is relative to the sampler's log probabilities instead of the old ones.
 - TRL: importance_sampling_level "sequence" with loss_type "grpo"; fully masked rows count in its mean.
 """
 

@@ -1,4 +1,4 @@
-"""KL-Cov: the tokens of highest covariance are held near the old policy by a penalty.
+"""KL-Cov: a penalty keeps the tokens of highest covariance near the old policy.
 
 Source: The Entropy Mechanism of Reinforcement Learning (arXiv 2505.22617), section 4.2.
 """
@@ -22,11 +22,11 @@ _PAPER = "KL-Cov (arXiv 2505.22617)"
 
 
 class KlCovOptions(BaseModel):
-    """Options of KL-Cov: which tokens are held, and how strongly."""
+    """Options of KL-Cov: the penalised tokens, and the strength of the penalty."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    kl_cov_share: float = Field(default=2e-3, gt=0.0, le=1.0, description="share of a batch's tokens that is held, at least one")
+    kl_cov_share: float = Field(default=2e-3, gt=0.0, le=1.0, description="share of a batch's tokens that is penalised, at least one")
     kl_cov_coeff: float = Field(default=1.0, ge=0.0, description="coefficient of the penalty on these tokens")
 
 
@@ -51,7 +51,7 @@ class KlCovLoss(Loss, spec=LOSS):
         self.options = options or KlCovOptions()
 
     def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
-        """``held`` float32[N]: 1 at the max(1, floor(share * M)) tokens of highest covariance, equal ones drawn at random."""
+        """Return ``held`` float32[N]: 1 at the max(1, floor(share * M)) tokens of highest covariance; ties are broken at random."""
         tokens, covariance = covariances(batch)
         count = budget(self.options.kl_cov_share, len(tokens))
         if count == 0:
@@ -71,33 +71,33 @@ class KlCovLoss(Loss, spec=LOSS):
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo
 covariance  c_t = (A_t - mean A) (log p_old(y_t) - mean log p_old), means over the M tokens of the batch that train
-held        the max(1, floor(kl_cov_share M)) tokens with the largest c_t; among equal ones a draw
-per token   l_t = -w_t A_i, + kl_cov_coeff |log p(y_t) - log p_old(y_t)| where held; w_t the ratio as grpo, not clipped
+held        the max(1, floor(kl_cov_share M)) tokens with the largest c_t; ties are broken by a draw
+per token   l_t = -w_t A_i, + kl_cov_coeff |log p(y_t) - log p_old(y_t)| if held; w_t the ratio as grpo, not clipped
 loss        sum over all tokens of the step / their number (token_level)
 
-Against GRPO: no clip; instead the tokens that would cost most entropy (probable and praised) are pulled back to the policy that sampled
-them; token level; no penalty to a reference model. The penalty is 0 and flat at ratio 1, so it acts from the second optimizer step on a
-batch: hence updates_per_batch 8; with 1 and fresh data KL-Cov is a plain policy gradient.
+Against GRPO: no clip; instead, a penalty pulls the tokens that would cost most entropy (probable, with a positive advantage) back to the
+policy that sampled them; token level; no penalty to a reference model. The penalty is 0 and flat at ratio 1, so it acts from the second
+optimizer step on a batch: hence updates_per_batch 8. With 1 and fresh data KL-Cov is a plain policy gradient.
 
-The penalty: the paper's equation 14 has KL(old || policy), its listing 1 and verl the absolute log ratio as its estimate, and the
-coefficient 1 was tuned with that; so do we. Its gradient is +-coeff however small the deviation, where k2 or k3 would fade.
+The penalty: the paper's equation 14 has KL(old || policy). Its listing 1 and verl have the absolute log ratio as its estimate, with which
+the coefficient 1 was tuned; so does this loss. Its gradient is +-coeff however small the deviation is, whereas k2 or k3 would fade.
 
-The choice falls once a batch, before its first optimizer step, over the whole global batch: it does not depend on micro-batches, ranks or
-order. Covariances are those of the old policy.
+The choice is made once per batch, before its first optimizer step, over the whole global batch: it does not depend on micro-batches, ranks
+or order. Covariances are those of the old policy.
 
 Where others differ:
-- verl ranks within each micro-batch, by the current policy's log probabilities, so that the result depends on the cut; its default
-  coefficient is 0.1 and its share 2e-4 (the paper's for 32B). "At least one token" is one a micro-batch there, one a batch here.
-- the ratio has no clip, there and here, and dual_clip does not apply. verl's has no bound; ours goes on along its tangent beyond 20 nats,
-  so that it stays finite. --skip-threshold takes out responses that drifted.
-- the penalty counts in the mean over all tokens of the step, with the weight of the policy's own term; it is not kl_coeff, which holds all
+- verl ranks within each micro-batch, by the current policy's log probabilities, so the result depends on the split; its default coefficient
+  is 0.1 and its share 2e-4 (the paper's for 32B). "At least one token" means one per micro-batch there, one per batch here.
+- the ratio has no clip, there and here, and dual_clip does not apply. verl's has no bound; ours continues along its tangent beyond 20 nats,
+  so that it stays finite. --skip-threshold removes responses that drifted.
+- the penalty counts in the mean over all tokens of the step, with the weight of the policy's own term. It is not kl_coeff, which holds all
   tokens near a reference model and stays 0.
 - TRL, OpenRLHF and ColossalAI have neither loss.
 """
 
 RECIPE = AlgorithmSpec(
     name="kl_cov",
-    summary="Policy gradient that holds the tokens of highest covariance near the old policy, to keep entropy",
+    summary="Policy gradient that keeps the tokens of highest covariance near the old policy, to keep entropy",
     source=f"{_PAPER}, section 4.2",
     estimator="group_norm",
     loss="kl_cov",

@@ -41,7 +41,7 @@ LOSS = LossSpec(
 class SapoLoss(Loss, spec=LOSS):
     """-(4 / tau) * sigmoid(tau * (ratio - 1)) * A per token, tau by the sign of A.
 
-    At ratio 1 its derivative in the log probability is -A, as the unclipped surrogate's. Source: SAPO, section 3.
+    At ratio 1 its derivative with respect to the log probability is -A, as for the unclipped surrogate. Source: SAPO, section 3.
     """
 
     def __init__(self, options: SapoOptions | None = None) -> None:
@@ -49,7 +49,7 @@ class SapoLoss(Loss, spec=LOSS):
         self.tau_pos, self.tau_neg = options.tau_pos, options.tau_neg
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        """[n] -> [n]; ``gate`` is what is left of the gradient of the ratio, 1 at ratio 1."""
+        """[n] -> [n]; ``gate`` is the remaining share of the gradient of the ratio, 1 at ratio 1."""
         ratio = policy_ratio(logprobs, batch.old_logprobs)
         # Filled in the type of the log probabilities: where() of two Python floats would round the temperatures to float32.
         tau = logprobs.new_full(logprobs.shape, self.tau_neg).masked_fill(batch.advantages > 0, self.tau_pos)
@@ -60,7 +60,7 @@ class SapoLoss(Loss, spec=LOSS):
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo
 ratio       w_t = exp(log p(y_t) - log p_old(y_t))
-gate        f_t = (4 / tau) sigmoid(tau (w_t - 1)), tau = tau_pos where A_i > 0, else tau_neg
+gate        f_t = (4 / tau) sigmoid(tau (w_t - 1)), tau = tau_pos if A_i > 0, else tau_neg
 per token   l_t = -f_t A_i
 gradient    w_t A_i times 4 s (1 - s), s = sigmoid(tau (w_t - 1)): 1 at w = 1, fading on both sides
 loss        mean over the rollouts in the loss of the mean over their tokens (sample_level)
@@ -69,7 +69,7 @@ Against GRPO: the gate replaces the clip and acts on both sides whatever the sig
 advantage sooner; no KL.
 
 Where others differ:
-- verl hard-wires seq-mean-token-mean and ignores loss_agg_mode; here loss_variation decides.
+- verl always uses seq-mean-token-mean and ignores loss_agg_mode; here loss_variation decides.
 - TRL rounds the temperatures to float32 (1.05 becomes 1.0499999523), a difference of about 1e-7; its mean counts fully masked rows.
 - OpenRLHF has none.
 """

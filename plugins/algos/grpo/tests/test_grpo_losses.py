@@ -286,7 +286,7 @@ def test_gspo_refuses_advantages_that_vary_over_a_response() -> None:
     assert prepare_loss("gspo", GspoLoss(), batch).extras == {}
     varied = batch.advantages.copy()
     varied[-1] += 0.5
-    words = "one advantage for a whole response, and those of rollout 3 of prompt 'p0' reach from 2 to 2.5; .*--kl-in loss"
+    words = "one advantage for a whole response, but those of rollout 3 of prompt 'p0' range from 2 to 2.5; .*--kl-in loss"
     with pytest.raises(RunError, match=words):
         prepare_loss("gspo", GspoLoss(), replace(batch, advantages=varied))
     prepare_loss("gspo", GspoLoss(), replace(batch, advantages=varied, in_loss=np.array([True, True, True, False, True])))

@@ -1,6 +1,6 @@
-"""The REINFORCE family: one algorithm a file, each with its estimator, its recipe and what others make of it.
+"""The REINFORCE family: one algorithm a file, each with its estimator, its recipe, and a comparison with other libraries.
 
-The hooks import what they offer, so that this module stays light.
+The hooks import the algorithms, so that this module stays light.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:
-    """Offer ``reinforce++``, ``reinforce_ppb``, ``remax``, ``opo`` and ``gpg``."""
+    """Return the estimators ``reinforce++``, ``reinforce_ppb``, ``remax``, ``opo`` and ``gpg``."""
     from rlcore_plugin_reinforce import gpg, opo, reinforce_pp, reinforce_ppb, remax
 
     return [reinforce_pp.ESTIMATOR, reinforce_ppb.ESTIMATOR, remax.ESTIMATOR, opo.ESTIMATOR, gpg.ESTIMATOR]
@@ -22,7 +22,7 @@ def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:
 
 @hookimpl
 def rlcore_register_losses() -> Sequence[LossSpec]:
-    """Offer ``gpg``, the policy gradient without a ratio."""
+    """Return the loss ``gpg``, the policy gradient without a ratio."""
     from rlcore_plugin_reinforce import gpg
 
     return [gpg.LOSS]
@@ -30,7 +30,7 @@ def rlcore_register_losses() -> Sequence[LossSpec]:
 
 @hookimpl
 def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:
-    """Offer the recipes of the same names as the estimators."""
+    """Return the recipes, which have the same names as the estimators."""
     from rlcore_plugin_reinforce import gpg, opo, reinforce_pp, reinforce_ppb, remax
 
     return [reinforce_pp.RECIPE, reinforce_ppb.RECIPE, remax.RECIPE, opo.RECIPE, gpg.RECIPE]

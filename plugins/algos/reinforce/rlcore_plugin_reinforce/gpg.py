@@ -1,4 +1,4 @@
-"""GPG: the policy gradient itself, with the group's mean as baseline and the batch rescaled for the groups that say nothing.
+"""GPG: the policy gradient itself, with the group's mean as baseline. The batch is rescaled for groups without signal.
 
 Source: GPG (arXiv 2504.02546): J = E[-log p(y_t) A_i], A_i = alpha (r_i - mean(r)) / F_norm, F_norm = 1, alpha = B / (B - M).
 """
@@ -25,23 +25,23 @@ advantage   A_i = alpha * (r_i - mean(r)), over the group of a prompt (F_norm = 
 per token   l_t = -A_i log p(y_t), at the sampling temperature; no ratio, no clip, no KL penalty, no reference model
 loss        sum of l_t over every token in the loss / number of those tokens (token_level)
 
-What differs from GRPO: no surrogate, no deviation, and alpha: without it a batch in which half of the groups are all right or all wrong
-takes half the step.
+Differences from GRPO: no surrogate, no deviation, and alpha. Without alpha, a batch in which half of the groups are all right or all wrong
+would have half the step size.
 
 Where others differ:
-- alpha: the paper counts rollouts in groups without signal; verl counts rewards that are not 0, which is another number (with rewards
-  0 and 1 it makes alpha the inverse of the accuracy). Where no group has signal, everything is exactly 0.
-- alpha is taken once over the whole generation batch, of what trains: a group that the filter masked and a truncated response that is
-  filtered count in neither number, for neither is in the mean of the loss.
+- alpha: the paper counts rollouts in groups without signal. verl counts rewards that are not 0, which is another number (with rewards 0 and
+  1, alpha becomes the inverse of the accuracy). If no group has signal, everything is exactly 0.
+- alpha is computed once over the whole generation batch, from the rollouts that train. A group that the filter masked and a truncated
+  response that is filtered count in neither number, since neither is in the mean of the loss.
 - a group of one has no signal and gives 0; verl keeps its raw reward.
-- the paper's code adds 1e-5 to 1 / alpha; we do not, for alpha is used only where some group has signal.
-- the paper resamples until a share beta_th = 0.6 of the batch has signal: here --filter-range 0.01 0.99 --dynamic-batching does so until
-  all of it has, and alpha is then 1.
-- F_norm = std: the paper's ablation finds 1 better; --estimator group_norm --loss gpg has the other.
-- the loss's value is not a measure of progress; its gradient is what counts. verl's loss "gpg" is the same. TRL, OpenRLHF and NeMo-RL
-  have no GPG (NeMo-RL's disable_ppo_ratio is the same loss).
-- one optimizer step a batch and fresh data are part of it: the loss has no ratio that would correct for an older policy. More steps are
-  refused, and so is max_staleness above 0 without --mismatch-correction, which weighs stale tokens.
+- the paper's code adds 1e-5 to 1 / alpha; this is not needed here, since alpha is used only if some group has signal.
+- the paper resamples until a share beta_th = 0.6 of the batch has signal. Here --filter-range 0.01 0.99 --dynamic-batching resamples until
+  the whole batch has, and alpha is then 1.
+- F_norm = std: the paper's ablation finds 1 better; --estimator group_norm --loss gpg gives the other.
+- the loss's value does not measure progress; only its gradient matters. verl's loss "gpg" is the same. TRL, OpenRLHF and NeMo-RL have no
+  GPG (NeMo-RL's disable_ppo_ratio is the same loss).
+- one optimizer step per batch and fresh data are part of the algorithm: the loss has no ratio that would correct for an older policy. More
+  steps are refused, and so is max_staleness above 0 without --mismatch-correction, which weights stale tokens.
 """
 
 ESTIMATOR = AdvantageSpec(
@@ -80,11 +80,11 @@ class GroupPolicyGradient(AdvantageEstimator):
     """alpha (r - mean) over the group, alpha = rollouts that count / those of them in groups with different rewards."""
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[R]; 0 outside the statistics."""
+        """Return float64[R]; 0 outside the statistics."""
         centred = np.where(batch.in_statistics, batch.rewards - group_mean(batch), 0.0)
-        # Of what trains: where the group filter masks groups, they are out of the loss's denominators already.
+        # Count only rollouts that train: those that the group filter masks are already out of the loss's denominators.
         counted = batch.in_statistics & batch.in_loss
-        # Sums of weighted rewards that are meant to be equal differ by a rounding error, which is no signal.
+        # Weighted sums of rewards that should be equal differ by rounding errors, which are not a signal.
         signal = group_std(batch) > _ROUNDING * np.abs(group_mean(batch))
         alpha = int(counted.sum()) / max(int((counted & signal).sum()), 1)
         advantages: np.ndarray = alpha * centred
@@ -92,7 +92,7 @@ class GroupPolicyGradient(AdvantageEstimator):
 
 
 class PolicyGradient(Loss, spec=LOSS):
-    """-A log p(y_t): REINFORCE, whose gradient is the policy gradient where the data are the present policy's own."""
+    """-A log p(y_t): REINFORCE, whose gradient is the policy gradient if the current policy generated the data."""
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
         """[n] -> [n]."""

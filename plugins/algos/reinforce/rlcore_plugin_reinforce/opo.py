@@ -1,4 +1,4 @@
-"""OPO: the baseline that minimises the variance of the gradient, with the length of a completion for the square of its gradient's norm.
+"""OPO: the baseline that minimises the variance of the gradient. The length of a completion approximates the squared norm of its gradient.
 
 Source: On-Policy RL with Optimal Reward Baseline (arXiv 2505.23585): b = sum(l_i r_i) / sum(l_i).
 """
@@ -18,14 +18,14 @@ advantage   A_i = r_i - b
 per token   l_t = -A_i log p(y_t), at the sampling temperature
 loss        mean over the rollouts in the loss of (sum over their tokens / max_new_tokens) (constant_length)
 
-What differs from GRPO: long completions weigh more in the baseline; no deviation; no ratio, no clip, no KL penalty, exactly on-policy
-data; a sum over tokens rather than their mean, for it is that gradient whose squared norm grows with the length.
+Differences from GRPO: long completions have more weight in the baseline; no deviation; no ratio, no clip, no KL penalty; exactly on-policy
+data; a sum over tokens instead of a mean, since the squared norm of that gradient grows with the length.
 
 Where others differ:
-- a group of one gets 0, as the formula says (b = r); verl keeps its raw reward.
-- a rollout outside the statistics enters neither sum; an empty completion weighs 0. A group without a token gets 0.
+- a group of one gets 0, as in the formula (b = r); verl keeps its raw reward.
+- a rollout outside the statistics enters neither sum; an empty completion has weight 0. A group without a token gets 0.
 - verl has the same estimator with its clipped loss and token-mean by default. TRL, OpenRLHF and NeMo-RL have no OPO.
-- one optimizer step a batch and max_staleness 0 are part of it: the loss has no ratio that would correct for an older policy.
+- one optimizer step per batch and max_staleness 0 are part of the algorithm: the loss has no ratio that would correct for an older policy.
 """
 
 ESTIMATOR = AdvantageSpec(
@@ -60,8 +60,8 @@ class OptimalBaseline(AdvantageEstimator):
     """r - sum(L r) / sum(L) over the group; 0 outside the statistics and for groups without a token."""
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[R]."""
-        # Around the group's mean, which is exact where rewards are equal, so that these give exactly 0.
+        """Return float64[R]."""
+        # Computed around the group's mean, which is exact for equal rewards, so that these give exactly 0.
         around = np.where(batch.in_statistics, batch.rewards - group_mean(batch), 0.0)
         weight = batch.lengths.astype(np.float64)
         total = group_sum(batch, weight)

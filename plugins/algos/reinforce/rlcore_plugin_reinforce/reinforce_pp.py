@@ -1,4 +1,4 @@
-"""REINFORCE++: the reward-to-go of every token, with KL in the reward, on the scale of the whole batch.
+"""REINFORCE++: the reward-to-go of every token, with KL in the reward, normalised over the whole batch.
 
 Source: REINFORCE++ (arXiv 2501.03262): reward r 1[t = T] - beta KL_t, advantage its sum from t on, normalised over the global batch.
 """
@@ -25,18 +25,17 @@ ratio       w_t = exp(log p(y_t) - log p_old(y_t)), at the sampling temperature
 per token   l_t = -min(w_t A_t, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_t)
 loss        sum of l_t over every token in the loss / number of those tokens (token_level)
 
-What differs from GRPO: no baseline within a group (one completion a prompt is enough), advantages per token, one scale for the whole
-batch rather than one a group, KL in the reward rather than in the loss.
+Differences from GRPO: no baseline within a group (one completion per prompt is enough), advantages per token, one scale for the whole
+batch instead of one per group, KL in the reward instead of the loss.
 
 Where others differ:
-- deviation: the paper does not say which; unbiased here, as in verl, OpenRLHF and NeMo-RL take the biased one: a factor
-  sqrt(n / (n - 1)) in tokens. verl takes rsqrt(var + 1e-8), OpenRLHF and NeMo-RL clamp the variance at 1e-8; 1e-4 on the deviation is
-  of that size.
-- rollouts outside the statistics enter neither mean nor deviation and get 0. OpenRLHF and NeMo-RL give masked positions
-  (0 - mean) / std; verl zeroes them.
+- deviation: the paper does not specify it. It is unbiased here, as in verl; OpenRLHF and NeMo-RL take the biased one: a factor sqrt(n / (n
+  - 1)) in tokens. verl takes rsqrt(var + 1e-8), OpenRLHF and NeMo-RL clamp the variance at 1e-8; 1e-4 on the deviation is of that size.
+- rollouts outside the statistics enter neither mean nor deviation and get 0. OpenRLHF and NeMo-RL give masked positions (0 - mean) / std;
+  verl sets them to zero.
 - tool output between two answers is not a policy token: it neither discounts nor stops the return. verl of January 2026 lost the reward
   before it.
-- where all returns are equal, so that the batch says nothing, every advantage is exactly 0.
+- if all returns are equal, so that the batch has no signal, every advantage is exactly 0.
 - TRL has no REINFORCE++.
 """
 
@@ -71,11 +70,11 @@ RECIPE = AlgorithmSpec(
 
 
 class ReinforcePlusPlus(AdvantageEstimator, spec=ESTIMATOR):
-    """The whitened reward-to-go; 0 outside the statistics and where all returns of the batch are equal."""
+    """The whitened reward-to-go; 0 outside the statistics, and if all returns of the batch are equal."""
 
     def __init__(self, options: ReinforcePlusPlusOptions | None = None) -> None:
         self.gamma = 1.0 if options is None else options.gamma
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[N]."""
+        """Return float64[N]."""
         return whiten(reward_to_go(batch, self.gamma), counted_tokens(batch))

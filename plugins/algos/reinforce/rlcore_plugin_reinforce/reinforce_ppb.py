@@ -1,6 +1,6 @@
-"""REINFORCE++ with a baseline: the reward less the mean of its group, less the KL of the token, on the scale of the whole batch.
+"""REINFORCE++ with a baseline: the reward minus the mean of its group, minus the KL of the token, normalised over the whole batch.
 
-Source: REINFORCE++ (arXiv 2501.03262), REINFORCE++ w/ baseline; the KL in the advantage as the ColossalAI trainer has it.
+Source: REINFORCE++ (arXiv 2501.03262), REINFORCE++ w/ baseline; the KL in the advantage as in the ColossalAI trainer.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ ratio       w_t = exp(log p(y_t) - log p_old(y_t)), at the sampling temperature
 per token   l_t = -min(w_t A_t, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_t); no KL in the loss
 loss        sum of l_t over every token in the loss / number of those tokens (token_level)
 
-What differs from GRPO: one scale for the whole batch rather than one a group, a mean over tokens, KL in the advantage rather than in
-the loss.
+Differences from GRPO: one scale for the whole batch instead of one per group, a mean over tokens, KL in the advantage instead of the loss.
 
 Where others differ:
-- a group of one has no baseline: it is left out of the statistics and gets 0. verl keeps its raw reward, OpenRLHF gets 0 before
-  whitening. A larger group of equal rewards stays in, so that its tokens get -mean(u) / std(u) and their KL, as the paper's formula says.
-- where all rewards of the batch are equal within their groups and there is no KL, every advantage is exactly 0.
+- a group of one has no baseline: it is left out of the statistics and gets 0. verl keeps its raw reward, OpenRLHF gets 0 before whitening.
+  A larger group of equal rewards stays in, so its tokens get -mean(u) / std(u) and their KL, as in the paper's formula.
+- if all rewards of the batch are equal within their groups and there is no KL, every advantage is exactly 0.
 - deviation: unbiased, as in verl; OpenRLHF and NeMo-RL take the biased one with the variance clamped at 1e-8.
-- KL: the paper puts k2 into the loss (version 9, equation 8; here: --kl-in loss --kl-kind k2); OpenRLHF sums the penalty from the token on;
+- KL: the paper puts k2 into the loss (version 9, equation 8; here: --kl-in loss --kl-kind k2). OpenRLHF sums the penalty from the token on;
   ColossalAI takes k3 of the token. Here it is k1 of the token.
 - ColossalAI's second stage computes 1 / std and divides by it, so its advantages are multiplied by the deviation. Ours are divided.
 - whitening is over the GLOBAL batch, once, whatever the number of ranks and micro-batches. TRL has no REINFORCE++ with a baseline.
@@ -68,7 +67,7 @@ class ReinforcePlusPlusBaseline(AdvantageEstimator, spec=ESTIMATOR):
     """The whitened centred reward; 0 outside the statistics and for groups in which fewer than two rollouts count."""
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[N]."""
+        """Return float64[N]."""
         compared = batch.in_statistics & (group_size(batch) > 1)
         centred = np.where(compared, batch.rewards - group_mean(batch), 0.0)
         return whiten(np.repeat(centred, batch.lengths) - penalty(batch), np.repeat(compared, batch.lengths))

@@ -1,4 +1,4 @@
-"""What follows a token: its reward-to-go, and the standard scale of a whole batch. Pure numpy, float64.
+"""The reward-to-go of a token, and the whitening of a whole batch. Pure numpy, float64.
 
 Axes: ``R`` rollouts, ``N`` policy tokens on the flat axis.
 """
@@ -12,23 +12,23 @@ from rlcore.api import RewardBatch
 __all__ = ["counted_tokens", "penalty", "reward_to_go", "whiten"]
 
 EPSILON = 1e-4
-"""Added to the deviation, as the core's ``group_norm`` does: rounding noise never becomes an advantage."""
+"""Added to the deviation, as in the core's ``group_norm``, so that rounding noise never becomes an advantage."""
 
 
 def counted_tokens(batch: RewardBatch) -> np.ndarray:
-    """bool[N]: tokens of the rollouts in the statistics."""
+    """Return bool[N]: tokens of the rollouts in the statistics."""
     return np.repeat(batch.in_statistics, batch.lengths)
 
 
 def penalty(batch: RewardBatch) -> np.ndarray:
-    """float64[N]: ``kl_coeff`` times the KL of each token; 0 outside the statistics and where the run has no KL in the reward."""
+    """Return float64[N]: ``kl_coeff`` times the KL of each token; 0 outside the statistics, and if the run has no KL in the reward."""
     if batch.kl is None or not batch.kl_coeff:
         return np.zeros(int(batch.offsets[-1]))
     return batch.kl_coeff * np.where(counted_tokens(batch), batch.kl, 0.0)
 
 
 def reward_to_go(batch: RewardBatch, gamma: float = 1.0) -> np.ndarray:
-    """float64[N]: G_t = x_t + gamma G_(t+1), where x_t is minus the penalty, plus the rollout's reward at its last token.
+    """Return float64[N]: G_t = x_t + gamma G_(t+1), where x_t is minus the penalty, plus the rollout's reward at its last token.
 
     0 outside the statistics. One pass over the positions counted from the end, all rollouts at once.
     """
@@ -43,7 +43,7 @@ def reward_to_go(batch: RewardBatch, gamma: float = 1.0) -> np.ndarray:
 
 
 def whiten(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """float64[N], bool[N] -> float64[N]: (value - mean) / (std + 1e-4) over the counted tokens, 0 for the others.
+    """Return float64[N] for float64[N] and bool[N]: (value - mean) / (std + 1e-4) over the counted tokens, 0 for the others.
 
     The deviation is unbiased (n - 1). The mean is taken around the first value, so that equal values give exactly 0.
     """

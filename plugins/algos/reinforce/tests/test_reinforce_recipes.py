@@ -49,7 +49,7 @@ def test_recipes_name_parts_that_are_there_and_options_that_these_have() -> None
 @pytest.mark.parametrize("typed", ["REINFORCE_PPB", "REINFORCE++-Baseline", "Reinforce++", "ReMax", "OPO", "GPG"])
 def test_show_in_any_case(tmp_path: Path, typed: str) -> None:
     shown = RunTester(tmp_path, in_process=True).run("show", "algo", typed).assert_ok().stdout
-    assert "What differs from GRPO" in shown
+    assert "Differences from GRPO" in shown
     assert "Where others differ" in shown
 
 

@@ -1,4 +1,4 @@
-"""The leave-one-out baseline: each rollout is compared with the mean of the others of its group. Pure numpy, float64.
+"""The leave-one-out baseline: each rollout is compared with the mean of the others in its group. Pure numpy, float64.
 
 Source: Ahmadian et al., "Back to Basics" (arXiv 2402.14740), RLOO; Kool et al. 2019. Axes: ``R`` rollouts, ``N`` policy tokens.
 """
@@ -19,11 +19,11 @@ __all__ = ["LeaveOneOut"]
 class LeaveOneOut(AdvantageEstimator, spec=ESTIMATOR):
     """(R - mean) n / (n - 1) over the n rollouts of the group that count: R minus the mean of the other n - 1; 0 for a group of one.
 
-    R is the reward, less ``kl_coeff`` times the KL summed over the rollout's tokens where the run asks for KL in the reward.
+    R is the reward. If the run has KL in the reward, ``kl_coeff`` times the KL summed over the rollout's tokens is subtracted.
     """
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[R]; 0 outside the statistics."""
+        """Return float64[R]; 0 outside the statistics."""
         shaped = replace(batch, rewards=_shaped(batch))
         n = group_size(shaped)
         advantages: np.ndarray = (shaped.rewards - group_mean(shaped)) * (n / np.maximum(n - 1, 1))
@@ -31,7 +31,7 @@ class LeaveOneOut(AdvantageEstimator, spec=ESTIMATOR):
 
 
 def _shaped(batch: RewardBatch) -> np.ndarray:
-    """float64[R]: rewards less the penalty of the whole rollout; 0 outside the statistics."""
+    """Return float64[R]: rewards minus the penalty of the whole rollout; 0 outside the statistics."""
     rewards = np.where(batch.in_statistics, batch.rewards, 0.0)
     if batch.kl is None or not batch.kl_coeff:
         return rewards

@@ -1,4 +1,4 @@
-"""Training by ColossalAI. This module only says so; colossalai is imported when the backend is made."""
+"""Training by ColossalAI. This module only registers the backend; colossalai is imported when the backend is created."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ CAPABILITIES = TrainingCapabilities(
     reproducible="seeded",
     implementation="transformers",
 )
-"""What the spec, the class and its refusals go by."""
+"""The capabilities that the spec and the backend class declare, and that its refusals refer to."""
 
 
 @hookimpl
 def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
-    """Offer the backend ``colossalai``; below 0, since a user names it."""
+    """Offer the backend ``colossalai``. Its preference is below 0, so that it is only used if a user names it."""
     return [
         TrainingBackendSpec(
             name="colossalai",
             target="rlcore_plugin_colossalai.colossal_backend:ColossalBackend",
             config="rlcore_plugin_colossalai.options:ColossalOptions",
-            summary="ColossalAI 0.5: data, ZeRO 1 and 2, tensor and pipeline parallel ranks, in an environment of its own",
+            summary="ColossalAI 0.5: data, ZeRO 1 and 2, tensor and pipeline parallel ranks, in a separate environment",
             requires_module="colossalai",
             install="rlcore env build colossalai-cpu, and --training-environment with the folder that it prints",
             capabilities=CAPABILITIES,
@@ -40,7 +40,8 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """What ColossalAI refuses of a layout, in one sentence, before anything starts; of the model too, if its folder is on this machine."""
+    """Return ColossalAI's refusal of a layout, in one sentence, before anything starts. Checks the model too if its folder is on this
+    machine."""
     training = config.training
     if training.name != "colossalai":
         return []
@@ -59,7 +60,7 @@ def rlcore_check_run(config: Any) -> list[str]:
     try:
         settings = json.loads((Path(config.model.model) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return []  # the ranks read it, and say what is wrong with it
+        return []  # the ranks read the file, and report the error
     if not isinstance(settings, dict):
         return []
     problem = model_problem(settings, tensor=training.tensor_parallel_size, pipeline=training.pipeline_parallel_size)

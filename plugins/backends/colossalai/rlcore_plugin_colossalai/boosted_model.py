@@ -20,7 +20,7 @@ __all__ = ["BoostedModel", "check_model", "configuration_file", "load_model", "m
 
 
 def configuration_file(path: str) -> Path:
-    """``config.json`` of a folder, or of a model of the hub in the cache of this machine; ConfigError if there is none."""
+    """Return ``config.json`` of a folder, or of a hub model in the cache of this machine. Raises ConfigError if there is none."""
     try:
         found = cached_file(path, "config.json")
     except OSError as error:
@@ -31,14 +31,17 @@ def configuration_file(path: str) -> Path:
 
 
 def check_model(path: str, layout: ColossalLayout) -> None:
-    """ConfigError if ranks cannot share this model as ``layout`` says."""
+    """Raise ConfigError if ranks cannot share this model in ``layout``."""
     settings = json.loads(configuration_file(path).read_text(encoding="utf-8"))
     if problem := model_problem(settings, tensor=layout.tensor, pipeline=layout.pipeline):
         raise ConfigError(f"model {path!r}: {problem}")
 
 
 def load_model(path: str, attention: str, context: TrainingContext) -> PreTrainedModel:
-    """In float32, without dropout, as transformers 5 reads its ``config.json``; ConfigError if it cannot be read whole."""
+    """Return the model in float32, without dropout, with its ``config.json`` as transformers 5 reads it.
+
+    Raises ConfigError if it cannot be read completely.
+    """
     file = configuration_file(path)
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -51,7 +54,7 @@ def load_model(path: str, attention: str, context: TrainingContext) -> PreTraine
         )
     except ConfigError:
         raise
-    except Exception as error:  # transformers checks little of a config.json, so building from one may raise anything
+    except Exception as error:  # transformers validates little of a config.json, so building from one may raise anything
         raise ConfigError(f"model {path!r} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
     if absent := sorted(report["missing_keys"]):
         raise ConfigError(f"model {path!r} does not hold what its config.json describes: tensor {absent[0]!r} is absent")
@@ -61,8 +64,10 @@ def load_model(path: str, attention: str, context: TrainingContext) -> PreTraine
 
 
 def make_plugin(layout: ColossalLayout, dtype: str, sequence_parallel: str = "none") -> Any:
-    """Of ColossalAI: TorchDDP, LowLevelZero 1 or 2, or HybridParallel. Clipping is this backend's own. ``sequence_parallel``: see
-    ``ColossalOptions``."""
+    """Return ColossalAI's plugin: TorchDDP, LowLevelZero 1 or 2, or HybridParallel.
+
+    Clipping is this backend's own. ``sequence_parallel``: see ``ColossalOptions``.
+    """
     from colossalai.booster.plugin import HybridParallelPlugin, LowLevelZeroPlugin, TorchDDPPlugin
 
     stage, precision = layout.stage(dtype), {"float32": "fp32", "bfloat16": "bf16"}[dtype]
@@ -78,7 +83,7 @@ def make_plugin(layout: ColossalLayout, dtype: str, sequence_parallel: str = "no
             broadcast_buffers=False,
             overlap_communication=False,
             enable_metadata_cache=False,
-            make_vocab_size_divisible_by=64 if layout.pipeline == 1 else 1,  # a tied head of another stage is not padded
+            make_vocab_size_divisible_by=64 if layout.pipeline == 1 else 1,  # a tied head on another stage is not padded
             **named,
         )
     if stage:
@@ -87,35 +92,39 @@ def make_plugin(layout: ColossalLayout, dtype: str, sequence_parallel: str = "no
 
 
 class BoostedModel:
-    """``model``: what ``booster.boost`` gave, or a plain model that every rank holds. ``vocabulary``: entries that are no padding.
-    ``multiple``: what the length of a forward must be divisible by, for ranks that share its tokens."""
+    """A model on this rank.
+
+    ``model``: the result of ``booster.boost``, or a plain model that every rank holds. ``vocabulary``: the number of entries without
+    padding. ``multiple``: the length of a forward must be divisible by this, if ranks share its tokens.
+    """
 
     def __init__(self, model: Any, plugin: Any, layout: ColossalLayout, vocabulary: int, multiple: int = 1) -> None:
         self.model, self.plugin, self.layout, self.vocabulary, self.multiple = model, plugin, layout, vocabulary, multiple
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     def forward(self, token_ids: torch.Tensor) -> Any:
-        """The output of the model, for int64[b, t]; if ranks share the tokens, padded on the right."""
+        """Return the output of the model for int64[b, t]; if ranks share the tokens, these are padded on the right."""
         return self.model(input_ids=torch.nn.functional.pad(token_ids, (0, -token_ids.shape[1] % self.multiple)))
 
     def logits(self, output: Any, places: torch.Tensor) -> torch.Tensor:
-        """[n, V] float32 of ``places`` in [b x t], whole on each tensor-parallel rank, without padding; differentiable."""
+        """Return [n, V] float32 of ``places`` in [b x t], whole on each tensor-parallel rank, without padding; differentiable."""
         chosen = output.logits.flatten(0, 1).index_select(0, places)
         if self.layout.tensor > 1:
             from colossalai.shardformer.layer._operation import gather_forward_split_backward
 
             slice_rows = self.model.unwrap().get_output_embeddings().weight.shape[0]
-            chosen = torch.nn.functional.pad(chosen, (0, slice_rows - chosen.shape[1]))  # llama leaves padding out, the last slice is short
+            # llama leaves padding out, so the last slice is shorter
+            chosen = torch.nn.functional.pad(chosen, (0, slice_rows - chosen.shape[1]))
             chosen = gather_forward_split_backward(chosen, -1, self.plugin.tp_group)
         found: torch.Tensor = chosen[:, : self.vocabulary].float()
         return found
 
     def logprobs(self, output: Any, micro: MicroBatch, *, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """([n], [n] or None) of the policy tokens; the output may be padded beyond the micro-batch."""
+        """Return ([n], [n] or None) of the policy tokens; the output may be padded beyond the micro-batch."""
         width, padded = micro.input_ids.shape[1], output.logits.shape[1]
         chosen = self.logits(output, micro.select // width * padded + micro.select % width)
         divisor = micro.temperature
@@ -128,19 +137,23 @@ class BoostedModel:
     def run_pipeline(
         self, inputs: Sequence[torch.Tensor], criterion: Callable[[int, Any], torch.Tensor], booster: Any = None, optimizer: Any = None
     ) -> None:
-        """One pass of the pipeline's schedule over ``inputs``, int64[b, t] each, of any shapes; on the last stage ``criterion`` gets the
-        number of the micro-batch and the output. With ``optimizer`` backward too, gradients summed over the stages that share a weight."""
+        """Run one pass of the pipeline's schedule over ``inputs``, int64[b, t] each, of any shapes.
+
+        On the last stage ``criterion`` receives the number of the micro-batch and the output. With ``optimizer`` the backward runs too, and
+        gradients are summed over the stages that share a weight.
+        """
         scheduler = self.plugin.scheduler
-        idle = [torch.zeros(1, 2, dtype=torch.int64, device=self.device)] * (self.layout.pipeline - len(inputs))  # it asks for one a stage
+        # the schedule needs one for each stage
+        idle = [torch.zeros(1, 2, dtype=torch.int64, device=self.device)] * (self.layout.pipeline - len(inputs))
         scheduler.num_microbatches = count = len(inputs) + len(idle)
         micros = iter([*inputs, *idle])
-        # The schedule would cut one batch into parts of one shape, as long as the longest and as many rows as the widest has.
+        # The schedule would cut one batch into parts of one shape, each as long as the longest and with as many rows as the largest.
         scheduler.load_batch = lambda data, device=None: None
         scheduler.load_micro_batch = lambda: {"input_ids": next(micros)}
         done = iter(range(count))
 
         def numbered(output: Any, _: Any) -> torch.Tensor:
-            return criterion(next(done), output) * count  # which the schedule divides by
+            return criterion(next(done), output) * count  # the schedule divides by this
 
         if optimizer is None:
             scheduler.forward_backward_step(self.model, iter(()), numbered, None, False, False)

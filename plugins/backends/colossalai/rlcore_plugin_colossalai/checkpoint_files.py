@@ -1,6 +1,6 @@
 """The files of a checkpoint: a Hugging Face folder, and the trainer's state, whole tensors by name with the checksum of each file.
 
-Every rank takes part in gathering, rank 0 writes: it holds the tensors of one file at a time.
+Every rank takes part in gathering. Rank 0 writes, and holds the tensors of one file at a time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from rlcore.api.weights import cut_into_buckets
 __all__ = ["SavedState", "write_head", "write_state_head", "write_tensors"]
 
 FILE_BYTES = 4 * 1024**3
-"""A file holds at most so many bytes, or one tensor that has more."""
+"""The most bytes of a file, unless it holds a single larger tensor."""
 _FILE, _SUM = "colossalai.pt", "colossalai.pt.sha256"
 
 
 def write_tensors(
     folder: Path, stem: str, sizes: Mapping[str, int], tensors: Iterable[torch.Tensor], *, writes: bool, file_bytes: int = FILE_BYTES
 ) -> dict[str, str]:
-    """Name -> file. ``sizes``: name -> bytes; ``tensors``: in that order, each gathered when it is asked for. An error of writing is raised
-    after the last one, so that no rank waits for another."""
+    """Write the tensors into files, and return the file of each name.
+
+    ``sizes``: bytes by name; ``tensors``: in that order, each gathered when it is requested. A write error is raised after the last tensor,
+    so that no rank waits for another.
+    """
     names, stream = list(sizes), iter(tensors)
     groups, placed = cut_into_buckets(list(sizes.values()), file_bytes), {}
     failure: Exception | None = None
@@ -44,7 +47,7 @@ def write_tensors(
         try:
             if held:
                 save_file(held, folder / file, metadata={"format": "pt"})
-        except Exception as error:  # safetensors raises errors of its own for those of the disk
+        except Exception as error:  # safetensors raises its own errors for those of the disk
             failure = error
     if failure is not None:
         raise failure
@@ -52,8 +55,11 @@ def write_tensors(
 
 
 def write_head(folder: Path, configuration: str, dtype: str, placed: Mapping[str, str], sizes: Mapping[str, int]) -> None:
-    """What a Hugging Face folder has beside its tensors. ``configuration``: the text of the ``config.json`` that the model was read with,
-    which every version of transformers reads; its precision becomes ``dtype``."""
+    """Write the files of a Hugging Face folder in addition to its tensors.
+
+    ``configuration``: the text of the ``config.json`` that the model was read with, which every version of transformers reads; its
+    precision becomes ``dtype``.
+    """
     settings = json.loads(configuration)
     settings["dtype" if "dtype" in settings else "torch_dtype"] = dtype
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
@@ -63,14 +69,14 @@ def write_head(folder: Path, configuration: str, dtype: str, placed: Mapping[str
 
 
 def write_state_head(folder: Path, head: Mapping[str, Any], placed: Mapping[str, str]) -> None:
-    """``head`` in types that torch loads without running code; where each tensor is; checksums."""
+    """Write ``head``, which must hold only types that torch loads without running code, the file of each tensor, and the checksums."""
     sums = {file: _checksum(folder / file) for file in sorted(set(placed.values()))}
     torch.save({**head, "placed": dict(placed), "sums": sums}, folder / _FILE)
     (folder / _SUM).write_text(_checksum(folder / _FILE) + "\n", encoding="utf-8")
 
 
 class SavedState:
-    """What ``write_tensors`` and ``write_state_head`` have written; RunError if a byte of it has changed, or a file is absent."""
+    """The state that ``write_tensors`` and ``write_state_head`` wrote. Raises RunError if a byte of it has changed, or a file is absent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -88,7 +94,7 @@ class SavedState:
             raise RunError(f"{self._folder / file} is damaged: its bytes are not those that were written; copy the checkpoint again")
 
     def tensor(self, name: str) -> torch.Tensor | None:
-        """The whole tensor of that name, None if none was saved."""
+        """Return the whole tensor of that name; None if it was not saved."""
         if name not in self.head["placed"]:
             return None
         with safe_open(self._folder / self.head["placed"][name], "pt") as file:

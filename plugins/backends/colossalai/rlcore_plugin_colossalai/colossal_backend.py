@@ -27,9 +27,10 @@ __all__ = ["ColossalBackend"]
 
 
 class ColossalBackend(TrainingBackend):
-    """AdamW in float32; in bfloat16 ColossalAI's ZeRO keeps weights and gradients in bfloat16, masters and moments in float32.
+    """Training with AdamW in float32. In bfloat16 ColossalAI's ZeRO keeps weights and gradients in bfloat16, masters and moments in
+    float32.
 
-    Gradients of all ranks are summed: where ColossalAI averages (ZeRO, its pipeline), the loss is multiplied by what it divides by.
+    Gradients of all ranks are summed. If ColossalAI averages them (ZeRO, its pipeline), the loss is multiplied by the divisor.
     """
 
     capabilities = CAPABILITIES
@@ -42,8 +43,8 @@ class ColossalBackend(TrainingBackend):
     def setup(self, context: TrainingContext) -> None:
         """Meet the other ranks, load the policy and let ColossalAI divide it. The reference is loaded on first use."""
         _check(context, self.options)
-        warnings.filterwarnings("ignore", message="Please install")  # packages that ColossalAI would be faster with, named at each import
-        warnings.filterwarnings("ignore", category=FutureWarning, module="colossalai")  # of its calls to a newer torch
+        warnings.filterwarnings("ignore", message="Please install")  # about packages that would make ColossalAI faster, at each import
+        warnings.filterwarnings("ignore", category=FutureWarning, module="colossalai")  # about its calls to a newer torch
         activate()
         torch.manual_seed(context.seed)
         self.context, self.layout = context, ColossalLayout.of(context, self.options.sequence_parallel)
@@ -82,7 +83,7 @@ class ColossalBackend(TrainingBackend):
         # A tied head alone on its stage has the name of the head.
         own = {(name if name in shapes else tied): weight for name, weight in boosted.unwrap().named_parameters()}
         names, stages = list(shapes), {}
-        held = self.group.everyone(np.array([name in own for name in names]), "comparing what the ranks hold")
+        held = self.group.everyone(np.array([name in own for name in names]), "comparing the ranks' parameters")
         for rank in reversed(range(self.layout.size)):
             stages |= {name: self.layout.place(rank)[1] for name, there in zip(names, held[rank], strict=True) if there}
         return Weights(
@@ -100,10 +101,10 @@ class ColossalBackend(TrainingBackend):
     # --- log probabilities -------------------------------------------------------------------------------------------------
 
     def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
-        """float32[N]; RunError if the reference is asked for and no need of it was declared."""
+        """Return float32[N]. Raises RunError if the reference is requested but the context did not declare a need of it."""
         if which == ModelRole.REFERENCE and Need.REFERENCE not in self.context.needs:
             raise RunError(
-                "reference log probabilities were asked of the colossalai backend, and its context did not declare Need.REFERENCE"
+                "the colossalai backend was asked for reference log probabilities, but its context did not declare Need.REFERENCE"
             )
         model = self.policy if which == ModelRole.POLICY else self._reference_model()
         return self._forward_all(model, batch)
@@ -124,7 +125,7 @@ class ColossalBackend(TrainingBackend):
         return self._from_last_stage(values)
 
     def _run(self, model: BoostedModel, inputs: list[torch.Tensor], keep: Any) -> None:
-        """Forwards alone; tensor-parallel ranks and pipeline stages of one replica have the same ``inputs``."""
+        """Run only forwards; tensor-parallel ranks and pipeline stages of one replica have the same ``inputs``."""
         if not inputs:
             return
         if self.layout.pipeline > 1:
@@ -134,12 +135,12 @@ class ColossalBackend(TrainingBackend):
             keep(number, model.forward(token_ids))
 
     def _from_last_stage(self, values: np.ndarray) -> np.ndarray:
-        """What the last stage of this rank's replica has."""
+        """Return the values of the last stage of this rank's replica."""
         if self.layout.pipeline == 1:
             return values
         place, _, tensor = self.layout.place(self.group.rank)
         shards = self.layout.tensor * self.layout.pipeline
-        return self.group.everyone(values, "handing out log probabilities")[place * shards + shards - self.layout.tensor + tensor].copy()
+        return self.group.everyone(values, "distributing log probabilities")[place * shards + shards - self.layout.tensor + tensor].copy()
 
     @torch.no_grad()
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
@@ -178,7 +179,10 @@ class ColossalBackend(TrainingBackend):
     # --- one step ----------------------------------------------------------------------------------------------------------
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
-        """Plan, then forward, objective and backward of each micro-batch; every replica makes as many as the one with most."""
+        """Plan the forwards; then run forward, objective and backward of each micro-batch, and step.
+
+        Every replica makes as many forwards as the one with the most.
+        """
         plans: list[list[np.ndarray]] = []
 
         def plan() -> Mapping[str, float]:
@@ -196,9 +200,9 @@ class ColossalBackend(TrainingBackend):
             return {**metrics, **self.optimizer.step()}
 
     def _summed(self, work: GradientPass) -> dict[str, float]:
-        """Metrics of the last stages, one rank a replica, added up; an error of one rank is raised on all."""
+        """Return the sum of the metrics of the last stages, one rank per replica. An error of one rank is raised on all."""
         totals: dict[str, float] = {}
-        for rank, found in enumerate(self.group.agreed(work.metrics, "adding up what the shares gave")):
+        for rank, found in enumerate(self.group.agreed(work.metrics, "adding up the metrics of the shares")):
             _, stage, tensor = self.layout.place(rank)
             if stage == self.layout.pipeline - 1 and tensor == 0:
                 for name, value in found.items():
@@ -207,27 +211,30 @@ class ColossalBackend(TrainingBackend):
 
     @property
     def data_parallel(self) -> tuple[int, int]:
-        """The place on the data axis."""
+        """The place on the data axis, and its size."""
         return self.layout.place(self.group.rank)[0], self.layout.data
 
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all data-parallel ranks, by place."""
+        """Return the arrays of all data-parallel ranks, by place."""
         return self.group.everyone(values)[:: self.layout.tensor * self.layout.pipeline]
 
     def timings(self) -> Mapping[str, float]:
-        """Seconds of updates since the last call in ``forward``, ``backward`` and ``optimizer``; with pipeline stages, whose forwards and
-        backwards alternate, ``pipeline`` has both. Waits for other ranks are in the part that they came in."""
+        """Return the seconds of updates since the last call in ``forward``, ``backward`` and ``optimizer``.
+
+        With pipeline stages, whose forwards and backwards alternate, ``pipeline`` has both. Waits for other ranks count in the part in
+        which they occur.
+        """
         seconds, self.clock.seconds = self.clock.seconds, {}
         return seconds
 
-    # --- what leaves it ----------------------------------------------------------------------------------------------------
+    # --- saving, loading ----------------------------------------------------------------------------------------------------
 
     def weight_source(self) -> ColossalSource:
-        """The weights in the precision that the forward computes with, gathered bucket by bucket."""
+        """Return the weights in the precision of the forward pass, gathered bucket by bucket."""
         return ColossalSource(self.optimizer.weights, self.context.dtype)
 
     def save_model(self, folder: Path, dtype: str | None = None) -> None:
-        """Hugging Face checkpoint of the weights that the forward computes with; the masters of bfloat16 are in the state."""
+        """Write a Hugging Face checkpoint of the weights of the forward pass; the float32 masters of bfloat16 are in the state."""
         weights = self.optimizer.weights
         sizes = {info.name: info.nbytes for info in self.weight_source().manifest().tensors}
 
@@ -240,7 +247,8 @@ class ColossalBackend(TrainingBackend):
         self.group.together(write, "saving the model")
 
     def save(self, folder: Path) -> None:
-        """Moments and masters whole, by Hugging Face name, so that any layout can go on; steps; random state; where the reference is."""
+        """Save whole moments and masters, by Hugging Face name, so that any layout can resume; also steps, random state, and the
+        reference's path."""
         head = {"dtype": self.context.dtype, "reference": self._reference_path, "random": torch.get_rng_state()}
 
         def write() -> None:
@@ -252,7 +260,10 @@ class ColossalBackend(TrainingBackend):
         self.group.together(write, "saving the state")
 
     def load(self, folder: Path) -> None:
-        """After ``setup`` on the model that ``save_model`` wrote beside it. RunError for a state that is damaged or of another dtype."""
+        """Restore the state after ``setup`` on the model that ``save_model`` wrote next to it.
+
+        Raises RunError for a state that is damaged or of another dtype.
+        """
         state = SavedState(folder)
         if state.head["dtype"] != self.context.dtype:
             raise RunError(
@@ -264,7 +275,7 @@ class ColossalBackend(TrainingBackend):
         self._reference_path, self._reference = self.context.reference or state.head["reference"], None
 
     def close(self) -> None:
-        """Leave the other ranks; let go of the models."""
+        """Leave the other ranks; release the models."""
         for name in ("policy", "optimizer", "booster", "plugin", "_reference"):
             self.__dict__.pop(name, None)
         if group := self.__dict__.pop("group", None):
@@ -275,19 +286,19 @@ def _check(context: TrainingContext, options: ColossalOptions) -> None:
     if context.lora is not None:
         raise ConfigError("training.lora_rank: the colossalai backend trains whole weights only; type --lora-rank 0, or --trainer torch")
     if context.dtype not in CAPABILITIES.dtypes:
-        raise ConfigError(f"training.dtype {context.dtype!r} is not served by the colossalai backend; use bfloat16 or float32")
+        raise ConfigError(f"training.dtype {context.dtype!r} is not supported by the colossalai backend; use bfloat16 or float32")
     ColossalLayout.of(context, options.sequence_parallel)
 
 
 def _device(context: TrainingContext) -> torch.device:
-    """ColossalAI takes CUDA wherever there is one."""
+    """Return the device of this rank. ColossalAI uses CUDA whenever it is available."""
     kind = context.device.split(":")[0]
     there = torch.cuda.is_available()
     if kind not in ("auto", "cpu", "cuda") or (kind == "cuda" and not there):
         raise ConfigError(f"training.device {context.device!r}: the colossalai backend finds no such device here; use cpu or auto")
     if kind == "cpu" and there:
         raise ConfigError(
-            "training.device 'cpu': ColossalAI uses the CUDA device that is here; hide it (CUDA_VISIBLE_DEVICES=) or use auto"
+            "training.device 'cpu': ColossalAI uses the CUDA device of this machine; hide it (CUDA_VISIBLE_DEVICES=) or use auto"
         )
     if not there:
         return torch.device("cpu")

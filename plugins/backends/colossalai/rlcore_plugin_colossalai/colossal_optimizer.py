@@ -1,6 +1,6 @@
-"""AdamW under ColossalAI's optimizer wrappers: norm, clipping and schedule are this module's, the step is ColossalAI's.
+"""AdamW under ColossalAI's optimizer wrappers: this module computes norm, clipping and schedule; ColossalAI takes the step.
 
-ColossalAI's own clipping comes inside its step, too late for a step that must not be taken. Norms add squares in the order of the ranks.
+ColossalAI's own clipping is inside its step, which is too late to skip a step. Norms add squares in the order of the ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def make_adamw(model: torch.nn.Module, settings: OptimizerSettings, adam: str = "auto") -> torch.optim.Optimizer:
-    """Matrices decay, vectors do not. ``adam``: see ``ColossalOptions``; ConfigError for HybridAdam without CUDA."""
+    """Return the optimizer; matrices decay, vectors do not.
+
+    ``adam``: see ``ColossalOptions``. Raises ConfigError for HybridAdam without CUDA.
+    """
     parameters = list(model.parameters())
     cuda = parameters[0].device.type == "cuda"
     if adam == "hybrid" and not cuda:
@@ -44,7 +47,7 @@ def make_adamw(model: torch.nn.Module, settings: OptimizerSettings, adam: str = 
 
 
 class ColossalOptimizer:
-    """``wrapper``: what ``booster.boost`` made of ``make_adamw``; ``stage``: of ZeRO, 0 without."""
+    """``wrapper``: the optimizer that ``booster.boost`` made of ``make_adamw``; ``stage``: of ZeRO, 0 without ZeRO."""
 
     def __init__(
         self, wrapper: Any, stage: int, weights: Weights, layout: ColossalLayout, group: RankGroup, settings: OptimizerSettings
@@ -53,16 +56,16 @@ class ColossalOptimizer:
         self.steps = 0
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Discard the gradients."""
         self.wrapper.zero_grad()
 
     def skip(self) -> dict[str, float]:
-        """The figures of a step in which nothing is in the loss."""
+        """Return the figures of a step that has nothing in the loss."""
         self.zero_grad()
         return {"grad_norm": 0.0, "learning_rate": learning_rate(self.settings, self.steps)}
 
     def step(self) -> dict[str, float]:
-        """Clip, step, forget the gradients. One that is not finite leaves weights, moments and schedule as they are."""
+        """Clip, step and discard the gradients. If the norm is not finite, weights, moments and schedule do not change."""
         rate, gradients = learning_rate(self.settings, self.steps), self._gradients()
         norm = math.sqrt(self._squares(gradients))
         taken = math.isfinite(norm)
@@ -79,7 +82,7 @@ class ColossalOptimizer:
         return {"grad_norm": norm, "learning_rate": rate, **({} if taken else {"skipped_steps": 1.0})}
 
     def _gradients(self) -> dict[str, torch.Tensor]:
-        """By name, what this rank steps on: its parameters' gradients, or its part of them under ZeRO."""
+        """Return the gradients that this rank steps on, by name: those of its parameters, or its part of them under ZeRO."""
         found: dict[str, torch.Tensor] = {}
         for name, item in self.weights.own.items():
             if not self.stage:
@@ -93,7 +96,7 @@ class ColossalOptimizer:
         return found
 
     def _squares(self, gradients: Mapping[str, torch.Tensor]) -> float:
-        """Of the whole gradient: a tensor that several ranks hold counts once."""
+        """Return the sum of squares of the whole gradient: a tensor that several ranks hold counts once."""
         data, pipeline, tensor = self.layout.place(self.group.rank)
         own = 0.0
         for name, gradient in gradients.items():
@@ -102,20 +105,20 @@ class ColossalOptimizer:
                 own += float(torch.linalg.vector_norm(gradient.float(), dtype=torch.float64)) ** 2
         return float(np.sum(self.group.everyone(np.array([own]), "adding up gradient norms")))
 
-    # --- what is saved -----------------------------------------------------------------------------------------------------
+    # --- saving, loading -----------------------------------------------------------------------------------------------------
 
     def _saved(self) -> list[tuple[str, str]]:
-        """(kind, name) of what is saved: moments once there was a step, masters if the model is not as precise as they are."""
+        """Return (kind, name) of the saved tensors: moments once there was a step, masters if the model is less precise than they are."""
         rounded = any(own.dtype != torch.float32 for own in self.weights.own.values())
         kinds = (MOMENTS if self.steps else ()) + (("master",) if rounded else ())
         return [(kind, name) for name in self.weights.shapes for kind in kinds]
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of what ``whole`` gives, by "kind.name", in its order."""
+        """Return the bytes of the tensors that ``whole`` yields, by "kind.name", in its order."""
         return {f"{kind}.{name}": 4 * self.weights.shapes[name].numel() for kind, name in self._saved()}
 
     def whole(self) -> Iterator[torch.Tensor]:
-        """Moments and masters, whole, one after the other; collective."""
+        """Yield the moments and masters, whole, one after the other; collective."""
         for kind, name in self._saved():
             own = self.weights.own.get(name)
             part = None if own is None else self._shaped(name, self._stored(name, own, kind))
@@ -126,10 +129,10 @@ class ColossalOptimizer:
         if kind == "master":
             return key.detach()
         found: torch.Tensor | None = self.wrapper.optim.state.get(key, {}).get(kind)
-        return torch.zeros_like(key) if found is None else found.detach()  # none: it has never had a gradient
+        return torch.zeros_like(key) if found is None else found.detach()  # None: the parameter has never had a gradient
 
     def _key(self, own: torch.nn.Parameter) -> torch.Tensor:
-        """Of the parameter in torch's optimizer."""
+        """Return the key of the parameter in torch's optimizer."""
         found: torch.Tensor = self.wrapper.working_to_master_param[id(own)] if self.stage else own
         return found
 
@@ -137,7 +140,7 @@ class ColossalOptimizer:
         return self.weights.unflattened(name, part) if self.stage else part
 
     def restore(self, steps: int, saved: Callable[[str], torch.Tensor | None]) -> None:
-        """Take what ``whole`` gave, in any layout. ``saved``: a tensor by "kind.name"."""
+        """Restore the tensors that ``whole`` yielded, in any layout. ``saved``: returns a tensor by "kind.name"."""
         self.steps = steps
         inner = self.wrapper.optim
         inner.state.clear()

@@ -1,7 +1,8 @@
-"""What ColossalAI 0.5.0 asks of CUDA, supplied on a CPU: the only module that touches its internals, and active on a CPU alone.
+"""CPU replacements for the CUDA features that ColossalAI 0.5.0 requires. This is the only module that touches its internals, and only on a
+CPU.
 
-Its CPU accelerator raises RuntimeError from methods whose answer on a CPU is plain: there is one device, no stream, nothing to wait for.
-Two checks know CUDA only: that of the ZeRO optimizer for its device, and that of point-to-point calls for NCCL.
+ColossalAI's CPU accelerator raises RuntimeError from methods whose answer on a CPU is simple: there is one device, no stream, and nothing
+to wait for. Two checks accept CUDA only: that of the ZeRO optimizer for its device, and that of point-to-point calls for NCCL.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class _Nothing:
     """A stream or an event of a device that has none."""
 
     def wait_stream(self, stream: object) -> None:
-        """Nothing runs elsewhere."""
+        """Do nothing: no other stream runs."""
 
     def wait_event(self, event: object) -> None:
         """See ``wait_stream``."""
@@ -31,7 +32,7 @@ class _Nothing:
 
 
 def activate() -> None:
-    """Supply it, once; with an accelerator nothing is touched."""
+    """Install the replacements, once; with an accelerator nothing is changed."""
     from colossalai.accelerator import get_accelerator
 
     accelerator = get_accelerator()

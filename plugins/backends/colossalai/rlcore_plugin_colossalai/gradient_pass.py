@@ -1,4 +1,4 @@
-"""Forwards and backwards of one optimizer step, through whichever wrappers ColossalAI has put around model and optimizer."""
+"""Forwards and backwards of one optimizer step, through the wrappers that ColossalAI has put around model and optimizer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["GradientPass", "PassClock"]
 
 
 class PassClock:
-    """Seconds by part, each booked once the device has done the work."""
+    """Seconds by part, each measured once the device has finished the work."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def span(self, part: str) -> Iterator[None]:
-        """Book the time of the body under ``part``."""
+        """Add the time of the body to ``part``."""
         start = time.perf_counter()
         yield
         if torch.cuda.is_available():
@@ -35,7 +35,11 @@ class PassClock:
 
 
 class GradientPass:
-    """An error of the objective is kept until every forward and backward that other ranks wait for was made; ``metrics`` raises it."""
+    """The forwards and backwards of one step.
+
+    An error of the objective is kept until this rank has made every forward and backward that other ranks wait for; ``metrics`` then raises
+    it.
+    """
 
     def __init__(self, policy: BoostedModel, booster: Any, optimizer: ColossalOptimizer, objective: Objective, clock: PassClock) -> None:
         self.policy, self.booster, self.optimizer, self.objective, self.clock = policy, booster, optimizer, objective, clock
@@ -44,7 +48,7 @@ class GradientPass:
         self._failure: Exception | None = None
 
     def run(self, micros: Sequence[MicroBatch], most: int) -> None:
-        """Gradients of all ranks, summed, are in place afterwards. ``most``: forwards of the replica that makes most."""
+        """Compute the gradients, summed over all ranks. ``most``: the largest number of forwards of any replica."""
         self.optimizer.zero_grad()
         idle = torch.zeros(1, 2, dtype=torch.int64, device=self.policy.device)
         inputs = [*(micro.input_ids for micro in micros), *[idle] * (most - len(micros))]
@@ -68,7 +72,7 @@ class GradientPass:
                 with self.clock.span("backward"):
                     wrapper.backward(loss)
         if self.policy.multiple > 1 and not self.optimizer.stage:
-            model.sync_sp_grads()  # which no_sync left out; ZeRO has done it
+            model.sync_sp_grads()  # no_sync left this out; ZeRO has done it
         if not averaged and self.layout.data > 1:
             self._sum_over_data()
 
@@ -91,7 +95,7 @@ class GradientPass:
         return loss
 
     def metrics(self) -> Mapping[str, float]:
-        """Of this rank's micro-batches, summed; the error of the objective if it had one."""
+        """Return the metrics of this rank's micro-batches, summed. Raises the error of the objective if it had one."""
         if self._failure is not None:
             raise self._failure
         return {name: float(value) for name, value in self._totals.items()}

@@ -1,9 +1,9 @@
-"""The ``config.json`` of a model for transformers 4.51, which ColossalAI's policies need, so that it is the model that transformers 5 reads
-from the same file.
+"""The ``config.json`` of a model for transformers 4.51, which ColossalAI's policies need, so that it describes the same model as in
+transformers 5.
 
-transformers 5 keeps what rotary embeddings need in ``rope_parameters``. 4.51 does not know that key and takes 10000 for the base, without
-a word. If both know a setting and compute something else from it, the reading of transformers 5 counts: it is the one of the driver and of
-the engines. Training changes no setting but the precision, so a model is saved with the settings that it was read from.
+transformers 5 keeps the parameters of rotary embeddings in ``rope_parameters``. 4.51 does not know that key and silently uses 10000 as the
+base. If both versions know a setting but compute different results from it, the reading of transformers 5 counts: the driver and the
+engines use it. Training changes no setting except the precision, so a model is saved with the settings that it was read from.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ __all__ = ["for_transformers_4", "read_configuration"]
 
 _ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 _SCALED = ("yarn", "longrope", "llama3")
-"""Those that transformers 5 gives ``original_max_position_embeddings`` if the file does not."""
+"""Types for which transformers 5 sets ``original_max_position_embeddings`` if the file does not."""
 _BASES = {"cohere": 500_000.0}
-"""The base that transformers 5 takes if the file has none, of model types for which 4.51 takes another one."""
+"""The base that transformers 5 uses if the file has none, for model types for which 4.51 uses another one."""
 
 
 def read_configuration(folder: Path) -> Any:
-    """The configuration object of transformers 4.51 for the model in a folder. ConfigError for one that 4.51 cannot compute alike."""
+    """Return the configuration object of transformers 4.51 for the model in a folder.
+
+    Raises ConfigError for a model that 4.51 cannot compute in the same way.
+    """
     from transformers import CONFIG_MAPPING
 
     path = folder / "config.json"
@@ -41,8 +44,10 @@ def read_configuration(folder: Path) -> Any:
 
 
 def for_transformers_4(config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The settings of a ``config.json`` as 4.51 must be given them, whichever version wrote the file ``where``. ConfigError for what 4.51
-    cannot compute."""
+    """Return the settings of a ``config.json`` in the form for 4.51, whichever version wrote the file ``where``.
+
+    Raises ConfigError for settings that 4.51 cannot compute.
+    """
     told = {key: value for key, value in config.items() if key not in ("rope_parameters", "dtype", "layer_types")}
     if config.get("dtype") is not None:
         told.setdefault("torch_dtype", config["dtype"])
@@ -56,7 +61,7 @@ def for_transformers_4(config: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _refuse_windows(config: Mapping[str, Any], where: str) -> None:
-    """4.51 gives all layers one mask."""
+    """Raise ConfigError for layers of several kinds, because 4.51 gives all layers one mask."""
     kinds = set(config.get("layer_types") or ())
     window, first = config.get("sliding_window"), config.get("max_window_layers") or 0
     if not kinds and config.get("use_sliding_window") and window is not None and 0 < first < config["num_hidden_layers"]:
@@ -66,7 +71,7 @@ def _refuse_windows(config: Mapping[str, Any], where: str) -> None:
 
 
 def _rope(config: Mapping[str, Any], where: str) -> dict[str, Any] | None:
-    """``rope_parameters`` as transformers 5 reads them from a file of either version; None for a model without rotary embeddings."""
+    """Return ``rope_parameters`` as transformers 5 reads them from a file of either version; None for a model without rotary embeddings."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if any(isinstance(value, Mapping) for value in given.values()):
         raise _refused(where, "has rotary embeddings that differ by layer")
@@ -89,7 +94,7 @@ def _rope(config: Mapping[str, Any], where: str) -> dict[str, Any] | None:
 
 
 def _legacy_rope(rope: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The keys that 4.51 has in the place of ``rope_parameters``."""
+    """Return the keys that 4.51 has in place of ``rope_parameters``."""
     scaling = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor", "truncate")}
     told = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if rope.get(key) is not None}
     if scaling["rope_type"] == "default":
@@ -102,7 +107,7 @@ def _legacy_rope(rope: Mapping[str, Any], config: Mapping[str, Any], where: str)
 
 
 def _yarn(scaling: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """4.51 ignores the factor and divides the longest position by the original one: give it the product."""
+    """Return the longest position for 4.51, which ignores the factor and divides the longest position by the original one."""
     original = scaling["original_max_position_embeddings"]
     if scaling.get("factor") is None:
         scaling["factor"] = config["max_position_embeddings"] / original
@@ -111,7 +116,7 @@ def _yarn(scaling: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _longrope(scaling: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """4.51 takes the original length from outside, and needs the factor for the scale of the attention alone."""
+    """Return the original length, which 4.51 reads from outside the scaling; it needs the factor only for the scale of the attention."""
     original = scaling.pop("original_max_position_embeddings")
     factor = scaling.get("factor") or config["max_position_embeddings"] / original
     if scaling.get("attention_factor") is None:

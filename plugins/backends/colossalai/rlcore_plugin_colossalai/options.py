@@ -20,7 +20,7 @@ class ColossalOptions(BaseModel):
     )
     sequence_parallel: Literal["none", "split_gather"] = Field(
         default="none",
-        description="split_gather: between attention and projections each of the -tp ranks keeps its part of a sequence only",
+        description="split_gather: between attention and projections each of the -tp ranks keeps only its part of a sequence",
     )
     ranks_deadline: float = Field(
         default=600.0, ge=1, le=604_800, description="seconds that one trainer rank waits for another before it gives up"

@@ -1,4 +1,4 @@
-"""The process group of the trainer ranks, and small arrays between them."""
+"""The process group of the trainer ranks, and the exchange of small arrays between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["RankGroup"]
 
 
 class RankGroup:
-    """All ranks; every method but ``close`` is collective. One rank has a group of itself, which other backends of its process share."""
+    """All ranks; every method except ``close`` is collective.
+
+    A single rank has a group of itself, which other backends of its process share.
+    """
 
     def __init__(self, context: TrainingContext, deadline: float, device: torch.device) -> None:
         self.rank, self.size = context.rank, context.world_size
@@ -26,7 +29,9 @@ class RankGroup:
                 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=limit)
             return
         if not context.rendezvous.startswith("tcp://"):
-            raise ConfigError(f"rendezvous {context.rendezvous!r} of {self.size} trainer ranks is no address; it must be tcp://host:port")
+            raise ConfigError(
+                f"rendezvous {context.rendezvous!r} of {self.size} trainer ranks is not an address; it must be tcp://host:port"
+            )
         if dist.is_initialized():
             dist.destroy_process_group()
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
@@ -36,7 +41,7 @@ class RankGroup:
             raise self._gave_up(f"meeting at {context.rendezvous}", error) from error
 
     def everyone(self, values: np.ndarray, doing: str = "gathering arrays") -> list[np.ndarray]:
-        """The arrays of all ranks, by rank; of one dtype, their first axes may differ."""
+        """Return the arrays of all ranks, by rank. They have one dtype; their first axes may differ."""
         if self.size == 1:
             return [values]
         own = torch.from_numpy(np.array(values, order="C").reshape(-1).view(np.uint8))
@@ -47,13 +52,16 @@ class RankGroup:
             buffers = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
             if longest:
                 dist.all_gather(buffers, torch.nn.functional.pad(own, (0, longest - len(own))))
-        except RuntimeError as error:  # DistError and its children are RuntimeErrors
+        except RuntimeError as error:  # DistError and its subclasses are RuntimeErrors
             raise self._gave_up(doing, error) from error
         cut = [buffer[: int(length)].numpy() for buffer, length in zip(buffers, lengths, strict=True)]
         return [part.view(values.dtype).reshape(-1, *values.shape[1:]) for part in cut]
 
     def agreed(self, compute: Callable[[], Mapping[str, float]], doing: str) -> list[dict[str, float]]:
-        """What ``compute`` gives on each rank, by rank; an error of one rank is raised on all, elsewhere as a RunError that names it."""
+        """Return the result of ``compute`` on each rank, by rank.
+
+        An error of one rank is raised on all; the other ranks raise a RunError that names it.
+        """
         failure: Exception | None = None
         answer: dict[str, object] = {}
         try:
@@ -70,7 +78,7 @@ class RankGroup:
         return [each["found"] for each in answers]
 
     def together(self, action: Callable[[], None], doing: str) -> None:
-        """Every rank does it, and none returns before all are done; errors as in ``agreed``."""
+        """Run the action on every rank; no rank returns before all are done. For errors see ``agreed``."""
 
         def done() -> Mapping[str, float]:
             action()
@@ -79,7 +87,7 @@ class RankGroup:
         self.agreed(done, doing)
 
     def close(self) -> None:
-        """Leave the others; waits for nobody."""
+        """Leave the other ranks, without waiting for them."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 

@@ -1,7 +1,7 @@
-"""Whole weights and moments, by Hugging Face name, from what each rank of ColossalAI holds, and back.
+"""Whole weights and moments, by Hugging Face name, from the parts that ColossalAI's ranks hold, and back.
 
-A tensor-parallel rank holds rows or columns, the vocabulary perhaps padded; a pipeline stage holds its layers; ZeRO cuts each flattened
-tensor of a moment into equal parts, padded with zeros. Tied heads travel once, as the embedding.
+A tensor-parallel rank holds rows or columns, possibly with a padded vocabulary; a pipeline stage holds its layers. ZeRO cuts each flattened
+tensor of a moment into equal parts, padded with zeros. Tied heads are sent once, as the embedding.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ __all__ = ["ColossalSource", "Weights", "outline"]
 
 
 def outline(model: torch.nn.Module) -> dict[str, torch.Size]:
-    """Name -> shape of each parameter of a model that is not divided yet; a tied one once."""
+    """Return the shape of each parameter of a model that is not divided yet, by name; a tied one once."""
     return {name: weight.shape for name, weight in model.named_parameters()}
 
 
 @dataclass(kw_only=True)
 class Weights:
-    """``shapes``: of the whole model, by name; ``own``: this rank's parameters, by name; ``owners``: the pipeline stage of each name."""
+    """The weights of a divided model.
+
+    ``shapes``: of the whole model, by name. ``own``: this rank's parameters, by name. ``owners``: the pipeline stage of each name.
+    """
 
     shapes: Mapping[str, torch.Size]
     own: Mapping[str, torch.nn.Parameter]
@@ -38,10 +41,10 @@ class Weights:
     pipeline_group: dist.ProcessGroup | None
     data_group: dist.ProcessGroup | None
     sliced: frozenset[str]
-    """Of ``own``, those that ColossalAI has divided over the tensor axis."""
+    """The names in ``own`` that ColossalAI has divided over the tensor axis."""
 
     def axis(self, name: str) -> int | None:
-        """Along which tensor-parallel ranks hold slices; None if each holds the whole."""
+        """Return the axis along which tensor-parallel ranks hold slices; None if each holds the whole."""
         if name not in self.sliced:
             return None
         whole, local = self.shapes[name], self.own[name].shape
@@ -50,8 +53,11 @@ class Weights:
 
     @torch.no_grad()
     def whole(self, name: str, part: torch.Tensor | None, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The whole of ``part``, which is shaped as this rank's parameter of that name, and None on stages that hold none; collective.
-        ``dtype`` of the parts, none: that of the parameters."""
+        """Return the whole tensor of ``part``; collective.
+
+        ``part`` has the shape of this rank's parameter of that name; None on stages that hold none. ``dtype``: of the parts; None: that of
+        the parameters.
+        """
         found = None
         if part is not None:
             found = part.detach()
@@ -75,7 +81,7 @@ class Weights:
         return found
 
     def slice_of(self, name: str, whole: torch.Tensor) -> torch.Tensor:
-        """Back: this rank's part of the whole, shaped as its parameter, padded with zeros."""
+        """Return this rank's part of the whole tensor, in the shape of its parameter, padded with zeros."""
         local, axis = self.own[name].shape, self.axis(name)
         if axis is not None:
             start = self.layout.place(self.rank)[2] * local[axis]
@@ -87,7 +93,7 @@ class Weights:
 
     @torch.no_grad()
     def unflattened(self, name: str, flat: torch.Tensor) -> torch.Tensor:
-        """A part of ZeRO -> the tensor that is shaped as this rank's parameter; collective over the data axis."""
+        """Return the tensor of a ZeRO part, in the shape of this rank's parameter; collective over the data axis."""
         parameter = self.own[name]
         parts = [flat]
         if self.layout.data > 1:
@@ -96,7 +102,7 @@ class Weights:
         return torch.cat(parts)[: parameter.numel()].view(parameter.shape)
 
     def flattened(self, name: str, part: torch.Tensor) -> torch.Tensor:
-        """Back: this rank's part of ZeRO."""
+        """Return this rank's ZeRO part of the tensor."""
         flat, data = part.reshape(-1), self.layout.data
         flat = torch.nn.functional.pad(flat, (0, -flat.numel() % data))
         return flat.chunk(data)[self.layout.place(self.rank)[0]].clone()
@@ -113,7 +119,7 @@ class GatheredTensor(Tensor):
 
 
 class ColossalSource(WeightSource):
-    """Weights as they stand, gathered bucket by bucket; whole on every rank, handed out by rank 0."""
+    """The current weights, gathered bucket by bucket; whole on every rank, returned by rank 0."""
 
     def __init__(self, weights: Weights, dtype: str) -> None:
         self._weights, self._dtype = weights, dtype

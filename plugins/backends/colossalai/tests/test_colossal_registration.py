@@ -71,8 +71,8 @@ def test_a_layout_that_colossalai_has_is_not_refused(training: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("config", "sizes", "words"),
     [
-        ({"model_type": "gpt2"}, (2, 1), "and not 'gpt2'"),
-        ({"model_type": "gpt2"}, (1, 2), "and not 'gpt2'"),
+        ({"model_type": "gpt2"}, (2, 1), "but not 'gpt2'"),
+        ({"model_type": "gpt2"}, (1, 2), "but not 'gpt2'"),
         ({"model_type": "llama", "num_hidden_layers": 2}, (1, 3), "2 layers, which are fewer than -pp 3; type -pp 2 or less"),
         ({"model_type": "llama", "num_attention_heads": 3}, (2, 1), "-tp 2 does not divide its num_attention_heads 3"),
         ({"model_type": "mistral", "num_attention_heads": 4, "num_key_value_heads": 1}, (2, 1), "num_key_value_heads 1"),

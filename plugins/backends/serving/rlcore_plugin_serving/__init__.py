@@ -1,5 +1,5 @@
-"""Inference by servers that somebody else runs, and what the backends of serving engines share. This module only says so; the client is
-imported when the backend is made."""
+"""Inference by external servers, and the code that the backends of serving engines share. This module only registers the backend; the
+client is imported when the backend is created."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ CAPABILITIES = InferenceCapabilities(
     transfers=frozenset({"host", "vllm_nccl"}),
     reproducible="seeded",
 )
-"""What the spec, the class and its refusals go by. Layout, device and dtype are the server's own affair: a run's --inference-device is not
-looked at, and --inference-dtype says how exact it is if the server does not. ``vllm_nccl`` has not run: no GPU was at hand."""
+"""The capabilities that the spec and the backend class declare, and that its refusals refer to.
+
+The server decides on layout, device and dtype. A run's --inference-device is ignored; --inference-dtype sets the expected precision if the
+server does not report its own. ``vllm_nccl`` has not been run, because no GPU was available.
+"""
 
 
 @hookimpl
@@ -32,7 +35,7 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
             name="endpoint",
             target="rlcore_plugin_serving.endpoint_backend:EndpointBackend",
             config="rlcore_plugin_serving.endpoint_options:EndpointOptions",
-            summary="vLLM or SGLang servers that somebody else runs, by address; weights by a folder that both sides see",
+            summary="external vLLM or SGLang servers, by address; weights through a folder that both sides see",
             requires_module="httpx2",
             install="pip install httpx2",
             capabilities=CAPABILITIES,
@@ -42,7 +45,7 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """Each producer has a server, and weights have a way to it."""
+    """Check that each producer has a server, and that weights can reach it."""
     if config.inference.name.lower() != "endpoint":
         return []
     from rlcore_plugin_serving.endpoint_rules import run_problems

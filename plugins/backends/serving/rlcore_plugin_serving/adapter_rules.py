@@ -1,4 +1,4 @@
-"""What a version of kind ``adapter`` must bring: PEFT's matrices over the weights that the engine was loaded from."""
+"""The tensors that a version of kind ``adapter`` must contain: PEFT's matrices over the weights that the engine was loaded from."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ _FLOATS = {"float64", "float32", "float16", "bfloat16"}
 
 
 def check_adapter(version: int, manifest: WeightsManifest, shapes: Mapping[str, tuple[int, ...]], *, model: str, most: int) -> None:
-    """WeightsError, naming the tensor, if the version is not an adapter of rank ``most`` or less over ``model``, which has these shapes."""
+    """Raise WeightsError, which names the tensor, unless the version is an adapter of at most rank ``most`` over ``model``, which has
+    these shapes."""
     said = f"version {version} is an adapter"
     if (base := manifest.extra.get("base")) != model:
-        raise WeightsError(
-            f"{said} over model {base!r}, and the engine was loaded from {model!r}; its trainer must hand out merged weights"
-        )
+        raise WeightsError(f"{said} over model {base!r}, but the engine was loaded from {model!r}; its trainer must send merged weights")
     rank = adapter_configuration(version, manifest)["r"]
     if rank > most:
-        raise WeightsError(f"{said} of rank {rank}, and the engine was made for rank {most}")
+        raise WeightsError(f"{said} of rank {rank}, but the engine was created for rank {most}")
     sent = {info.name: info for info in manifest.tensors}
     for name, info in sent.items():
         weight, letter = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".lora_")[::2]
@@ -34,14 +33,14 @@ def check_adapter(version: int, manifest: WeightsManifest, shapes: Mapping[str, 
             raise WeightsError(f"{said} with tensor {name!r}, which belongs to no matrix of the model")
         due = (rank, shape[1]) if letter == "A" else (shape[0], rank)
         if tuple(info.shape) != due or info.dtype not in _FLOATS:
-            raise WeightsError(f"{said} whose tensor {name!r} is {info.dtype} {list(info.shape)}; a float of {list(due)} is due")
+            raise WeightsError(f"{said} whose tensor {name!r} is {info.dtype} {list(info.shape)}; it must be a float of {list(due)}")
         other = f"{_PREFIX}{weight}.lora_{'B' if letter == 'A' else 'A'}.weight"
         if other not in sent:
-            raise WeightsError(f"{said} that brings {name!r} and lacks {other!r}")
+            raise WeightsError(f"{said} that has {name!r} but lacks {other!r}")
 
 
 def adapter_configuration(version: int, manifest: WeightsManifest) -> dict[str, Any]:
-    """PEFT's adapter_config.json of the version; WeightsError if it brings none."""
+    """Return PEFT's adapter_config.json of the version. Raises WeightsError if it has none."""
     text = manifest.extra.get("config", "")
     try:
         fields = json.loads(text)
@@ -49,11 +48,12 @@ def adapter_configuration(version: int, manifest: WeightsManifest) -> dict[str, 
             return dict(fields)
     except (ValueError, KeyError, TypeError):
         pass
-    raise WeightsError(f"version {version} is an adapter whose extra 'config' is no adapter_config.json of PEFT: {text[:80]!r}")
+    raise WeightsError(f"version {version} is an adapter whose extra 'config' is not PEFT's adapter_config.json: {text[:80]!r}")
 
 
 def adapters_without_effect(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, torch.Tensor]]:
-    """Adapters of rank 1 and zeros, over one matrix of each name that the layers have: an engine takes those over layers that it knows."""
+    """Yield adapters of rank 1 and zeros, over one matrix for each name that the layers have: an engine accepts those over layers that
+    it knows."""
     tried = set()
     for name, shape in sorted(shapes.items(), key=lambda item: not item[0].endswith("_proj.weight")):
         stem, end = name.removesuffix(".weight"), name.split(".")[-2:]

@@ -1,5 +1,5 @@
-"""What a version of the weights must bring: names and shapes of the tensors in the model's checkpoint, which the engine itself was loaded
-from. Only the headers of the files are read."""
+"""The tensors that a version of the weights must contain: names and shapes of those in the model's checkpoint, from which the engine was
+loaded. Only the headers of the files are read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ _FLOATS = {"float64", "float32", "float16", "bfloat16"}
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every tensor of the model in a folder; ConfigError if it has no safetensors file, or one that cannot be read.
+    """Return the shape of every tensor of the model in a folder, by name.
 
-    If there is an index, only the files that it names belong to the model."""
+    If there is an index, only the files that it names belong to the model. Raises ConfigError if there is no safetensors file, or one that
+    cannot be read.
+    """
     found: dict[str, tuple[int, ...]] = {}
     for path in _files(folder):
         try:
@@ -28,10 +30,10 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
                 header = json.loads(file.read(min(size, path.stat().st_size)))
             found |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{path} is no safetensors file that can be read ({error}); save or download the checkpoint again") from error
+            raise ConfigError(f"{path} is not a readable safetensors file ({error}); save or download the checkpoint again") from error
     if not found:
         raise ConfigError(
-            f"model {str(folder)!r} holds no safetensors file, which names what a version must bring; save it with save_pretrained"
+            f"model {str(folder)!r} holds no safetensors file, which lists the tensors of a version; save it with save_pretrained"
         )
     return found
 
@@ -43,11 +45,11 @@ def _files(folder: Path) -> list[Path]:
     try:
         return sorted({folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{index} is no index of safetensors files ({error}); save or download the checkpoint again") from error
+        raise ConfigError(f"{index} is not an index of safetensors files ({error}); save or download the checkpoint again") from error
 
 
 class CheckpointShapes:
-    """Checks a manifest against the tensors of the model. ``tied``: the head of the model is its embedding."""
+    """The check of a manifest against the tensors of the model. ``tied``: the head of the model is its embedding."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], *, tied: bool) -> None:
         self._shapes = dict(shapes)
@@ -57,11 +59,12 @@ class CheckpointShapes:
 
     @property
     def head_of(self) -> str | None:
-        """The tensor that the head repeats; None if the head is one of its own."""
+        """The tensor that the head repeats; None if the head has its own."""
         return _EMBEDDING if self._tied and _EMBEDDING in self._shapes else None
 
     def check(self, version: int, manifest: WeightsManifest) -> None:
-        """WeightsError, naming the tensor, if the manifest is not one of this model's whole weights. A tied head may be left out."""
+        """Raise WeightsError, which names the tensor, if the manifest is not that of this model's whole weights. A tied head may be left
+        out."""
         if manifest.kind is not WeightsKind.FULL:
             raise WeightsError(f"version {version} is of kind {manifest.kind}; this engine takes whole weights, kind {WeightsKind.FULL}")
         sent = {info.name: info for info in manifest.tensors}
@@ -69,7 +72,7 @@ class CheckpointShapes:
         if absent := sorted(set(self._shapes) - set(sent) - optional):
             raise WeightsError(f"version {version} lacks tensor {absent[0]!r} of the model ({len(absent)} missing)")
         if strange := sorted(set(sent) - set(self._shapes)):
-            raise WeightsError(f"version {version} brings tensor {strange[0]!r}, which the model does not have ({len(strange)} such)")
+            raise WeightsError(f"version {version} has tensor {strange[0]!r}, which the model does not have ({len(strange)} such)")
         for name, info in sent.items():
             if tuple(info.shape) != self._shapes[name]:
                 raise WeightsError(
@@ -80,7 +83,7 @@ class CheckpointShapes:
 
 
 def local_folder(model: str) -> Path:
-    """Where an engine of this machine reads a model: a folder, or the local cache of the hub."""
+    """Return the folder from which an engine on this machine reads a model: the folder itself, or the local cache of the hub."""
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import snapshot_download
@@ -89,7 +92,7 @@ def local_folder(model: str) -> Path:
 
 
 def is_tied(context: InferenceContext) -> bool:
-    """Whether the head of the model is its embedding, by its configuration."""
+    """Return whether the head of the model is its embedding, by its configuration."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(context.model, trust_remote_code=context.trust_remote_code)

@@ -1,4 +1,4 @@
-"""Requests on their way to servers and their answers on the way back. All of it runs in one event loop; what comes is put into a queue."""
+"""Streams of requests to servers and of their answers. All of it runs in one event loop; received parts go into a queue."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from rlcore_plugin_serving.serving_engine import EngineRequest
 __all__ = ["CompletionStreams"]
 
 _AGAIN = 0.2
-"""Seconds after which a request that was dropped, and has not ended, is dropped again: the order may have come before the request."""
+"""Seconds after which a dropped request that has not ended is dropped again: the first command may have arrived before the request."""
 _BUSY = 1.0
-"""Seconds after which a server that said that it has too much to do is asked again."""
+"""Seconds after which a server that reported that it is busy is asked again."""
 _LOOK = 0.5
-"""Seconds between two looks at how long servers have been silent; at most a tenth of the bound."""
+"""Seconds between two checks of how long servers have been silent; at most a tenth of the bound."""
 
 
 @dataclass
 class _CompletionStream:
-    """One request under way. ``ident``: its name at the server, another one each time it is asked; "": it is at none."""
+    """One request in progress.
+
+    ``ident``: its name at the server, a different one each time it is sent; "" while it is at no server.
+    """
 
     ask: EngineRequest
     task: asyncio.Task[None] = field(init=False)
@@ -34,13 +37,16 @@ class _CompletionStream:
     ident: str = ""
     dropped: bool = False
     known: int = 0
-    """Tokens of the answer that have been handed on since it was asked."""
+    """Tokens of the answer that have been passed on since it was sent."""
 
 
 class CompletionStreams:
-    """A request is at one server at a time: the healthy one that has the fewest. If that breaks off, or answers with weights that were not
-    given to it, the tokens whose version it has not proved are taken back, and another server is asked for the same: the request's own seed
-    draws the same tokens again. ``put``: called with all that comes; ``over``: with a sentence once no server is left."""
+    """The requests at the servers. A request is at one server at a time: the healthy one with the fewest requests.
+
+    If that server breaks off, or answers with weights that it was not given, the tokens without a confirmed version are withdrawn. Another
+    server then receives the same request, whose seed draws the same tokens again. ``put``: called with all received parts. ``over``: called
+    once no server is left.
+    """
 
     def __init__(
         self, servers: Sequence[ServerConnection], silence: float, put: Callable[[NewTokens], None], over: Callable[[], None]
@@ -54,11 +60,11 @@ class CompletionStreams:
 
     @property
     def healthy(self) -> list[ServerConnection]:
-        """The servers that can be asked."""
+        """The servers that accept requests."""
         return [server for server in self._servers if server.healthy]
 
     def start(self, asks: Iterable[EngineRequest]) -> None:
-        """Ask for these."""
+        """Send these requests."""
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_silence())
         for ask in asks:
@@ -66,7 +72,8 @@ class CompletionStreams:
             stream.task = asyncio.create_task(self._live(stream))
 
     async def drop(self, names: Iterable[str]) -> None:
-        """End these, and wait until they have ended: with what they have, proved by their server, or without what is not proved."""
+        """End these requests, and wait until they have ended: with their tokens, confirmed by the server, or without the unconfirmed
+        ones."""
         streams = [self._streams[name] for name in names if name in self._streams]
         for stream in [stream for stream in streams if not stream.ident]:  # at no server
             streams.remove(stream)
@@ -81,27 +88,28 @@ class CompletionStreams:
             ended, tasks = await asyncio.wait(tasks, timeout=_AGAIN)
             if ended:
                 since = time.monotonic()
-            elif time.monotonic() - since > self._silence:  # it takes orders and does not carry them out
+            elif time.monotonic() - since > self._silence:  # it accepts commands and does not carry them out
                 for server in {stream.server for stream in streams if stream.task in tasks and stream.server is not None}:
-                    self.lose(server, f"it did not let go of an answer for {self._silence:g} s")
+                    self.lose(server, f"it did not drop an answer for {self._silence:g} s")
 
     def hold(self) -> None:
-        """Nothing more is asked for, until ``resume``."""
+        """Send no further requests until ``resume``."""
         self._open.clear()
 
     def resume(self) -> None:
-        """See ``hold``."""
+        """Send requests again; see ``hold``."""
         for server in self.healthy:
             server.line.heard = time.monotonic()
         self._open.set()
 
     def new_ident(self) -> str:
-        """A name for a request at a server; none begins like another, for SGLang drops all that begin so."""
+        """Return a name for a request at a server. No name is a prefix of another, because SGLang drops all requests with the given
+        prefix."""
         self._asked += 1
         return f"rlcore-{self._run}-{self._asked:010d}"
 
     def lose(self, server: ServerConnection, why: str) -> None:
-        """Take a server out; what it was doing is asked of others. An answer that hangs there is hung up on."""
+        """Take a server out of use; other servers receive its requests. Its open answers are closed."""
         server.lose(why)
         for stream in self._streams.values():
             if stream.server is server:
@@ -110,7 +118,7 @@ class CompletionStreams:
             self._over()
 
     async def end(self) -> None:
-        """Hang up on all."""
+        """Close all answers."""
         tasks = [stream.task for stream in self._streams.values()] + ([self._watch] if self._watch else [])
         self._streams.clear()
         for task in tasks:
@@ -120,7 +128,7 @@ class CompletionStreams:
     # --- one request ---------------------------------------------------------------------------------------------------
 
     async def _live(self, stream: _CompletionStream) -> None:
-        """Until it has ended, at one server or several."""
+        """Run one request until it has ended, at one server or several."""
         name = stream.ask.name
         while self._streams.get(name) is stream:
             finish = await self._once(stream)
@@ -131,7 +139,7 @@ class CompletionStreams:
             self._put(finish or NewTokens(name, finish="abort", withdrawn=True))
 
     async def _once(self, stream: _CompletionStream) -> NewTokens | None:
-        """Ask one server; the last part of the answer, None if it brought none."""
+        """Send the request to one server. Returns the last part of the answer; None if the server did not finish it."""
         async with self._taken() as server:
             stream.server, stream.ident, stream.known = server, self.new_ident(), 0
             try:
@@ -148,7 +156,7 @@ class CompletionStreams:
 
     @asynccontextmanager
     async def _taken(self) -> AsyncIterator[ServerConnection]:
-        """The healthy server with the fewest answers under way. Where none is left, the producer ends, and this waits for that."""
+        """Reserve the healthy server with the fewest answers in progress. If no server is left, this waits until the producer ends."""
         while True:
             await self._open.wait()
             if not self.healthy:
@@ -172,23 +180,23 @@ class CompletionStreams:
                     try:
                         heard = dialect.heard(stream.ask, message, stream.known)
                     except MALFORMED_RESPONSE as error:
-                        raise ServerGoneError(f"it sent what is no part of an answer: {str(message)[:300]}") from error
+                        raise ServerGoneError(f"it sent a message that is not part of an answer: {str(message)[:300]}") from error
                     stream.known += len(heard.tokens)
                     if heard.finish:
                         versions = server.versions_of(heard.labels, since)
                         if len(versions) != stream.known:
-                            raise ServerGoneError(f"it told versions of {len(versions)} tokens, of an answer of {stream.known}")
+                            raise ServerGoneError(f"it reported versions of {len(versions)} tokens, for an answer of {stream.known}")
                         return NewTokens(name, heard.tokens, heard.logprobs, versions, heard.finish)
                     if heard.tokens:
                         self._put(NewTokens(name, heard.tokens, heard.logprobs))
         except ServerAnswerError as error:
-            if error.status == 429:  # it has enough to do
+            if error.status == 429:  # it is busy
                 await asyncio.sleep(_BUSY)
                 return None
             if error.status >= 500:
                 raise ServerGoneError(str(error)) from error
             return NewTokens(name, finish=f"error: {error}")
-        raise ServerGoneError("it ended an answer without saying why")
+        raise ServerGoneError("it ended an answer without a reason")
 
     async def _order_drop(self, streams: Sequence[_CompletionStream]) -> None:
         for server in self.healthy:
@@ -201,7 +209,7 @@ class CompletionStreams:
                 self.lose(server, str(error))
 
     async def _watch_silence(self) -> None:
-        """A server that is asked and sends nothing at all for too long is lost."""
+        """Take a server out of use if it has requests and sends nothing at all for too long."""
         while True:
             await asyncio.sleep(min(_LOOK, self._silence / 10))
             for server in self.healthy:

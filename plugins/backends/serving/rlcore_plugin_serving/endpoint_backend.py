@@ -1,4 +1,4 @@
-"""Inference by servers that somebody else runs: vLLM or SGLang, by address."""
+"""Inference by external servers: vLLM or SGLang, by address."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ __all__ = ["EndpointBackend"]
 
 
 class EndpointBackend(JoiningBackend):
-    """Requests are spread over the producer's servers; versions reach them by a folder that both sides see, and each token carries the
-    version that its server says it was drawn under. What the servers hold when the backend is made counts as version 0."""
+    """Inference by external servers.
+
+    Requests are spread over the producer's servers. Versions reach them through a folder that both sides see, and each token carries the
+    version that its server reports for it. The weights that the servers hold when the backend is created count as version 0.
+    """
 
     capabilities = CAPABILITIES
     who = "the server"
@@ -52,7 +55,7 @@ class EndpointBackend(JoiningBackend):
         return self._served.unsupported(self._ask(request))
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
-        """See ServingBackend; WeightsError, too, if the servers take no weights."""
+        """See ServingBackend. Raises WeightsError also if the servers do not take weights."""
         if self._joined is None and (problem := self._served.unweighable()):
             raise WeightsError(problem)
         super().begin_update(version, manifest, in_flight)
@@ -74,7 +77,7 @@ class EndpointBackend(JoiningBackend):
         return self._served.carry_out(method, kwargs)
 
     def finish_update(self) -> int:
-        """See ServingBackend; WeightsError if the servers' own checksums do not fit."""
+        """See ServingBackend. Raises WeightsError if the servers' own checksums do not match."""
         known = bool(self._seals) and None not in self._seals and len(self._seals) == len(self._served_seals)
         self._served.tensors_changed(self._seals != self._served_seals if known else None)
         version = super().finish_update()
@@ -83,11 +86,11 @@ class EndpointBackend(JoiningBackend):
 
 
 def _access(options: EndpointOptions, producer: int, producers: int) -> ServerAccess:
-    """The servers of one producer of several: each updates its own."""
+    """Return the servers of one producer: each producer updates its own servers."""
     own = options.addresses[producer::producers]
     if not own:
         raise ConfigError(
-            f"inference.options.addresses names {len(options.addresses)} servers for {producers} producers, each of which needs one of its "
+            f"inference.options.addresses names {len(options.addresses)} servers for {producers} producers, each of which needs its "
             f"own; type -i {len(options.addresses)}"
         )
     key = _key("api_key_env", options.api_key_env)
@@ -111,7 +114,7 @@ def _key(option: str, variable: str | None) -> str:
 
 
 def _text_config(folder: Path) -> dict[str, Any]:
-    """The part of a model's config.json that says how its language model is built."""
+    """Return the part of a model's config.json that describes its language model."""
     path = folder / "config.json"
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
@@ -119,4 +122,4 @@ def _text_config(folder: Path) -> dict[str, Any]:
         int(config["vocab_size"])
         return config
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} does not say how many tokens the model knows ({error}); name the model's folder by --model") from error
+        raise ConfigError(f"{path} does not give the model's vocabulary size ({error}); name the model's folder by --model") from error

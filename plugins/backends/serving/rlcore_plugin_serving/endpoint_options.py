@@ -1,4 +1,4 @@
-"""What ``[inference.options]`` may hold for the backend ``endpoint``."""
+"""The options in ``[inference.options]`` for the backend ``endpoint``."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class EndpointOptions(BaseModel):
     )
     api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the servers' key; none: no key")
     admin_key_env: str | None = Field(
-        default=None, description="name of the variable with the key for orders that change weights; none: that of api_key_env"
+        default=None, description="name of the variable with the key for commands that change weights; none: that of api_key_env"
     )
     shared_folder: Path | None = Field(
         default=None, description="folder that producers and servers see, for versions of the weights; none: no weights, so no training"
     )
-    shared_folder_there: str | None = Field(default=None, description="the same folder as the servers name it; none: the same name")
+    shared_folder_there: str | None = Field(default=None, description="path of that folder on the servers; none: the same path")
     start_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False, description="how long to wait until a server is healthy")
     silence_seconds: float = Field(
-        default=300.0, gt=0, allow_inf_nan=False, description="a server that sends nothing for so long, while it should, is taken for dead"
+        default=300.0, gt=0, allow_inf_nan=False, description="a server that should answer, and sends nothing for this long, counts as dead"
     )
-    connections: int = Field(default=256, ge=1, description="requests that one server is asked at a time")
+    connections: int = Field(default=256, ge=1, description="most requests that one server has at a time")
     verify_weights: bool = Field(
-        default=True, description="after an update compare the checksums that the servers take of their weights, one pass over them"
+        default=True, description="after an update compare the checksums that the servers compute of their weights, in one pass over them"
     )

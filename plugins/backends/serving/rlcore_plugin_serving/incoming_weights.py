@@ -1,5 +1,6 @@
-"""A version of the weights while it arrives: host copies of its tensors, complete or refused. They lie in memory that has no name in any
-file system, so it is gone with the last process that uses it; processes of the engine map it by way of this one's file descriptor."""
+"""A version of the weights while it arrives: host copies of its tensors, either complete or refused. They are in memory without a name
+in any file system, so it is freed with the last process that uses it. Processes of the engine map it through this process's file
+descriptor."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _ALIGNED = 64
 
 
 class Place(NamedTuple):
-    """Where a tensor lies in the memory. The dtype is as torch writes it."""
+    """The place of a tensor in the memory. The dtype is as torch writes it."""
 
     name: str
     dtype: str
@@ -30,7 +31,9 @@ class Place(NamedTuple):
 
 
 class IncomingWeights:
-    """Copies tensors out of buckets, whose memory is lent for one call only. Its own memory is freed with it, and with the last tensor.
+    """Copies of tensors from buckets, whose memory is valid for one call only.
+
+    The memory of the copies is freed with this object and the last tensor.
 
     >>> incoming = IncomingWeights(3, manifest)
     >>> incoming.take(bucket)
@@ -52,7 +55,7 @@ class IncomingWeights:
         self._memory = np.frombuffer(mmap.mmap(file, max(size, 1)), np.uint8)
 
     def take(self, bucket: Bucket) -> None:
-        """Copy its tensors. WeightsError, naming the tensor, for one that is not due or is not what was announced."""
+        """Copy the tensors of a bucket. Raises WeightsError, which names the tensor, if one is not due or differs from its announcement."""
         for name, tensor in bucket.tensors.items():
             if name not in self._due:
                 raise WeightsError(f"bucket {bucket.index} of version {bucket.version} brings tensor {name!r}, which is not due")
@@ -66,13 +69,13 @@ class IncomingWeights:
             tensor.copy_to(self._memory[start : start + announced.nbytes])
 
     def whole(self) -> dict[str, torch.Tensor]:
-        """Every tensor by name, as views of the memory; WeightsError, naming one, if not all came."""
+        """Return every tensor by name, as views of the memory. Raises WeightsError, which names one, if not all came."""
         if self._due:
             raise WeightsError(f"version {self.version}: tensor {next(iter(self._due))!r} did not come ({len(self._due)} missing)")
         return {name: _view(self._memory, place) for name, place in self._places.items()}
 
     def whole_apart(self) -> dict[str, torch.Tensor]:
-        """As ``whole``, for a writer of files that refuses two names of one memory: the second name has a copy."""
+        """Return the same as ``whole``, for a file writer that refuses two names for one memory: the second name has a copy."""
         seen, found = set(), {}
         for name, tensor in self.whole().items():
             found[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
@@ -80,19 +83,19 @@ class IncomingWeights:
         return found
 
     def repeat(self, name: str, other: str) -> None:
-        """Have ``name`` stand for the tensor ``other``, too, if it did not come itself."""
+        """Let ``name`` also refer to the tensor ``other``, if it did not come itself."""
         self._places.setdefault(name, self._places[other]._replace(name=name))
 
     def places(self) -> list[Place]:
-        """Where each tensor lies, for a process that maps ``path``."""
+        """Return the place of each tensor, for a process that maps ``path``."""
         return list(self._places.values())
 
 
 def mapped(path: str, places: Sequence[Place]) -> dict[str, torch.Tensor]:
-    """The tensors in the memory of another process, without a copy. They are private: what is written into them stays here."""
+    """Return the tensors in the memory of another process, without a copy. They are private: writes to them stay in this process."""
     with Path(path).open("rb") as file:
         memory = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-    named = (Place(*place) for place in places)  # some messages carry tuples without their names
+    named = (Place(*place) for place in places)  # some messages carry tuples without field names
     return {place.name: _view(memory, place) for place in named}
 
 

@@ -1,4 +1,4 @@
-"""The engine's side of a weight transfer of vLLM's own: orders of the trainer's side, carried out by the engine's workers."""
+"""The engine's side of a weight transfer of vLLM's own: the engine's workers carry out the commands of the trainer's side."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["FINISH", "INIT", "START", "UPDATE", "JoinedTransfer"]
 INIT, START, UPDATE, FINISH = "init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"
 """Methods of vLLM's workers (v1/worker/gpu_worker.py of 0.32), in the order in which they are called."""
 END = "end"
-"""The last order of an update."""
+"""The last command of an update."""
 
 
 class JoinedTransfer:
-    """A member of one epoch. ``call`` has a method of all workers called: ``engine.collective_rpc``.
+    """A member of one epoch. ``call`` calls a method of all workers: ``engine.collective_rpc``.
 
     >>> joined = JoinedTransfer(info, engine.collective_rpc)
     >>> joined.receive(); joined.finish()
     """
 
     def __init__(self, info: Mapping[str, Any], call: Callable[..., Any]) -> None:
-        """Join: the workers have met the trainer when this returns. GroupBrokenError if the group breaks meanwhile."""
+        """Join; the workers have met the trainer when this returns. Raises GroupBrokenError if the group breaks meanwhile."""
         self._call = call
         self._patience = 2 * float(info["deadline"])  # the trainer finds out first
         self._started = self._whole = self._failed = False
@@ -38,7 +38,7 @@ class JoinedTransfer:
         self._carry_out(INIT, *self._order())
 
     def receive(self) -> None:
-        """Take the weights of one version: the workers write them over the old ones."""
+        """Receive the weights of one version: the workers write them over the old ones."""
         self._whole = False
         self._carry_out(START, *self._order())
         self._started = True
@@ -49,9 +49,9 @@ class JoinedTransfer:
         self._last, self._whole = (method, words), True
 
     def finish(self) -> None:
-        """Have the workers put the weights to use, and do what else the trainer asks for. RunError before ``receive``."""
+        """Let the workers use the weights, and carry out the other commands of the trainer. Raises RunError before ``receive``."""
         if not self._whole:
-            raise RunError("the weights of the vllm engine did not come whole: call receive first")
+            raise RunError("the weights of the vllm engine did not arrive completely: call receive first")
         method, words = self._last
         self._carry_out(FINISH, method, words)
         self._started = self._whole = False
@@ -59,23 +59,26 @@ class JoinedTransfer:
             self._carry_out(order[0], *order)
 
     def leave(self) -> None:
-        """Leave the group. An update that broke off between two orders is ended, so that the workers can begin another one: what they hold
-        then is whatever had come. RunError if it broke off within one: vLLM's workers are of no use then."""
+        """Leave the group. Raises RunError if an update broke off within a command: vLLM's workers are then unusable.
+
+        An update that broke off between two commands is ended, so that the workers can begin another one; they then hold the part that had
+        come.
+        """
         self._channel.close()
         if self._failed:
-            raise RunError("an update failed in vLLM's workers, which only a new engine mends")
+            raise RunError("an update failed in vLLM's workers, which only a new engine fixes")
         if self._started:
             self._call(FINISH)
             self._started = False
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._channel.close()
 
     def _order(self) -> tuple[str, dict[str, Any]]:
         try:
             if not self._channel.poll(self._patience):
-                raise GroupBrokenError(f"the trainer sent no weights for {self._patience:g} s; look whether it is stopped or overloaded")
+                raise GroupBrokenError(f"the trainer sent no weights for {self._patience:g} s; check whether it is stopped or overloaded")
             method, words = self._channel.recv()
         except (OSError, EOFError) as error:
             raise GroupBrokenError(f"the group of the weights broke: {error}") from error
@@ -83,7 +86,7 @@ class JoinedTransfer:
 
     def _carry_out(self, due: str, method: str, words: dict[str, Any]) -> None:
         if method != due:
-            raise RunError(f"the trainer's side of the transfer asks vLLM for {method} where {due} is due")
+            raise RunError(f"the trainer's side of the transfer asks vLLM for {method}, but {due} is due")
         try:
             result = self._call(method, kwargs=words)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Engines of vLLM that may take weights by vLLM's own transfers, whose trainer's side is in rlcore-plugin-vllm."""
+"""Engines of vLLM that may take weights by vLLM's own transfers; the trainer's side is in rlcore-plugin-vllm."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["JoiningBackend"]
 
 
 class JoiningBackend(ServingBackend):
-    """A version comes bucket by bucket through the memory of the host, or the engine's workers take it from the trainer's side."""
+    """A backend whose versions arrive bucket by bucket through host memory, or from the trainer's side directly at the engine's workers."""
 
     _joined: JoinedTransfer | None = None
     _remote = False
 
     @abstractmethod
     def ranks(self) -> int:
-        """How many workers the engine has."""
+        """Return the number of workers of the engine."""
 
     @abstractmethod
     def collective_rpc(self, method: str, *, kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a method of every worker; what each answers."""
+        """Call a method of every worker, and return the answer of each."""
 
     def describe(self) -> Mapping[str, Any]:
-        """How many workers the engine has, and which tensor its head repeats."""
+        """Describe the engine: the number of workers, and the tensor that its head repeats."""
         return {"ranks": self.ranks(), "head_of": self._checkpoint.head_of or ""}
 
     def connect(self, info: Mapping[str, Any], epoch: int) -> None:
-        """Have the workers join vLLM's own transfer, with the trainer engine that the trainer's side names."""
+        """Let the workers join vLLM's own transfer, with the trainer engine that the trainer's side names."""
         if self.capabilities.transfers <= {"host"}:
             super().connect(info, epoch)
         if self._joined is not None:
@@ -41,7 +41,7 @@ class JoiningBackend(ServingBackend):
         self._joined = JoinedTransfer(info, self.collective_rpc)
 
     def receive(self, bucket: Bucket) -> None:
-        """Copy a bucket's tensors; or have the workers take the version from the trainer's side, which tears the old one."""
+        """Copy a bucket's tensors, or let the workers take the version from the trainer's side, which overwrites the old one."""
         if not bucket.info:
             super().receive(bucket)
             return
@@ -60,7 +60,7 @@ class JoiningBackend(ServingBackend):
         return self._serve(incoming.version)
 
     def close(self) -> None:
-        """End the engine; requests in flight are forgotten."""
+        """End the engine; requests in flight are discarded."""
         if self._joined is not None:
             self._joined.close()
         super().close()

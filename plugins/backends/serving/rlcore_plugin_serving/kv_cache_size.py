@@ -1,4 +1,4 @@
-"""How much memory keys and values take."""
+"""The memory that keys and values need."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def text_configuration(context: InferenceContext) -> Any:
-    """transformers' configuration of the decoder of the model."""
+    """Return transformers' configuration of the model's decoder."""
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(context.model, trust_remote_code=context.trust_remote_code).get_text_config(decoder=True)
 
 
 def token_bytes(context: InferenceContext) -> int:
-    """Bytes of one token's keys and values in each process of an engine, by the model's configuration."""
+    """Return the bytes of one token's keys and values in each process of an engine, by the model's configuration."""
     config = text_configuration(context)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

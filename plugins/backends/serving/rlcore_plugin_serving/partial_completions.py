@@ -1,4 +1,4 @@
-"""Requests while the engine works on them: their tokens so far, the version that made each, and the stop strings that end them."""
+"""Requests while the engine works on them: their tokens so far, the version that drew each, and the stop strings that end them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,30 @@ from rlcore.api import Completion, FinishReason, Request, Tokenizer
 __all__ = ["OTHER_STOP", "NewTokens", "PartialCompletion", "seed_of"]
 
 OTHER_STOP = "other stop"
-"""Why an answer ended that the model's folder says to end, and its own stop tokens do not: it goes on."""
+"""The finish of an answer that ended at a stop token of the model's folder which is not one of the run's stop tokens: the answer
+continues."""
 
 _TAIL = 4
-# Tokens beyond one a byte of the longest stop string that are decoded: a character of several tokens may begin before it.
+# Tokens to decode in addition to one per byte of the longest stop string: a character of several tokens may begin before it.
 
 
 def seed_of(noise: tuple[int, int, int, int]) -> int:
-    """A seed of 63 bits from the key of a request's noise. Hashed: the engine's neighbours of a seed are no neighbours here, so two
-    requests never share a stream because their keys are near each other."""
+    """Return a seed of 63 bits from the key of a request's noise.
+
+    The key is hashed, so that close keys do not give close seeds, for which an engine might use the same stream.
+    """
     return int.from_bytes(blake2b(repr(tuple(noise)).encode(), digest_size=8).digest(), "little") >> 1
 
 
 @dataclass(frozen=True, slots=True)
 class NewTokens:
-    """New tokens of a request. ``versions``: of the first tokens of its answer whose version has not been told yet, maybe of none;
-    ``finish``: "" while it goes on, else why it ended, and every version has been told then: "stop", "length", "abort", or OTHER_STOP; any
-    other text is an accident, which the producer fails of, in these words. ``withdrawn``: before
-    all that, the tokens whose version has not been told are taken back, for nobody can prove it any more."""
+    """New tokens of a request.
+
+    ``versions``: of the first tokens of its answer that have no version yet, possibly none. ``finish``: "" while the answer continues;
+    otherwise why it ended, and every token then has a version: "stop", "length", "abort" or OTHER_STOP. Any other text is an error, with
+    which the producer fails. ``withdrawn``: before anything else, the tokens without a version are withdrawn, because their version can no
+    longer be confirmed.
+    """
 
     name: str
     tokens: Sequence[int] = ()
@@ -52,10 +58,10 @@ class PartialCompletion:
     cancelled: bool = False
 
     def add(self, part: NewTokens, tokenizer: Tokenizer) -> bool:
-        """Take new tokens, and versions of tokens; True if one completed a stop string, which is the last one that it takes."""
+        """Add new tokens, and versions of tokens. Returns True if a token completed a stop string; it is the last token that is added."""
         if part.withdrawn:
             del self.tokens[len(self.versions) :], self.logprobs[len(self.versions) :]
-            self.stopped = False  # an answer that has stopped is told of its versions once, at its end
+            self.stopped = False  # an answer that has stopped receives its versions only once, at its end
         self.versions += part.versions
         if self.stopped:
             return False
@@ -68,7 +74,7 @@ class PartialCompletion:
         return self.stopped
 
     def completion(self, finish: FinishReason) -> Completion:
-        """What it has, as a record."""
+        """Return the tokens so far as a completion."""
         return Completion(
             request_id=self.request.request_id,
             token_ids=np.array(self.tokens, np.int32),
@@ -78,12 +84,12 @@ class PartialCompletion:
         )
 
     def _stopped(self, tokenizer: Tokenizer) -> bool:
-        """Whether the last token completed a stop string; the tokens before it are known to hold none."""
+        """Return whether the last token completed a stop string; the tokens before it are known to contain none."""
         reach = max(len(text.encode()) for text in self.request.sampling.stop) + _TAIL
         text = tokenizer.decode(self.tokens[-reach:])
         if any(stop in text for stop in self.request.sampling.stop):
             return True
-        # Tokens that print nothing take up room in the tail: if it is short of text, the whole answer is looked at.
+        # Tokens that print nothing fill the tail: if the tail has too little text, the whole answer is searched.
         longest = max(map(len, self.request.sampling.stop)) + len(tokenizer.decode(self.tokens[-1:]))
         if len(text) > longest or len(self.tokens) <= reach:
             return False

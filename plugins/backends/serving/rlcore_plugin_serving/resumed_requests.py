@@ -1,5 +1,5 @@
-"""Requests of an engine that cannot keep them over an update: each is dropped there and asked for anew, after the tokens that it has, and
-whoever reads the answer sees one that went on."""
+"""Requests of an engine that cannot keep them during an update. Each is dropped there and sent again after the tokens that it has, so
+that the reader of the answer sees one continuous answer."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["ResumedRequests"]
 
 @dataclass
 class _ActiveRequest:
-    """One request: as it was asked first, what has come, and where it stands."""
+    """One request: its first form, the tokens received so far, and its state."""
 
     ask: EngineRequest
     tokens: list[int] = field(default_factory=list)
     told: int = 0
-    """So many of the tokens, the first ones, have a version."""
+    """The number of tokens, from the first on, that have a version."""
     interrupted: bool = False
     """We asked the engine to drop it."""
     waits: bool = False
-    """The engine has dropped it; ``resume`` hands it out."""
+    """The engine has dropped it; ``resume`` returns it."""
 
 
 class ResumedRequests:
-    """Keeps the books; it knows no engine.
+    """The state of all requests; it does not depend on an engine.
 
     >>> asks = ResumedRequests()
     >>> asks.add([ask])                                  # and queue it
@@ -40,18 +40,21 @@ class ResumedRequests:
         self._lives: dict[str, _ActiveRequest] = {}
 
     def __len__(self) -> int:
-        """How many have not ended."""
+        """Return the number of requests that have not ended."""
         return len(self._lives)
 
     def __contains__(self, name: object) -> bool:
         return name in self._lives
 
     def add(self, asks: Iterable[EngineRequest]) -> None:
-        """These run in the engine from here on."""
+        """Add requests that run in the engine from now on."""
         self._lives |= {ask.name: _ActiveRequest(ask) for ask in asks}
 
     def interrupt(self, names: Iterable[str] | None = None) -> list[str]:
-        """The requests to drop in the engine, all that run or those of ``names`` that do: an abort of one of them is ours from here on."""
+        """Return the requests to drop in the engine: all that run, or those of ``names`` that run.
+
+        From now on, an abort of one of them counts as an interruption.
+        """
         wanted = self._lives if names is None else [name for name in names if name in self._lives]
         found = [name for name in wanted if not self._lives[name].waits]
         for name in found:
@@ -59,18 +62,18 @@ class ResumedRequests:
         return found
 
     def hand_on(self, parts: Iterable[NewTokens]) -> list[NewTokens]:
-        """The parts as the backend should see them: without the ends that we brought about, and without requests that have ended."""
+        """Return the parts for the backend: without the ends that an interruption caused, and without requests that have ended."""
         return [self._seen(self._lives[part.name], part) for part in parts if part.name in self._lives]
 
     def drop(self, names: Iterable[str]) -> list[NewTokens]:
-        """Forget those of these requests that wait, with a part that ends each; the others run, and the engine must be asked."""
+        """Forget those of these requests that wait, and return a part that ends each. The others run: the engine must drop them."""
         waiting = [name for name in names if name in self._lives and self._lives[name].waits]
         for name in waiting:
             del self._lives[name]
         return [NewTokens(name, finish="abort") for name in waiting]
 
     def resume(self, names: Iterable[str] | None = None) -> list[EngineRequest]:
-        """What is left of the requests that wait, all or those of ``names``, to queue in the engine; they run from here on."""
+        """Return the remainder of the requests that wait, all or those of ``names``, to queue in the engine; they run from now on."""
         wanted = self._lives if names is None else [name for name in names if name in self._lives]
         found = [life for life in (self._lives[name] for name in wanted) if life.waits]
         for life in found:
@@ -94,7 +97,7 @@ class ResumedRequests:
 
 
 def _over(ask: EngineRequest, tokens: Sequence[int]) -> str:
-    """Why the answer is whole, although its engine was stopped just there: "stop", "length"; "" if it is not."""
+    """Return why the answer is complete, although its engine was stopped just there: "stop", "length"; "" if it is not."""
     if tokens and tokens[-1] in ask.stop_token_ids:
         return "stop"
     return "length" if len(tokens) >= ask.max_tokens else ""

@@ -1,5 +1,5 @@
-"""Servers that somebody else runs, as one engine. A thread has an event loop in which the connections live; the producer's own thread
-gives orders and takes tokens."""
+"""External servers as one engine. The connections are in the event loop of a thread; the producer's own thread sends commands and takes
+tokens."""
 
 from __future__ import annotations
 
@@ -30,23 +30,25 @@ from rlcore_plugin_serving.version_folder import VersionFolders
 __all__ = ["ServedEngine", "ServerAccess"]
 
 _OTHERS = 5.0
-"""Seconds that further servers are waited for once one is there; who comes later joins at an update."""
+"""Seconds to wait for further servers once one is reachable; a later server joins at an update."""
 _PAUSE = 0.5
-"""Seconds between two tries to reach a server that is not there yet."""
+"""Seconds between two attempts to reach a server that is not reachable yet."""
 _LOOK = 0.5
-"""Seconds after which somebody who waits for a token looks whether a server is left."""
+"""Seconds after which a caller that waits for a token checks whether a server is left."""
 _CLOSING = 30.0
 _NOTHING = sha256(b"").hexdigest()
-"""What vLLM's checker takes of a tensor that was packed for the CPU: it sees none of its numbers."""
+"""The digest that vLLM's checker computes of a tensor that was packed for the CPU: it sees none of its numbers."""
 _CLOSE_SCORES = {"float32": 1e-3, "float64": 1e-3}
 _ROUGH_SCORES = 0.25
-"""Nats by which log probabilities of the same weights may differ between two servers: by the order of sums, and with 8 bits of mantissa by
-much more (0.036 were seen between bfloat16 and float32). Their labels and checksums say exactly which weights they serve; this finds a
-server that computes something else with them."""
+"""Nats by which log probabilities of the same weights may differ between two servers.
+
+The order of sums causes small gaps, and 8 bits of mantissa much larger ones (0.036 was seen between bfloat16 and float32). Labels and
+checksums show exactly which weights a server serves; this bound finds a server that computes something else with them.
+"""
 
 
 class ServerAccess:
-    """Where the servers are and how they are asked: addresses, keys and bounds of time."""
+    """The addresses of the servers, their keys, and the time limits."""
 
     def __init__(
         self, addresses: Sequence[str], *, key: str = "", admin_key: str = "", start: float, silence: float, connections: int, verify: bool
@@ -57,8 +59,11 @@ class ServerAccess:
 
 
 class ServedEngine(ServingEngine):
-    """``vocabulary`` and ``max_tokens``: what every server must have. ``folders``: where versions are written for them; None: none come.
-    ``dtype``: of the weights, where a server does not say."""
+    """All servers of one producer as one engine.
+
+    ``vocabulary`` and ``max_tokens``: required of every server. ``folders``: where versions are written for them; None if there are no new
+    versions. ``dtype``: of the weights, if a server does not report it.
+    """
 
     def __init__(self, access: ServerAccess, *, vocabulary: int, max_tokens: int, dtype: str, folders: VersionFolders | None) -> None:
         self.vocabulary = vocabulary  # type: ignore[misc]
@@ -85,26 +90,26 @@ class ServedEngine(ServingEngine):
 
     @property
     def keeps(self) -> bool:
-        """Whether all servers keep requests over an update."""
+        """Whether all servers keep requests during an update."""
         return all(server.dialect.keeps for server in self._streams.healthy)
 
     @property
     def seeds(self) -> bool:
-        """Whether a draw depends on its seed alone, at every server that was met."""
+        """Whether a draw depends only on its seed at all healthy servers."""
         return all(server.dialect.facts.seeds for server in self._streams.healthy)
 
     def unsupported(self, ask: EngineRequest) -> str:
-        """What a server would draw otherwise than asked."""
+        """Return the part of the request for which a server would sample differently than asked."""
         return next((problem for server in self._streams.healthy if (problem := server.dialect.unsupported(ask))), "")
 
     def unweighable(self) -> str:
-        """Why no version can be written into a server; "" if all take them."""
+        """Return why no version can be written into a server; "" if all servers take weights."""
         closed = [server for server in self._streams.healthy if not server.dialect.facts.takes_weights]
         if closed:
             server = closed[0]
             return (
-                f"the {server.dialect.kind} server {server.address} takes no weights, so it can be used for evaluation and scoring alone; "
-                f"start it so: {server.dialect.start_hint}"
+                f"the {server.dialect.kind} server {server.address} takes no weights, so it can be used for evaluation and scoring only; "
+                f"start it with: {server.dialect.start_hint}"
             )
         return (
             "" if self._folders else "inference.options.shared_folder names no folder for weights; name one that producers and servers see"
@@ -113,14 +118,16 @@ class ServedEngine(ServingEngine):
     # --- requests ------------------------------------------------------------------------------------------------------
 
     def add(self, asks: Sequence[EngineRequest]) -> None:
-        """Each to the server that has the fewest."""
+        """Send each request to the server that has the fewest."""
         self._require_servers()
         self._asks.add(asks)
         self._loop.call_soon_threadsafe(self._streams.start, list(asks))
 
     def take(self, timeout: float) -> list[NewTokens]:
-        """All that has come. Waits for the first token beyond ``timeout``, as engines in processes do, too: a server that says nothing is
-        lost after a time, and if it was the last one this ends."""
+        """Return all parts that have come. Waits for the first one, even beyond ``timeout``, like engines in processes.
+
+        A server that sends nothing is lost after some time; if it was the last one, this raises RunError.
+        """
         self._require_servers()
         found = self._taken()
         while not found:
@@ -130,14 +137,14 @@ class ServedEngine(ServingEngine):
         return found + self._taken()
 
     def abort(self, names: Iterable[str]) -> list[NewTokens]:
-        """Wait until the servers have let go of each."""
+        """Drop the requests, and wait until the servers have dropped each."""
         names = list(names)
         waiting = self._asks.drop(names)
         self._wait(self._streams.drop([name for name in names if name in self._asks]))
         return waiting + self._taken()
 
     def score(self, token_ids: Sequence[int]) -> np.ndarray:
-        """By every server. WeightsError, naming it, if one differs from the first by more than rounding."""
+        """Score by every server. Raises WeightsError, which names the server, if one differs from the first by more than rounding."""
         found = self._wait(self._scores(token_ids))
         self._require_servers()
         (first, scores), *others = found
@@ -146,15 +153,15 @@ class ServedEngine(ServingEngine):
             worst = float(np.abs(scores - other).max())
             if not worst <= most:
                 raise WeightsError(
-                    f"{server.address} serves version {self._version} as {first.address} does, and its log probabilities differ by "
-                    f"{worst:.2g} nats, of which {most:g} may be rounding; one of the two computes with other weights than it says"
+                    f"{server.address} serves version {self._version} as {first.address} does, but its log probabilities differ by "
+                    f"{worst:.2g} nats, of which {most:g} may be rounding; one of the two computes with other weights than it reports"
                 )
         return scores  # type: ignore[no-any-return]
 
     # --- weights -------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Requests stay at servers that keep them; others drop them, and are asked for them again."""
+        """Pause the servers. Requests stay at servers that keep them; otherwise they are dropped, and sent again later."""
         if self._paused:
             return
         self._require_servers()
@@ -165,9 +172,9 @@ class ServedEngine(ServingEngine):
         self._require_servers()
 
     def load(self, incoming: IncomingWeights) -> None:
-        """Write the version, and have every server that is there read it; one that came back is met again before."""
+        """Write the version, and let every reachable server read it; a lost server that is reachable again is met first."""
         if self._folders is None:
-            raise RunError("no folder for weights was named")  # begin_update has refused them before
+            raise RunError("no folder for weights was named")  # begin_update has already refused this
         folder = self._folders.write(incoming)
         self._dtypes = {info.dtype for info in incoming.manifest.tensors}
         self._loaded = f"{self._label}-{incoming.version}"
@@ -175,7 +182,7 @@ class ServedEngine(ServingEngine):
         self._require_servers()
 
     def serve(self, version: int) -> None:
-        """Prove what the servers hold, and go on."""
+        """Verify the weights of the servers, and continue."""
         self._version = version
         self._wait(self._serve(version))
         if self._folders is not None:
@@ -185,16 +192,18 @@ class ServedEngine(ServingEngine):
         self._loop.call_soon_threadsafe(self._streams.start, self._asks.resume())
 
     def ranks(self) -> int:
-        """Workers of the one server."""
+        """Return the number of workers of the only server."""
         return int(self._wait(self._only().dialect.ranks()))
 
     def expect(self, version: int) -> None:
-        """The version that comes by ``carry_out``."""
+        """Set the version that ``carry_out`` brings."""
         self._version, self._loaded = version, f"{self._label}-{version}"
 
     def carry_out(self, method: str, words: Mapping[str, Any] | None) -> Any:
-        """An order of vLLM's own transfer, by the one server. Without words it is the end of an update that broke off. RunError if the
-        server does not carry it out."""
+        """Let the only server carry out a command of vLLM's own transfer. Without words it ends an update that broke off.
+
+        Raises RunError if the server does not carry it out.
+        """
         server = self._only()
         label = self._loaded if words is not None else f"unfinished-{self._loaded}"
         try:
@@ -208,23 +217,23 @@ class ServedEngine(ServingEngine):
     def _only(self) -> ServerConnection:
         if len(self._servers) > 1 or not self._streams.healthy:
             raise RunError(
-                f"vLLM's own transfer goes to one server of a producer, and this one has {len(self._streams.healthy)} of "
-                f"{len(self._servers)}; type --transport auto, or name one address a producer"
+                f"vLLM's own transfer sends to one server of a producer, but this one has {len(self._streams.healthy)} of "
+                f"{len(self._servers)}; type --transport auto, or name one address per producer"
             )
         return self._streams.healthy[0]
 
     @property
     def transfers(self) -> frozenset[str]:
-        """Ways by which weights can come."""
+        """The ways by which weights can be transferred."""
         only = [server.dialect.transfers for server in self._streams.healthy]
         return only[0] if len(self._servers) == len(only) == 1 else frozenset({"host"})
 
     def tensors_changed(self, changed: bool | None) -> None:
-        """Whether the version that is loaded next has other tensors than the one before; None: nobody knows."""
+        """Set whether the next version has other tensors than the one before; None if this is not known."""
         self._changed = changed
 
     def end(self) -> None:
-        """Hang up; the servers go on."""
+        """Close the connections; the servers continue to run."""
         if self._thread.is_alive() and hasattr(self, "_streams"):
             self._wait(self._streams.end())
         self._end()
@@ -264,13 +273,11 @@ class ServedEngine(ServingEngine):
                 async with asyncio.timeout(max(_PAUSE, until - time.monotonic())):
                     label = await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
                 if label.startswith("unfinished-") and self._folders is None:
-                    raise ConfigError(
-                        f"{server.address} holds weights of which only a part was written, by a producer that died; start it anew"
-                    )
+                    raise ConfigError(f"{server.address} holds weights that were only partly written, by a producer that died; restart it")
                 server.served.append((label, self._version))
                 return
             except (ServerGoneError, TimeoutError) as error:
-                server.why = str(error) or f"it did not say what it is for {self._access.start:g} s"
+                server.why = str(error) or f"it did not identify itself for {self._access.start:g} s"
                 if time.monotonic() + _PAUSE > until:
                     raise ServerGoneError(server.why) from error
             await asyncio.sleep(_PAUSE)
@@ -288,9 +295,9 @@ class ServedEngine(ServingEngine):
             server.served.append((label, version))
 
     async def _come_back(self, server: ServerConnection) -> None:
-        """Meet a server that was lost, or that was late, if it is there."""
+        """Meet a server that was lost or late, if it is reachable."""
         try:
-            async with asyncio.timeout(_OTHERS):  # the others wait, with all that they do
+            async with asyncio.timeout(_OTHERS):  # all other servers wait meanwhile
                 await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
                 await server.dialect.pause()
         except (ServerGoneError, ServerAnswerError, ConfigError, TimeoutError) as error:
@@ -305,8 +312,10 @@ class ServedEngine(ServingEngine):
         self._streams.resume()
 
     async def _prove(self, version: int) -> None:
-        """Servers that read one folder hold the same, and not what they held before, by their own checkers. The latter holds only for
-        weights that are not rounded on the way, under a checker that sees all of them."""
+        """Check that servers that read one folder hold the same weights, and not the previous ones, by their own checkers.
+
+        The second check applies only if weights are not rounded on the way and the checker sees all of them.
+        """
         sums: dict[ServerConnection, dict[str, str]] = {}
 
         async def look(server: ServerConnection) -> None:
@@ -317,7 +326,7 @@ class ServedEngine(ServingEngine):
         for server, found in known[1:]:
             first, expected = known[0]
             differing = [name for name in expected if found.get(name) != expected[name]]
-            if set(found) == set(expected) and differing:  # servers that split a model otherwise have other tensors
+            if set(found) == set(expected) and differing:  # servers that split a model differently have other tensors
                 raise WeightsError(
                     f"{server.address} holds other weights than {first.address} after both read version {version}: {differing[0]!r} differs"
                 )
@@ -334,7 +343,7 @@ class ServedEngine(ServingEngine):
         async def one(server: ServerConnection) -> None:
             scores, label = await server.dialect.score(self._streams.new_ident(), token_ids)
             if label != server.label:
-                raise ServerGoneError(f"it scores with weights {label!r} where {server.label!r} are served: it was started anew")
+                raise ServerGoneError(f"it scores with weights {label!r}, but {server.label!r} are served: it was restarted")
             found.append((server, scores))
 
         await self._of_all("score", one)
@@ -342,7 +351,7 @@ class ServedEngine(ServingEngine):
         return sorted(found, key=lambda pair: order[pair[0]])
 
     async def _of_all(self, doing: str, call: Any) -> None:
-        """Call it for every healthy server, side by side. A server that is gone is lost; one that refuses ends the update."""
+        """Call it for every healthy server, in parallel. A server that is gone is lost; one that refuses ends the update."""
 
         async def one(server: ServerConnection) -> None:
             try:
@@ -350,7 +359,7 @@ class ServedEngine(ServingEngine):
             except ServerGoneError as error:
                 self._streams.lose(server, str(error))
             except MALFORMED_RESPONSE as error:
-                self._streams.lose(server, f"it answers otherwise than is known when it should {doing} ({type(error).__name__}: {error})")
+                self._streams.lose(server, f"it gives an unknown answer when it should {doing} ({type(error).__name__}: {error})")
             except ServerAnswerError as error:
                 if error.status >= 500 and len(self._streams.healthy) > 1:
                     self._streams.lose(server, str(error))
@@ -388,7 +397,7 @@ class ServedEngine(ServingEngine):
     def _none_left(self) -> None:
         said = "; ".join(f"{server.address}: {server.why}" for server in self._servers)
         self._over = f"no server of inference.options.addresses is left ({said})"
-        self._parts.put(None)  # whoever waits for tokens looks up
+        self._parts.put(None)  # wakes a caller that waits for tokens
 
     def _require_servers(self) -> None:
         if self._over:

@@ -1,5 +1,5 @@
-"""HTTP to one server: orders that are answered at once, and answers that come as a stream. It knows no kind of server. All of it runs in
-one event loop."""
+"""HTTP to one server: commands that are answered at once, and answers that arrive as a stream. It does not depend on the kind of server.
+All of it runs in one event loop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import httpx2
 __all__ = ["MALFORMED_RESPONSE", "ServerAnswerError", "ServerClient", "ServerGoneError"]
 
 MALFORMED_RESPONSE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What reading an answer of another shape than is known raises."""
+"""The errors raised when an answer has an unexpected shape."""
 
 _TRIES, _FIRST_PAUSE = 5, 0.1
 _CONNECT = 10.0
-"""Seconds within which a server takes a connection."""
+"""Seconds within which a server must accept a connection."""
 _SHOWN = 300
-"""Characters of a server's message that a sentence repeats."""
+"""Characters of a server's message that an error repeats."""
 
 
 class ServerGoneError(Exception):
@@ -29,7 +29,7 @@ class ServerGoneError(Exception):
 
 
 class ServerAnswerError(Exception):
-    """The server answered that it does not do it. ``status``: of HTTP."""
+    """The server answered that it refuses the request. ``status``: the HTTP status."""
 
     def __init__(self, where: str, status: int, text: str) -> None:
         super().__init__(f"{where} answers {status}: {' '.join(text.split())[:_SHOWN]}")
@@ -37,14 +37,16 @@ class ServerAnswerError(Exception):
 
 
 class ServerClient:
-    """Two sets of connections, so that an order never waits behind answers. ``silence``: seconds; ``heard``: when it last sent anything
-    of an answer, by time.monotonic()."""
+    """Two sets of connections, so that a command never waits behind answers.
+
+    ``silence``: seconds. ``heard``: the time of the last data of any answer, by time.monotonic().
+    """
 
     def __init__(self, address: str, key: str, admin_key: str, *, silence: float, connections: int) -> None:
         self.address, self.silence = address.rstrip("/"), silence
         self.heard = time.monotonic()
         limit = min(_CONNECT, silence)
-        # A server may have good reason to say nothing on one answer for long: whoever reads them looks at `heard`, of all of them.
+        # A server may have a good reason to be silent for long on one answer. Callers therefore check `heard`, which covers all answers.
         self._answers = httpx2.AsyncClient(
             base_url=self.address,
             headers=_bearer(key),
@@ -60,8 +62,10 @@ class ServerClient:
     async def order(
         self, method: str, path: str, body: Any = None, *, params: Mapping[str, Any] | None = None, tries: int = _TRIES, admin: bool = False
     ) -> Any:
-        """What the server answers, parsed if it is JSON. It may be sent more than once, so it is one that changes nothing the second time.
-        ServerGoneError, ServerAnswerError."""
+        """Send a command and return the answer, parsed if it is JSON.
+
+        The command may be sent more than once, so a repetition must change nothing. Raises ServerGoneError or ServerAnswerError.
+        """
         began, pause = time.monotonic(), _FIRST_PAUSE
         for attempt in range(tries):
             try:
@@ -77,7 +81,7 @@ class ServerClient:
         raise AssertionError("an order is sent at least once")
 
     async def ask(self, path: str, body: Any) -> Any:
-        """One answer that is no stream, which is sent for once. ServerGoneError, ServerAnswerError."""
+        """Send a request once and return its answer, which is not a stream. Raises ServerGoneError or ServerAnswerError."""
         try:
             async with asyncio.timeout(self.silence):
                 response = await self._answers.post(path, json=body)
@@ -90,8 +94,10 @@ class ServerClient:
 
     @asynccontextmanager
     async def stream(self, path: str, body: Any) -> AsyncIterator[AsyncIterator[Any]]:
-        """The messages of an answer that comes piece by piece (server-sent events of JSON), which is sent for once. Leaving it early hangs
-        up. ServerGoneError, also from the messages; ServerAnswerError."""
+        """Send a request once and yield the messages of its answer, a stream of server-sent events with JSON.
+
+        Leaving early closes the connection. Raises ServerGoneError, also while messages are read, or ServerAnswerError.
+        """
         try:
             async with self._answers.stream("POST", path, json=body) as response:
                 self.heard = time.monotonic()
@@ -103,7 +109,7 @@ class ServerClient:
             raise ServerGoneError(_broken(error)) from error
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         await self._answers.aclose()
         await self._orders.aclose()
         await self._admin.aclose()
@@ -119,7 +125,7 @@ class ServerClient:
             try:
                 yield json.loads(text)
             except ValueError as error:
-                raise ServerGoneError(f"it sent what is no JSON: {text[:_SHOWN]}") from error
+                raise ServerGoneError(f"it sent text that is not JSON: {text[:_SHOWN]}") from error
 
     def _read(self, path: str, response: httpx2.Response) -> Any:
         if response.status_code >= 400:
@@ -131,7 +137,7 @@ class ServerClient:
 
     def _timed_out(self, path: str, error: httpx2.TimeoutException) -> str:
         if isinstance(error, httpx2.ConnectTimeout):
-            return "it takes no connection"
+            return "it does not accept connections"
         return f"it did not answer {path} for {self.silence:g} s"
 
 

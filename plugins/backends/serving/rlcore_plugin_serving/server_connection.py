@@ -1,4 +1,4 @@
-"""One server as its producer knows it: what it is, whether it can be asked, and which versions of the weights it was given."""
+"""One server as its producer knows it: its kind, whether it accepts requests, and the versions of the weights that it was given."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ __all__ = ["ServerConnection"]
 
 _KINDS: tuple[type[Dialect], ...] = (VllmServer, SglangServer)
 _CONTEXTS = 7
-"""Contexts of one token, from all over the vocabulary, that show of which distribution log probabilities are."""
+"""The number of one-token contexts, spread over the vocabulary, that test which distribution the log probabilities belong to."""
 _CERTAIN = 1e-3
-"""The one token that is left of a distribution has log probability 0. A model that is sure after most single tokens is none, and where
-the likeliest tokens are equally likely, as after padding that is all zeros, more than one is left."""
+"""If one token is left of a distribution, its log probability is 0. A model is almost never certain after a single token. If the
+likeliest tokens are equally likely, as after padding whose weights are all zeros, more than one is left."""
 
 
 class ServerConnection:
-    """``healthy``: it may be asked; else ``why`` says why not. ``running``: how many answers it is asked for now; ``slots``: of
-    them at a time."""
+    """``healthy``: the server accepts requests; otherwise ``why`` gives the reason.
+
+    ``running``: the number of its answers in progress; ``slots``: limits the number of requests at a time.
+    """
 
     def __init__(self, line: ServerClient, connections: int) -> None:
         self.line = line
@@ -34,52 +36,57 @@ class ServerConnection:
         self.healthy, self.why = False, "it was not reached yet"
         self.running = 0
         self.served: list[tuple[str, int]] = []
-        """Label and version of all weights that it was given, in order; first what it had when the engine began."""
+        """Label and version of all weights that it was given, in order; the first are those that it had when the engine began."""
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return self.line.address
 
     @property
     def label(self) -> str:
-        """Of the weights that it serves; "" if it was given none."""
+        """The label of the weights that it serves; "" if it was given none."""
         return self.served[-1][0] if self.served else ""
 
     async def meet(self, *, max_tokens: int, vocabulary: int) -> str:
-        """Learn what it is, and the label of its weights, which is returned; from here on it can be asked. ServerGoneError if it is not
-        there yet; ConfigError, in one sentence, if it cannot do what a producer needs."""
+        """Learn the server's kind and facts, and return the label of its weights; from now on it accepts requests.
+
+        Raises ServerGoneError if it is not reachable yet, and ConfigError, in one sentence, if it lacks a feature that a producer needs.
+        """
         try:
             await self.line.order("GET", "/health", tries=1)
             self.dialect = await self._recognised()
             self.dialect.vocabulary = vocabulary
             facts = await self.dialect.learn()
             if facts.max_tokens < max_tokens:
-                self._refuse(f"takes {facts.max_tokens} tokens of prompt and answer together, and the run asks for {max_tokens}")
+                self._refuse(f"takes {facts.max_tokens} tokens of prompt and answer together, but the run needs {max_tokens}")
             await self._require_vocabulary(vocabulary)
             await self._require_drawn_logprobs(vocabulary)
             label = await self.dialect.label()
         except ServerAnswerError as error:
             raise self._refused(error) from error
         except MALFORMED_RESPONSE as error:
-            self._refuse(f"answers otherwise than a {self.dialect.kind} server that is known ({type(error).__name__}: {error})")
+            self._refuse(f"does not answer like a known {self.dialect.kind} server ({type(error).__name__}: {error})")
         self.served.clear()
         self.healthy, self.why = True, ""
         return label
 
     def versions_of(self, spans: Sequence[LabelSpan], since: int) -> list[int]:
-        """The version of each token of an answer that was asked for when ``since`` labels had been given, the last of them then served.
-        ServerGoneError for another label: a server that was started anew serves what it was started with."""
+        """Return the version of each token of an answer that was requested when ``since`` labels had been given, the last of which was then
+        served.
+
+        Raises ServerGoneError for another label: a restarted server serves the weights that it was started with.
+        """
         known = dict(self.served[max(0, since - 1) :])
         for span in spans:
             if span.label not in known:
                 raise ServerGoneError(
-                    f"it answers with weights {span.label!r} where {self.label!r} are served: it was started anew, or others update it"
+                    f"it answers with weights {span.label!r}, but {self.label!r} are served: it was restarted, or others update it"
                 )
         return [known[span.label] for span in spans for _ in range(span.count)]
 
     def lose(self, why: str) -> None:
-        """It is not asked again before it has been met anew."""
+        """Mark the server as unhealthy. It receives no requests before the next ``meet``."""
         if self.healthy:
             self.healthy, self.why = False, why
 
@@ -99,7 +106,7 @@ class ServerConnection:
             self._refuse(f"knows more tokens than the {vocabulary} of the run's model; start it with the run's --model")
 
     async def _require_drawn_logprobs(self, vocabulary: int) -> None:
-        """Of one token that is left, the log probability is 0, unless the server tells that of another distribution."""
+        """Refuse a server that reports log probabilities of another distribution. If one token is left, its log probability must be 0."""
         certain = 0
         for place in range(_CONTEXTS):
             sampling = Sampling(max_new_tokens=1, temperature=1.0, top_k=1)
@@ -110,7 +117,7 @@ class ServerConnection:
             answer = await self._one_token(f"rlcore-look-{uuid4().hex[:8]}-{place}", ask)
             certain += abs(answer.logprobs[0]) < _CERTAIN
         if certain <= _CONTEXTS // 2:
-            self._refuse("tells log probabilities of another distribution than the one that it samples from")
+            self._refuse("reports log probabilities of another distribution than the one that it samples from")
 
     async def _one_token(self, ident: str, ask: EngineRequest) -> ServerMessage:
         path, body = self.dialect.question(ident, ask)
@@ -135,7 +142,7 @@ class ServerConnection:
         if error.status == 503:
             return ServerGoneError(str(error))  # it is still loading
         if not hasattr(self, "dialect"):
-            return ConfigError(f"{self.address} answers as no inference server does: {error}")
+            return ConfigError(f"{self.address} does not answer like an inference server: {error}")
         if error.status == 404:
             return ConfigError(self._sentence(f"takes no token ids ({error})"))
         return ConfigError(self._sentence(f"does not answer ({error})"))
@@ -144,4 +151,4 @@ class ServerConnection:
         raise ConfigError(self._sentence(why))
 
     def _sentence(self, why: str) -> str:
-        return f"the {self.dialect.kind} server {self.address} {why}; start it so: {self.dialect.start_hint}"
+        return f"the {self.dialect.kind} server {self.address} {why}; start it with: {self.dialect.start_hint}"

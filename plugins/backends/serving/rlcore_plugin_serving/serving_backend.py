@@ -1,4 +1,4 @@
-"""An inference backend over an engine that serves: what all such engines have in common. An engine of its own is a ``ServingEngine``."""
+"""An inference backend over a serving engine: the code that all such engines share. A specific engine is a ``ServingEngine``."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ _FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": 
 
 
 class ServingBackend(InferenceBackend):
-    """Requests and weights on their way to an engine and back. New weights are collected on the host beside the old ones, which are served
-    until ``finish_update``; then requests go on, and each token carries the version that drew it (RESUME).
+    """An inference backend that passes requests and weights to an engine and returns its answers.
 
-    A class for an engine sets ``who``, declares ``capabilities``, and hands over the engine with the shapes of its model's tensors;
-    ``unsupported`` refuses what the engine would draw otherwise than asked.
+    New weights are collected in host memory while the old ones are served until ``finish_update``. Then requests continue, and each token
+    carries the version that drew it (RESUME).
+
+    A subclass for an engine sets ``who``, declares ``capabilities``, and passes the engine and the shapes of its model's tensors. Its
+    ``unsupported`` refuses requests that the engine would sample differently than asked.
     """
 
     who = "the engine"
@@ -59,7 +61,8 @@ class ServingBackend(InferenceBackend):
     # --- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, requests: Sequence[Request]) -> None:
-        """Queue requests with the engine's scheduler; RunError for an id that is in flight, ConfigError for one that cannot be served."""
+        """Queue requests with the engine's scheduler. Raises RunError for an id that is in flight, and ConfigError for a request that
+        cannot be served."""
         self._require_ready("take requests")
         known = set(self._answers) | {completion.request_id for completion in self._done}
         for request in requests:
@@ -69,7 +72,7 @@ class ServingBackend(InferenceBackend):
         self._answers |= {request.request_id: PartialCompletion(request) for request in requests}
 
     def poll(self, timeout: float) -> list[Completion]:
-        """Wait until something finishes or ``timeout`` seconds have passed; [] if nothing is in flight."""
+        """Wait until a request finishes or ``timeout`` seconds have passed; return [] if nothing is in flight."""
         deadline = time.monotonic() + timeout
         while self._answers and not self._done:
             self._require_ready("generate")
@@ -87,7 +90,7 @@ class ServingBackend(InferenceBackend):
         self._add(self._engine.abort(names))
 
     def score(self, token_ids: np.ndarray) -> np.ndarray:
-        """int32[T] -> float32[T-1], by a request of its own that passes the prefix cache by; what else is in flight goes on meanwhile."""
+        """int32[T] -> float32[T-1], by a separate request that bypasses the prefix cache; other requests continue meanwhile."""
         self._require_ready("score")
         ids = np.asarray(token_ids, np.int32)
         if len(ids) < 2:
@@ -95,18 +98,21 @@ class ServingBackend(InferenceBackend):
         self._check_tokens(ids, "the sequence to score")
         if len(ids) > self._context.max_tokens:
             raise ConfigError(
-                f"the sequence to score has {len(ids)} tokens, and prompt and response may take {self._context.max_tokens} together"
+                f"the sequence to score has {len(ids)} tokens, but prompt and response together may have only {self._context.max_tokens}"
             )
         return self._engine.score(ids.tolist())
 
     def unsupported(self, request: Request) -> str:
-        """What of the request the engine does not serve, and what to type instead; "" if it serves it."""
+        """Return the part of the request that the engine does not support, and what to type instead; "" if it supports all of it."""
         return ""
 
     # --- weights -------------------------------------------------------------------------------------------------------
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
-        """Collect a version beside the one that is served. WeightsError, and on as before, if the manifest does not fit the model."""
+        """Begin to collect a version while the old one is served.
+
+        Raises WeightsError if the manifest does not fit the model; the engine then continues as before.
+        """
         if self._residence.asleep:
             raise RunError(f"{self.who} sleeps and takes no weights: call wake() first")
         if manifest.kind is WeightsKind.ADAPTER and manifest.kind in self.capabilities.kinds:
@@ -120,13 +126,14 @@ class ServingBackend(InferenceBackend):
         self._under_way().take(bucket)
 
     def finish_update(self) -> int:
-        """Load the weights into the engine, forget every key and value of the old ones, and serve. WeightsError if one did not come."""
+        """Load the weights into the engine, drop all keys and values of the old ones, and serve. Raises WeightsError if one did not
+        come."""
         incoming, self._arriving = self._under_way(), None
         tensors = incoming.whole()
         if incoming.manifest.kind is WeightsKind.FULL and (embedding := self._checkpoint.head_of) is not None:
-            incoming.repeat(HEAD, embedding)  # an engine may keep a copy for its head, which would stay the old one
+            incoming.repeat(HEAD, embedding)  # an engine may keep a copy for its head, which would not be updated
             if HEAD in tensors and not torch.equal(_bits(tensors[HEAD]), _bits(tensors[embedding])):  # bits: NaN is not equal to itself
-                raise WeightsError(f"version {incoming.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
+                raise WeightsError(f"version {incoming.version}: tensor {HEAD!r} is not {embedding!r}, but the model ties the two")
         self._tear(incoming.version)
         self._load(incoming)
         return self._serve(incoming.version)
@@ -136,7 +143,7 @@ class ServingBackend(InferenceBackend):
         self._engine.load(incoming)
 
     def _tear(self, version: int) -> None:
-        """From here until an update has come to its end, no weights are whole."""
+        """Mark the weights as incomplete until an update has finished, and pause the engine."""
         self._torn = f"holds an unfinished version {version} of the weights"
         self._engine.pause()
 
@@ -148,7 +155,8 @@ class ServingBackend(InferenceBackend):
     # --- the device ----------------------------------------------------------------------------------------------------
 
     def sleep(self, level: int = 1) -> None:
-        """Give the GPU back, keys and values lost; RunError with requests in flight. NotImplementedError if the engine cannot."""
+        """Release the GPU; keys and values are lost. Raises RunError with requests in flight, and NotImplementedError if the engine
+        cannot sleep."""
         if not self.capabilities.sleeps:
             super().sleep(level)
         if self._answers or self._done:
@@ -157,25 +165,28 @@ class ServingBackend(InferenceBackend):
         self._arriving, self._torn = None, "sleeps, or has just woken,"
 
     def wake(self) -> None:
-        """Take back what the weights need; they follow by an update."""
+        """Take back the memory of the weights; an update then brings their values."""
         if not self.capabilities.sleeps:
             super().wake()
         self._residence.wake_weights()
 
     def wake_cache(self) -> None:
-        """Take back what keys and values need."""
+        """Take back the memory of keys and values."""
         self._residence.wake_cache()
 
     def close(self) -> None:
-        """End the engine; requests in flight are forgotten."""
+        """End the engine; requests in flight are discarded."""
         self._answers, self._done = {}, []
         self._engine.end()
 
     # --- small parts ---------------------------------------------------------------------------------------------------
 
     def _add(self, parts: Sequence[NewTokens]) -> None:
-        """Add new tokens to their answers. One that a stop string has ended waits for the engine to let go of it, and takes no more; if the
-        engine takes that string back instead, it is asked again. RunError, once all are added, if one cannot be used."""
+        """Add new tokens to their answers. Raises RunError, once all are added, if one cannot be used.
+
+        An answer that a stop string has ended takes no more tokens, and waits until the engine has dropped it. If the engine withdraws the
+        tokens with that string, the request is sent again.
+        """
         stopped, again, wrong = [], [], ""
         for part in parts:
             answer = self._answers.get(part.name)
@@ -196,11 +207,11 @@ class ServingBackend(InferenceBackend):
             raise RunError(wrong)
 
     def _complete(self, name: str, finish: str) -> str:
-        """Keep a completion for ``poll``; a sentence if it cannot be used."""
+        """Keep a completion for ``poll``; return a sentence if it cannot be used."""
         answer = self._answers.pop(name)
         if finish not in _FINISHES:
             return f"request {name}: {self.who} ended it with {finish!r}, and its log says why"
-        # An engine may have come to the end of an answer before it heard that the answer is cancelled.
+        # The engine may have completed an answer before it received the cancellation.
         completion = answer.completion(FinishReason.ABORTED if answer.cancelled else _FINISHES[finish])
         if not np.isfinite(completion.logprobs).all():
             return f"request {name}: the model of version {self._version} gives logits that are not finite; training diverged"
@@ -226,14 +237,14 @@ class ServingBackend(InferenceBackend):
             raise ConfigError(f"{name} has no context; the chat template must give at least one token")
         if len(ids) >= self._context.max_tokens:
             raise ConfigError(
-                f"{name}: its context has {len(ids)} tokens, of the {self._context.max_tokens} that prompt and response may take together; "
+                f"{name}: its context has {len(ids)} tokens, but prompt and response together may have only {self._context.max_tokens}; "
                 "raise --max-prompt-tokens or --max-new-tokens"
             )
         self._check_tokens(ids, name)
         if problem := self.unsupported(request):
             raise ConfigError(f"{name}: {problem}")
         if request.sampling.max_new_tokens < 1 or "" in request.sampling.stop:
-            raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
+            raise ConfigError(f"{name}: max_new_tokens must be at least 1 and stop strings must not be empty, got {request.sampling}")
 
     def _check_tokens(self, ids: np.ndarray, name: str) -> None:
         outside = ids[(ids < 0) | (ids >= self._engine.vocabulary)]
@@ -249,7 +260,7 @@ class ServingBackend(InferenceBackend):
         return self._arriving
 
     def _require_ready(self, doing: str) -> None:
-        """RunError if there are no whole weights to do it with, or no memory."""
+        """Raise RunError if there are no whole weights, or no memory for keys and values."""
         if self._torn:
             raise RunError(f"the engine {self._torn} and cannot {doing}; update its weights first")
         self._residence.require_cache(doing)

@@ -1,4 +1,4 @@
-"""The face of an engine that ``ServingBackend`` sees, whether it runs in this process, in one of its own, or as a server somewhere."""
+"""The interface of an engine for ``ServingBackend``, whether it runs in this process, in a separate one, or as a server elsewhere."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ __all__ = ["EngineRequest", "ServingEngine"]
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """A request as an engine is asked. ``seed``: of all its draws; 63 bits. ``max_tokens``: new ones that there is room for, at least 1;
-    ``stop_token_ids``: each of them ends the answer, and is its last token. Stop strings are not the engine's business.
+    """A request as it is sent to an engine.
 
-    ``drawn``: so many of ``token_ids``, the last ones, are of the answer: the engine goes on with it."""
+    ``seed``: of all its draws; 63 bits. ``max_tokens``: the largest number of new tokens, at least 1. ``stop_token_ids``: each of them ends
+    the answer, and is its last token. The engine does not handle stop strings. ``drawn``: the number of ``token_ids``, at the end, that
+    belong to the answer, which the engine continues.
+    """
 
     name: str
     token_ids: tuple[int, ...]
@@ -31,48 +33,50 @@ class EngineRequest:
     drawn: int = 0
 
     def after(self, tokens: Sequence[int]) -> EngineRequest:
-        """What is left to ask for once these tokens of the answer are there."""
+        """Return the remaining request once the answer has these tokens."""
         left, drawn = self.max_tokens - len(tokens), self.drawn + len(tokens)
         return replace(self, token_ids=(*self.token_ids, *tokens), max_tokens=left, drawn=drawn)
 
 
 class ServingEngine(ABC):
-    """An engine that serves version 0. RunError from any call if it has died, or has not come back for too long."""
+    """An engine that serves version 0. Any call raises RunError if the engine has died, or has not returned for too long."""
 
     vocabulary: int
-    """How many tokens its model knows."""
+    """The number of tokens in its model's vocabulary."""
 
     @abstractmethod
     def add(self, asks: Sequence[EngineRequest]) -> None:
-        """Queue requests: all of them, or none if one cannot be."""
+        """Queue requests: all of them, or none if one cannot be queued."""
 
     @abstractmethod
     def take(self, timeout: float) -> list[NewTokens]:
-        """What has come; waits for ``timeout`` seconds if nothing has. An engine that says nothing at all may keep the caller for longer,
-        so that the deadlines of the run find one that hangs. Called only while requests are open."""
+        """Return the parts that have come; waits up to ``timeout`` seconds if there are none. Called only while requests are open.
+
+        An engine that sends nothing may block the caller for longer, so that the deadlines of the run find an engine that hangs.
+        """
 
     @abstractmethod
     def abort(self, names: Iterable[str]) -> list[NewTokens]:
-        """Drop requests: what had come, with a part that ends each of those that the engine still knew."""
+        """Drop requests. Returns the parts that had come, and a part that ends each request that the engine still knew."""
 
     @abstractmethod
     def score(self, token_ids: Sequence[int]) -> np.ndarray:
-        """T token ids -> float32[T-1]: log probability of each after the first, at temperature 1, with nothing of a cache."""
+        """T token ids -> float32[T-1]: log probability of each token after the first, at temperature 1, without any cache."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Before weights are written over the old ones: nothing is computed until ``serve``. Twice is once."""
+        """Stop computing until ``serve``, before weights are written over the old ones. A second call does nothing."""
 
     @abstractmethod
     def load(self, incoming: IncomingWeights) -> None:
-        """Write a whole version that lies on this host over the old one."""
+        """Write a whole version in this host's memory over the old one."""
 
     @abstractmethod
     def serve(self, version: int) -> None:
-        """Go on under these weights, with no key or value of the old ones."""
+        """Continue under these weights, without any key or value of the old ones."""
 
     def sleep(self, level: int = 1) -> object:
-        """Give the device back. Level 1: weights go to host memory; level 2: nothing is kept."""
+        """Release the device. Level 1: weights move to host memory; level 2: nothing is kept."""
         raise NotImplementedError(f"{type(self).__name__} does not sleep")
 
     def wake_up(self, tags: list[str] | None = None) -> object:

@@ -1,4 +1,4 @@
-"""Servers of SGLang: `python -m sglang.launch_server`; written by the sources of 0.5.23."""
+"""Servers of SGLang: `python -m sglang.launch_server`; written from the sources of 0.5.23."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from rlcore_plugin_serving.serving_engine import EngineRequest
 __all__ = ["SglangServer"]
 
 _ALL = 1 << 29
-"""A bound of top-k that cuts nothing, below the number by which SGLang knows that there is none."""
+"""A bound of top-k that cuts nothing, below the number that means no bound to SGLang."""
 
 
 class SglangServer(Dialect):
-    """Its requests cannot stay over an update with their keys and values forgotten one by one, so they are dropped and asked for again. A
-    draw depends on seed and position, so what goes on draws as it would have."""
+    """An SGLang server. Its requests cannot stay during an update with their keys and values dropped one by one, so they are dropped and
+    sent again.
+
+    A draw depends on seed and position, so a continued request draws the same tokens as it would have.
+    """
 
     kind = "SGLang"
     start_hint = "python -m sglang.launch_server --model-path MODEL --context-length TOKENS --enable-deterministic-inference"
@@ -35,7 +38,7 @@ class SglangServer(Dialect):
 
     @classmethod
     async def recognises(cls, line: ServerClient) -> bool:
-        """By what it tells of its model."""
+        """Return whether the server reports its model as SGLang does."""
         try:
             answer = await line.order("GET", "/model_info")
         except ServerAnswerError as error:
@@ -45,24 +48,25 @@ class SglangServer(Dialect):
         return isinstance(answer, dict) and {"model_path", "weight_version"} <= set(answer)
 
     async def learn(self) -> ServerInfo:
-        """Its arguments as they were resolved, with what its scheduler tells."""
+        """Read its resolved arguments, and the facts that its scheduler reports."""
         told = await self.line.order("GET", "/server_info")
         self._increments = bool(told.get("incremental_streaming_output"))
         self._most_kept = int(told.get("sampling_mask_max_tokens") or 0)
         self.facts = ServerInfo(
-            max_tokens=int(told["max_req_input_len"]) - 1,  # what it scores is a prompt, and a prompt stays below that
-            takes_weights=True,  # its orders for weights are always there; a key may guard them
+            max_tokens=int(told["max_req_input_len"]) - 1,  # a sequence to score is a prompt, and a prompt stays below that
+            takes_weights=True,  # its commands for weights are always available; a key may guard them
             seeds=bool(told.get("enable_deterministic_inference")),
             dtype=str(told.get("dtype") or "").replace("auto", ""),
         )
         return self.facts
 
     async def label(self) -> str:
-        """As its model page says."""
+        """Read the label from the model page."""
         return str((await self.line.order("GET", "/model_info"))["weight_version"])
 
     def question(self, ident: str, ask: EngineRequest) -> tuple[str, object]:
-        """Log probabilities of a distribution that is cut come with the ids that are left, for which it wants a bound."""
+        """Return a request. For a truncated distribution it also asks for the ids that are left, since only then the log probabilities
+        are those of that distribution."""
         sampling, parameters = ask.sampling, self._parameters(ask)
         cut = bool(sampling.temperature) and (sampling.top_k > 0 or sampling.top_p < 1)
         body = {"rid": ident, "input_ids": list(ask.token_ids), "sampling_params": parameters, "return_logprob": True, "stream": True}
@@ -71,7 +75,7 @@ class SglangServer(Dialect):
         return "/generate", body
 
     def heard(self, ask: EngineRequest, message: Any, before: int) -> ServerMessage:
-        """Each message has the whole answer so far, or what is new, as the server was started."""
+        """Read a message, which has the whole answer so far or only the new tokens, depending on how the server was started."""
         if "error" in message:
             raise ServerGoneError(f"it broke off an answer: {str(message['error'])[:300]}")
         told, tokens = message["meta_info"], list(message["output_ids"] or ())
@@ -84,33 +88,33 @@ class SglangServer(Dialect):
         new, logprobs = (tokens[-(count - before) :] if count > before else []), values[before:count] if whole else values
         if not len(new) == len(logprobs) == max(0, count - before):
             raise ServerGoneError(
-                f"it told {len(logprobs)} log probabilities of {len(new)} tokens, of an answer of {count} with {before} known"
+                f"it reported {len(logprobs)} log probabilities of {len(new)} tokens, for an answer of {count} with {before} known"
             )
         finish = str(ending.get("type", ""))
         if finish == "stop" and ending.get("matched") not in ask.stop_token_ids:
             finish = OTHER_STOP
         if finish == "abort" and ending.get("status_code"):
-            finish = f"error: {ending.get('message')}"  # it refused the request, and nobody dropped it
+            finish = f"error: {ending.get('message')}"  # the server refused the request; no command dropped it
         spans = told.get("weight_versions") or [{"version": told["weight_version"], "start": 0, "end": count}]
         labels = tuple(LabelSpan(str(span["version"]), span["end"] - span["start"]) for span in spans) if finish else ()
         return ServerMessage(new, [math.nan if value is None else value for value in logprobs], finish, labels)
 
     def unsupported(self, ask: EngineRequest) -> str:
-        """It cuts by top-p what top-k has not renormalised, and tells the cut distribution only within a bound of its own."""
+        """Refuse top-k with top-p, because SGLang applies both to the same probabilities, and truncation beyond the server's own bound."""
         sampling = ask.sampling
         if not sampling.temperature:
             return ""
         if sampling.top_k > 0 and sampling.top_p < 1:
-            return "top_k with top_p; SGLang cuts both of the same probabilities, and rlcore top_p of what top_k leaves; type one of them"
+            return "top_k with top_p; SGLang applies both to the same probabilities, but rlcore applies top_p after top_k; type only one"
         if _kept(sampling, self.vocabulary) > self._most_kept:
             return (
-                f"top_k {sampling.top_k}, top_p {sampling.top_p:g}; SGLang tells log probabilities of what it samples from only with top_k "
+                f"top_k {sampling.top_k}, top_p {sampling.top_p:g}; SGLang reports log probabilities of what it samples only with top_k "
                 f"up to --sampling-mask-max-tokens ({self._most_kept}); type a smaller --top-k, or start the server with a larger bound"
             )
         return ""
 
     async def knows_token(self, token: int) -> bool:
-        """It refuses a log probability of a token that it does not know."""
+        """Ask for the log probability of the token: SGLang refuses it for an unknown token."""
         body = {
             "input_ids": [0],
             "sampling_params": {"max_new_tokens": 1, "ignore_eos": True},
@@ -126,12 +130,13 @@ class SglangServer(Dialect):
         return True
 
     async def drop(self, idents: Iterable[str]) -> None:
-        """One by one: it takes a name that begins like others for all of them, so names must not."""
+        """Drop the requests one by one: SGLang drops all requests whose name begins with the given one, so no name may be a prefix of
+        another."""
         for ident in idents:
             await self.line.order("POST", "/abort_request", {"rid": ident})
 
     async def score(self, ident: str, token_ids: Sequence[int]) -> tuple[np.ndarray, str]:
-        """The prompt's own log probabilities; from its first token on, so that no cache is used."""
+        """Return the prompt's own log probabilities, from its first token on, so that no cache is used."""
         body = {
             "rid": ident,
             "input_ids": list(token_ids),
@@ -142,26 +147,26 @@ class SglangServer(Dialect):
         told = (await self.line.ask("/generate", body))["meta_info"]
         scores = [entry[0] for entry in told["input_token_logprobs"][1:]]
         if len(scores) != len(token_ids) - 1:
-            raise ServerGoneError(f"it told {len(scores)} log probabilities of a prompt of {len(token_ids)} tokens")
+            raise ServerGoneError(f"it reported {len(scores)} log probabilities of a prompt of {len(token_ids)} tokens")
         return np.array(scores, np.float32), str(told["weight_version"])
 
     # --- weights -------------------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        """Nothing runs, since all requests were dropped, and none is sent."""
+        """Do nothing: all requests were dropped, and none is sent."""
 
     async def load(self, folder: str, label: str) -> None:
-        """It answers success and message; the cache is emptied with the old weights. It waits for requests to end, and they have."""
+        """Load the folder; the cache is emptied with the old weights. SGLang waits until requests have ended, which they have."""
         body = {"model_path": folder, "flush_cache": True, "weight_version": label, "abort_all_requests": False}
         answer = await self.line.order("POST", "/update_weights_from_disk", body, admin=True)
         if not answer["success"]:
             raise ServerAnswerError("/update_weights_from_disk", 400, str(answer["message"]))
 
     async def resume(self) -> None:
-        """``load`` has emptied its cache, and nothing is held back there."""
+        """Do nothing: ``load`` has emptied the cache, and the server holds nothing back."""
 
     async def checksums(self) -> dict[str, str]:
-        """Of each tensor on each rank."""
+        """Return a checksum of each tensor on each rank."""
         answer = await self.line.order("POST", "/weights_checker", {"action": "checksum"}, admin=True)
         ranks = enumerate(answer.get("ranks") or ())
         return {f"{rank}:{name}": digest for rank, told in ranks for name, digest in told["checksums"].items()}
@@ -171,12 +176,12 @@ class SglangServer(Dialect):
         parameters: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            # Of all tokens, not -1: SGLang draws by places of sorted tokens if one request of a batch has such a bound, and else by
-            # their ids, so what a request draws would depend on its neighbours (layers/sampler.py).
+            # All tokens, not -1: SGLang draws by the places of sorted tokens if one request of a batch has such a bound, and otherwise by
+            # token ids. The draws of a request would then depend on the other requests in its batch (layers/sampler.py).
             "top_k": _kept(sampling, self.vocabulary) or _ALL,
             "max_new_tokens": ask.max_tokens,
             "stop_token_ids": list(ask.stop_token_ids) or None,
-            "ignore_eos": not ask.stop_token_ids,  # which are ignored with it
+            "ignore_eos": not ask.stop_token_ids,  # this also ignores stop_token_ids
             "skip_special_tokens": False,
         }
         if sampling.temperature:
@@ -185,5 +190,5 @@ class SglangServer(Dialect):
 
 
 def _kept(sampling: Sampling, vocabulary: int) -> int:
-    """How many tokens top-k or top-p may keep; 0 if nothing is cut."""
+    """Return how many tokens top-k or top-p may keep; 0 if nothing is cut."""
     return min(sampling.top_k or vocabulary, vocabulary) if sampling.top_k or sampling.top_p < 1 else 0

@@ -21,8 +21,11 @@ _LOCK = "owner"
 
 
 class VersionFolders:
-    """A folder of this producer's own in the shared one. A version has its name once it is whole. The folder is locked for as long as its
-    producer lives, so whoever comes later removes what a killed one has left. ``there``: the shared folder as the servers name it."""
+    """The folder of this producer in the shared one. A version gets its final name once it is complete.
+
+    The folder is locked while its producer runs, so that a later producer removes the folder of a killed one. ``there``: the path of the
+    shared folder on the servers.
+    """
 
     def __init__(self, shared: Path, there: str, model: Path) -> None:
         self._config = model / "config.json"
@@ -33,7 +36,7 @@ class VersionFolders:
             new.mkdir()
             self._owner = (new / _LOCK).open("w")
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            new.rename(self._root)  # locked before anybody who sweeps finds it
+            new.rename(self._root)  # locked before another producer's sweep can find it
         except OSError as error:
             raise ConfigError(
                 f"inference.options.shared_folder {str(shared)!r} cannot be written ({error}); name a folder that producers and servers see"
@@ -42,7 +45,7 @@ class VersionFolders:
         self._written: list[Path] = []
 
     def write(self, incoming: IncomingWeights) -> str:
-        """Write a whole version; the folder that holds it, as the servers name it. RunError if the disk does not take it."""
+        """Write a whole version and return its folder, as the servers name it. Raises RunError if the disk refuses the write."""
         folder = self._root / f"version-{incoming.version}-{uuid4().hex[:6]}"
         half = folder.with_name(f"half-{folder.name}")
         try:
@@ -60,20 +63,20 @@ class VersionFolders:
         return f"{self._there}/{folder.name}"
 
     def keep_newest(self) -> None:
-        """Remove all but the version that was written last."""
+        """Remove all versions except the one that was written last."""
         for folder in self._written[:-1]:
             shutil.rmtree(folder, ignore_errors=True)
         del self._written[:-1]
 
     def close(self) -> None:
-        """Remove all of it."""
+        """Remove the whole folder."""
         shutil.rmtree(self._root, ignore_errors=True)
         self._owner.close()
 
 
 def _sweep(shared: Path) -> None:
-    """Remove folders whose producer has ended without doing so."""
+    """Remove folders whose producer ended without removing them."""
     for lock in shared.glob(f"rlcore-*/{_LOCK}"):
-        with suppress(OSError), lock.open("w") as file:  # a lock that is held, or a folder that has just gone
+        with suppress(OSError), lock.open("w") as file:  # a held lock, or a folder that was just removed
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)

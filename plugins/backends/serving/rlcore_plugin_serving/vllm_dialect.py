@@ -1,4 +1,4 @@
-"""Servers of vLLM: `vllm serve` with its token endpoints, and with its development endpoints if it takes weights; 0.32 was tested."""
+"""Servers of vLLM: `vllm serve` with its token endpoints, and with its development endpoints if it takes weights; tested with 0.32."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["VllmServer"]
 
 _GENERATE = "/inference/v1/generate"
 _PREFIX = "generate-tokens-"
-"""What the server puts before the id of a request; its orders name requests by the whole."""
+"""The prefix that the server adds to the id of a request; its commands use the whole name."""
 _NOT_FINITE = -9999.0
-"""What it writes for a log probability that JSON cannot carry."""
+"""The number that it writes for a log probability that JSON cannot represent."""
 _COLDEST, _HOTTEST = 0.01, 2.0
 """It raises a lower temperature, and refuses a higher one (vllm/sampling_params.py)."""
 
 
 class VllmServer(Dialect):
-    """Its scheduler keeps requests over an update, and computes their keys and values again."""
+    """A vLLM server, whose scheduler keeps requests during an update and computes their keys and values again."""
 
     kind = "vLLM"
     start_hint = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs --max-model-len TOKENS"
@@ -33,7 +33,7 @@ class VllmServer(Dialect):
 
     @classmethod
     async def recognises(cls, line: ServerClient) -> bool:
-        """Only vLLM answers /version with a version alone."""
+        """Return whether /version answers with only a version, which is true of vLLM only."""
         try:
             answer = await line.order("GET", "/version")
         except ServerAnswerError as error:
@@ -43,12 +43,12 @@ class VllmServer(Dialect):
         return isinstance(answer, dict) and set(answer) == {"version"}
 
     async def learn(self) -> ServerInfo:
-        """Models, and whether the development endpoints are there."""
+        """Read the models, and find out whether the development endpoints are available."""
         (model, *_) = (await self.line.order("GET", "/v1/models"))["data"]
         open_for_weights, dtype = True, ""
         try:
             if (await self.line.order("GET", "/is_paused"))["is_paused"]:
-                await self.resume()  # whoever paused it is gone: a server belongs to one producer
+                await self.resume()  # the process that paused it is gone: a server belongs to one producer
             told = await self.line.order("GET", "/server_info", params={"config_format": "json"})
             transfer = told["vllm_config"].get("weight_transfer_config")
             if isinstance(transfer, dict) and transfer.get("backend") == "nccl":
@@ -62,12 +62,12 @@ class VllmServer(Dialect):
         return self.facts
 
     async def label(self) -> str:
-        """By an answer of one token, which every server gives."""
+        """Read the label from an answer of one token, which every server gives."""
         body = {"token_ids": [0], "sampling_params": {"max_tokens": 1, "ignore_eos": True, "detokenize": False}}
         return _label((await self.line.ask(_GENERATE, body))["choices"][0])
 
     def question(self, ident: str, ask: EngineRequest) -> tuple[str, object]:
-        """Its SamplingParams, which the server takes as they are."""
+        """Return a request with vLLM's SamplingParams."""
         sampling = ask.sampling
         parameters = {
             "temperature": sampling.temperature,
@@ -76,14 +76,14 @@ class VllmServer(Dialect):
             "seed": ask.seed if sampling.temperature else None,
             "max_tokens": ask.max_tokens,
             "stop_token_ids": list(ask.stop_token_ids),
-            "ignore_eos": True,  # the tokenizer says what ends an answer, not the model's configuration
+            "ignore_eos": True,  # the tokenizer decides what ends an answer, not the model's configuration
             "logprobs": 0,
             "detokenize": False,
         }
         return _GENERATE, {"request_id": ident, "token_ids": list(ask.token_ids), "stream": True, "sampling_params": parameters}
 
     def heard(self, ask: EngineRequest, message: Any, before: int) -> ServerMessage:
-        """Tokens come one message a step, versions with the last."""
+        """Read a message: tokens come in one message per step, versions with the last one."""
         if "error" in message:
             raise ServerGoneError(f"it broke off an answer: {str(message['error'])[:300]}")
         if not message["choices"]:
@@ -92,20 +92,20 @@ class VllmServer(Dialect):
         tokens = choice["token_ids"] or []
         entries = (choice["logprobs"] or {}).get("content") or []
         if [entry["token_id"] for entry in entries] != tokens:
-            raise ServerGoneError(f"it told {len(entries)} log probabilities of {len(tokens)} tokens")
+            raise ServerGoneError(f"it reported {len(entries)} log probabilities of {len(tokens)} tokens")
         logprobs = [entry["logprob"] if entry["logprob"] > _NOT_FINITE else math.nan for entry in entries]
         spans = tuple(LabelSpan(span["version"], span["end"] - span["start"]) for span in choice["weight_versions"] or ())
         return ServerMessage(tokens, logprobs, choice["finish_reason"] or "", spans)
 
     def unsupported(self, ask: EngineRequest) -> str:
-        """Temperatures alone."""
+        """Refuse only temperatures outside vLLM's range."""
         temperature = ask.sampling.temperature
         if temperature == 0 or _COLDEST <= temperature <= _HOTTEST:
             return ""
         return f"temperature {temperature:g}; vLLM samples at {_COLDEST:g} to {_HOTTEST:g}, and greedily at 0"
 
     async def knows_token(self, token: int) -> bool:
-        """It refuses a log probability of a token that it does not know, while it takes any token id in a prompt."""
+        """Ask for the log probability of the token: vLLM refuses it for an unknown token, but accepts any token id in a prompt."""
         parameters = {"max_tokens": 1, "ignore_eos": True, "logprob_token_ids": [token], "detokenize": False}
         try:
             await self.line.ask(_GENERATE, {"token_ids": [0], "sampling_params": parameters})
@@ -120,8 +120,11 @@ class VllmServer(Dialect):
         await self.line.order("POST", "/inference/v1/abort_requests", {"request_ids": [_PREFIX + ident for ident in idents]})
 
     async def score(self, ident: str, token_ids: Sequence[int]) -> tuple[np.ndarray, str]:
-        """The last token is asked for by its id, since a prompt of the greatest length leaves no room for an answer; with another one, for
-        the server tells as many entries as ids were given, and the drawn token is the first of them."""
+        """Score the prompt, and ask for the last token by its id, since a prompt of the greatest length leaves no room for an answer.
+
+        The request names a second id, because the server reports as many entries as there are ids, and the drawn token is the first of
+        them.
+        """
         *prompt, last = token_ids
         parameters = {
             "max_tokens": 1,
@@ -142,36 +145,37 @@ class VllmServer(Dialect):
     # --- weights -------------------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        """What runs stays where it is, without keys and values."""
+        """Pause; running requests stay in the server, without keys and values."""
         await self.line.order("POST", "/pause", params={"mode": "keep"})
 
     async def load(self, folder: str, label: str) -> None:
-        """By every worker, from the folder. Until all have, the weights have the label ``unfinished-…``."""
+        """Let every worker load the folder. Until all have, the label of the weights is ``unfinished-…``."""
         await self._call_it(f"unfinished-{label}")
         await self.line.order("POST", "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
         await self._call_it(label)
 
     async def resume(self) -> None:
-        """The cache of prefixes is emptied first, with that of requests that were kept."""
+        """Empty the prefix cache, including that of kept requests, and continue."""
         done = await self.line.order("POST", "/reset_prefix_cache", params={"reset_running_requests": True})
         if not done["success"]:
-            raise ServerGoneError("it did not forget the keys and values of older weights")
+            raise ServerGoneError("it did not drop the keys and values of older weights")
         await self.line.order("POST", "/resume")
 
     async def checksums(self) -> dict[str, str]:
-        """Of each parameter; on the CPU most are packed, and those are not seen."""
+        """Return a checksum of each parameter; on the CPU most parameters are packed, and the checker does not see these."""
         return dict((await self.line.order("POST", "/weight_checker", {"action": "checksum"}))["checksums"])
 
     async def ranks(self) -> int:
-        """All of its workers, whose number its development endpoints tell."""
+        """Return the number of workers, which the development endpoints report."""
         return int((await self.line.order("GET", "/get_world_size"))["world_size"])
 
     async def carry_out(self, method: str, words: Mapping[str, Any], label: str) -> Any:
-        """By the endpoints of the same names. An order is sent once: a second one would wait for a group that has gone."""
+        """Carry out the command by the endpoint of the same name. It is sent once: a second one would wait for a group that no longer
+        exists."""
         body = dict(words)
         if method == "compute_weight_checksums":
             return [await self.checksums()]
-        if method == INIT:  # the server was started for one transfer, and does not want to hear which
+        if method == INIT:  # the server was started for one transfer and does not accept its name
             body = {"init_info": {name: value for name, value in words["init_info"].items() if name != "backend"}}
         if method == START:
             await self._call_it(f"unfinished-{label}")

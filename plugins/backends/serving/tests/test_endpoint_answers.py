@@ -98,7 +98,7 @@ def test_an_answer_of_weights_that_were_not_given_is_not_used(kind, server, back
     assert [bool(fake.answers) for fake in (anew, whole)] == [True, True]
     engine.submit(ask(4))
     answered(engine, 4)
-    assert engine._served._servers[0].why.startswith("it answers with weights 'default' where 'rlcore-")
+    assert engine._served._servers[0].why.startswith("it answers with weights 'default', but 'rlcore-")
 
 
 @KINDS
@@ -206,7 +206,7 @@ def test_score_names_a_server_that_computes_otherwise(server, backend):
     engine = backend(one, other)
     assert engine.score([3, 4, 5]).tolist() == [-1.5, -1.5]
     other.behaviour.score = -1.6
-    with pytest.raises(WeightsError, match=f"{other.port} serves version 0 as .*{one.port} does, and .* differ by 0.1 nats"):
+    with pytest.raises(WeightsError, match=f"{other.port} serves version 0 as .*{one.port} does, but .* differ by 0.1 nats"):
         engine.score([3, 4, 5])
     other.behaviour.dtype = "bfloat16"
 

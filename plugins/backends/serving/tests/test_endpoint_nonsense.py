@@ -24,7 +24,7 @@ def test_a_message_of_another_shape_costs_the_server(server, backend, ask, monke
         _VLLM, "/inference/v1/generate", lambda fake, body: (lambda: iter([said])) if body.get("stream") else usual(fake, body)
     )
     engine.submit(ask(1))
-    with pytest.raises(RunError, match="it sent what is no part of an answer"):
+    with pytest.raises(RunError, match="it sent a message that is not part of an answer"):
         engine.poll(30.0)
 
 
@@ -33,7 +33,7 @@ def test_an_update_does_not_wait_for_a_server_that_drops_nothing(server, backend
     monkeypatch.setitem(_SGLANG, "/abort_request", lambda fake, body: ({}, 200))
     engine.submit(ask(2))
     time.sleep(0.3)
-    with pytest.raises(RunError, match="it did not let go of an answer for 1 s"):
+    with pytest.raises(RunError, match="it did not drop an answer for 1 s"):
         update_engine(engine, weights(1))
 
 

@@ -21,10 +21,10 @@ KINDS = pytest.mark.parametrize("kind", ["vllm", "sglang"])
     ("behaviour", "says"),
     [
         ({"kind": "nothing"}, "neither a vLLM nor an SGLang server"),
-        ({"tokens": False}, "takes no token ids .* start it so: .*vllm serve MODEL --enable-scale-out"),
+        ({"tokens": False}, "takes no token ids .* start it with: .*vllm serve MODEL --enable-scale-out"),
         ({"raw": True}, "log probabilities of another distribution .* --logprobs-mode processed_logprobs"),
         ({"raw": True, "kind": "sglang"}, "log probabilities of another distribution .* sglang.launch_server"),
-        ({"max_tokens": 100}, "takes 100 tokens of prompt and answer together, and the run asks for 256; .*--max-model-len"),
+        ({"max_tokens": 100}, "takes 100 tokens of prompt and answer together, but the run needs 256; .*--max-model-len"),
         ({"vocabulary": 41}, "knows fewer tokens than the 42"),
         ({"vocabulary": 50, "kind": "sglang"}, "knows more tokens than the 42"),
         ({"key": "secret"}, "refuses the key .*inference.options.api_key_env"),
@@ -69,7 +69,7 @@ def test_a_server_without_orders_for_weights_answers_and_scores_alone(server, ba
     assert len(answered(engine, 2)) == 2
     assert len(engine.score([3, 4, 5])) == 2
     with pytest.raises(
-        WeightsError, match=r"takes no weights, so it can be used for evaluation and scoring alone; start it so: VLLM_SERVER_DEV"
+        WeightsError, match=r"takes no weights, so it can be used for evaluation and scoring only; start it with: VLLM_SERVER_DEV"
     ):
         update_engine(engine, weights(1))
     engine.submit(ask(3)[2:])
@@ -83,7 +83,7 @@ def test_without_a_folder_no_weights_are_taken(server, backend):
 
 
 def test_a_server_that_holds_part_of_a_version_is_of_no_use_without_weights(server, backend):
-    with pytest.raises(ConfigError, match="only a part was written"):
+    with pytest.raises(ConfigError, match="only partly written"):
         backend(server(label="unfinished-rlcore-1"), shared_folder=None)
     backend(server(label="unfinished-rlcore-1"))
 
@@ -211,13 +211,13 @@ def test_a_run_is_refused_before_it_starts(tmp_path: Path):
     assert "twice" in problems(addresses=[one, one], shared_folder=str(tmp_path))[0]
     assert "shared_folder is not set" in problems(addresses=[one])[0]
     assert problems(addresses=[one], data=()) == [], "nothing is trained, so no weights need a way"
-    assert "is no folder here" in problems(addresses=[one], shared_folder=str(tmp_path / "none"))[0]
+    assert "is not a folder here" in problems(addresses=[one], shared_folder=str(tmp_path / "none"))[0]
 
 
 def test_what_sglang_would_cut_otherwise_is_refused(server, backend, ask, answered):
     engine = backend(server(kind="sglang"))
     for sampling, says in (
-        ({"top_k": 4, "top_p": 0.9}, "type one of them"),
+        ({"top_k": 4, "top_p": 0.9}, "type only one"),
         ({"top_k": 9}, "sampling-mask-max-tokens .8."),
         ({"top_p": 0.9}, "sampling-mask-max-tokens"),
     ):

@@ -59,7 +59,7 @@ def run_of(transport: str, producers: int, **options: Any) -> Any:
     ("transport", "producers", "servers", "said"),
     [
         ("vllm_nccl", 2, 2, ""),
-        ("vllm_nccl", 1, 2, "--transport vllm_nccl goes to one server a producer"),
+        ("vllm_nccl", 1, 2, "--transport vllm_nccl sends to one server per producer"),
         ("auto", 1, 1, "inference.options.shared_folder is not set"),
     ],
 )

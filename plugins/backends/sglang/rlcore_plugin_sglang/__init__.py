@@ -1,4 +1,4 @@
-"""Inference by the SGLang engine. This module only says so; sglang is imported in the engine's own process."""
+"""Inference by the SGLang engine. This module only registers the backend; sglang is imported in the engine's own process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ CAPABILITIES = InferenceCapabilities(
     kinds=frozenset({"full", "adapter"}),
     reproducible="seeded",
 )
-"""What the spec, the class and its refusals go by. The tests of this package have run all of it on the CPU; what is for CUDA alone was
-written by SGLang's sources and has not run: no GPU was at hand."""
+"""The capabilities that the spec and the backend class declare, and that its refusals refer to.
+
+The tests of this package have run all of it on the CPU. The code for CUDA was written from SGLang's sources and has not been run, because
+no GPU was available.
+"""
 
 
 @hookimpl
@@ -34,7 +37,7 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
             name="sglang",
             target="rlcore_plugin_sglang.sglang_backend:SglangBackend",
             config="rlcore_plugin_sglang.options:SglangOptions",
-            summary="the SGLang engine, in a process of its own; continuous batching with a radix cache",
+            summary="the SGLang engine, in a separate process; continuous batching with a radix cache",
             requires_module="sglang",
             install="rlcore env build sglang-cpu, and --inference-environment with the folder that it prints",
             capabilities=CAPABILITIES,
@@ -44,7 +47,7 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """What SGLang would draw otherwise than asked."""
+    """Check that SGLang samples as the run asks."""
     if config.inference.name.lower() != "sglang":
         return []
     from rlcore_plugin_sglang.sampling_limits import run_problem

@@ -1,4 +1,4 @@
-"""Matrices of an adapter that SGLang computes as one: it takes them in pairs, and an adapter may be over one of the two."""
+"""Matrices of an adapter that SGLang computes as one: it takes them in pairs, but an adapter may cover only one of the two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PAIRED = {"gate_proj": "up_proj", "up_proj": "gate_proj"}
 
 
 def with_pairs(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """PEFT's names -> matrices, with an adapter of zeros over each projection whose partner has one. The two are of one shape."""
+    """Return the matrices by PEFT's names, with a zero adapter over each projection whose partner has one. The two have the same shape."""
     found = dict(tensors)
     for name, tensor in tensors.items():
         module = name.removesuffix(".weight").rpartition(".lora_")[0].rpartition(".")[2]

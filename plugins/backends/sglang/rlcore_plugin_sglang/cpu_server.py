@@ -1,5 +1,5 @@
-"""SGLang's own server on a CPU, for trying the backend ``endpoint``: ``python -m rlcore_plugin_sglang.cpu_server --model-path FOLDER``, and
-any other argument of ``sglang.launch_server``. SGLang starts its processes by ``spawn``, which imports this module first."""
+"""SGLang's own server on a CPU, for trying the backend ``endpoint``: ``python -m rlcore_plugin_sglang.cpu_server --model-path FOLDER``,
+with any other argument of ``sglang.launch_server``. SGLang starts its processes by ``spawn``, which imports this module first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 
 from rlcore_plugin_sglang.cpu_shim import prepare_cpu
 
-warnings.simplefilter("ignore")  # of kernels that are not for this machine
+warnings.simplefilter("ignore")  # about kernels that are not for this machine
 prepare_cpu()
 
 __all__ = ["main"]
@@ -20,7 +20,7 @@ _HERE = (
 
 
 def main(words: list[str]) -> None:
-    """Serve until it is ended."""
+    """Serve until the process ends."""
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args
 

@@ -1,4 +1,5 @@
-"""From rlcore's context and the user's options to the engine's arguments. A user may not set what rlcore sets; sglang sets the rest."""
+"""Build the engine's arguments from rlcore's context and the user's options. A user may not set arguments that rlcore sets; sglang sets
+the rest."""
 
 from __future__ import annotations
 
@@ -37,36 +38,38 @@ OWN = {
     "speculative_algorithm": "",
     "lora_paths": "--lora-rank",
 }
-"""Arguments that rlcore sets, and the flag that does, "" if none."""
+"""Arguments that rlcore sets, and the flag that sets them, "" if there is none."""
 ELSEWHERE = {
     "max_running_requests": "max_running_requests",
     "enable_deterministic_inference": "deterministic",
     "dp_size": "data_parallel_size",
 }
-"""Arguments that are options by themselves, and their names there."""
+"""Arguments that are separate options, and their names there."""
 ROOM = 16
-"""Tokens that the engine wants beyond those of prompt and response."""
+"""Tokens that the engine needs in addition to those of prompt and response."""
 _MOST = 4 << 30
 _PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 _BLOCK = 32
-"""Columns of a layer that its kernels for CPUs take at a time."""
+"""Columns of a layer that its kernels for CPUs process at a time."""
 
 
 def engine_arguments(context: InferenceContext, options: SglangOptions, *, cpu: bool) -> dict[str, Any]:
-    """The arguments; ConfigError for an option that rlcore sets, and for what is not served here. The engine looks at the others.
-    ``cpu``: this environment's engine computes on the CPU."""
+    """Return the arguments. Raises ConfigError for an option that rlcore sets, and for settings that are not supported here.
+
+    The engine checks the others. ``cpu``: this environment's engine computes on the CPU.
+    """
     _check_context(context, options, cpu=cpu)
     for name in options.engine:
         if name in ELSEWHERE:
             raise ConfigError(f"inference.options.engine.{name}: write it as inference.options.{ELSEWHERE[name]}")
         if name in OWN:
-            instead = f"use {OWN[name]}" if OWN[name] else "it must be as it is"
+            instead = f"use {OWN[name]}" if OWN[name] else "it cannot be changed"
             raise ConfigError(f"inference.options.engine.{name}: rlcore sets this argument of SGLang itself; {instead}")
     arguments: dict[str, Any] = {
         "log_level": "error",
-        "sleep_on_idle": True,  # else its scheduler computes for nothing while the trainer does on the same cores
+        "sleep_on_idle": True,  # otherwise its idle scheduler uses the cores on which the trainer computes
         "max_running_requests": options.max_running_requests,
         **(_of_the_cpu(context, options) if cpu else {"enable_memory_saver": True}),
         **options.engine,
@@ -88,13 +91,14 @@ def engine_arguments(context: InferenceContext, options: SglangOptions, *, cpu: 
             "enable_lora": True,
             "max_lora_rank": context.adapter_rank,
             "lora_target_modules": _PROJECTIONS,
-            "max_loras_per_batch": 2,  # requests are under one; without it none could be loaded beside that
+            "max_loras_per_batch": 2,  # requests use one; without the second, none could be loaded in addition
         }
     return arguments
 
 
 def _of_the_cpu(context: InferenceContext, options: SglangOptions) -> dict[str, Any]:
-    """What its engine needs here: kernels written in torch, and room for so many completions of the greatest length."""
+    """Return the arguments that the engine needs on a CPU: kernels written in torch, and room for the completions at their greatest
+    length."""
     room = context.max_tokens + ROOM
     tokens = min(room * (options.max_running_requests + 1), max(room, _MOST // token_bytes(context)))
     return {
@@ -103,7 +107,7 @@ def _of_the_cpu(context: InferenceContext, options: SglangOptions) -> dict[str, 
         "lora_backend": "torch_native",
         "disable_cuda_graph": True,
         "disable_overlap_schedule": True,
-        "mem_fraction_static": 0.05,  # of the machine's memory, whatever it is: max_total_tokens bounds the cache
+        "mem_fraction_static": 0.05,  # of the machine's memory, whatever its size: max_total_tokens bounds the cache
         "max_total_tokens": tokens,
     }
 
@@ -111,7 +115,7 @@ def _of_the_cpu(context: InferenceContext, options: SglangOptions) -> dict[str, 
 def _check_context(context: InferenceContext, options: SglangOptions, *, cpu: bool) -> None:
     if context.dtype not in CAPABILITIES.dtypes:
         offered = " or ".join(sorted(CAPABILITIES.dtypes))
-        raise ConfigError(f"inference.dtype {context.dtype!r} is not served by the sglang backend; use {offered}")
+        raise ConfigError(f"inference.dtype {context.dtype!r} is not supported by the sglang backend; use {offered}")
     kind, _, number = context.device.partition(":")
     if kind not in ("auto", here := "cpu" if cpu else "cuda"):
         raise ConfigError(
@@ -138,7 +142,7 @@ def _check_context(context: InferenceContext, options: SglangOptions, *, cpu: bo
 
 
 def _padded(context: InferenceContext) -> str:
-    """What SGLang's engine for CPUs pads of this model, "" for nothing."""
+    """Return the dimension of this model that SGLang's engine for CPUs pads, "" if there is none."""
     config = text_configuration(context)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     if heads % context.tensor_parallel:

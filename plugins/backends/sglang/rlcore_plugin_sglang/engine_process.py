@@ -1,11 +1,10 @@
-"""The process that owns SGLang's engine: ``python -m rlcore_plugin_sglang.engine_process DESCRIPTOR PID``: of a pipe to the producer,
-and its process.
+"""The process that owns SGLang's engine: ``python -m rlcore_plugin_sglang.engine_process DESCRIPTOR PID``, with a descriptor of a pipe to
+the producer and the producer's process.
 
-Most methods of ``sgl.Engine`` run its event loop themselves, so none of them may be called inside it. The main thread of this process
-alone calls them: it lets the loop run until an order comes, carries the order out, and lets it run on. Requests are tasks in that
-loop, which go on all the while.
+Most methods of ``sgl.Engine`` run its event loop themselves, so they must not be called inside it. Only the main thread of this process
+calls them: it runs the loop until a command comes, carries the command out, and runs the loop again. Requests are tasks in that loop.
 
-SGLang starts its own processes by ``spawn``, which imports this module first: so they are prepared for a CPU as this one is.
+SGLang starts its own processes by ``spawn``, which imports this module first, so they are prepared for a CPU like this one.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from typing import Any
 from rlcore_plugin_sglang.producer_death import exit_with_parent
 
 if __name__ == "__main__":
-    exit_with_parent(int(sys.argv[2]))  # before all that takes its time
+    exit_with_parent(int(sys.argv[2]))  # before anything that takes time
 if find_spec("sgl_kernel") is None:
     from rlcore_plugin_sglang.cpu_shim import prepare_cpu
 
-    warnings.simplefilter("ignore")  # of kernels that are not for this machine
+    warnings.simplefilter("ignore")  # about kernels that are not for this machine
     prepare_cpu()
 
 from rlcore_plugin_serving.incoming_weights import Place, mapped
@@ -44,15 +43,15 @@ from rlcore_plugin_sglang.adapter_pairs import with_pairs
 __all__ = ["EngineProcess", "main"]
 
 _LOOK = 0.5
-"""Seconds between two looks at whether the engine has said something."""
+"""Seconds between two checks whether the engine has sent something."""
 _AGAIN = 0.05
-"""Seconds after which a request is dropped once more that its scheduler may not have known yet."""
+"""Seconds after which a request is dropped again, because its scheduler may not have known it yet."""
 _BUCKET = 1 << 30
-"""Bytes of weights that are handed to the engine's workers at once."""
+"""Bytes of weights that are passed to the engine's workers at once."""
 
 
 class EngineProcess:
-    """Carries out orders that come by the pipe, one at a time; tokens go back by it as they come."""
+    """Carries out commands from the pipe, one at a time, and sends tokens back as they come."""
 
     def __init__(self, link: Connection, arguments: dict[str, Any]) -> None:
         from rlcore_plugin_sglang.sglang_api import Engine
@@ -69,14 +68,15 @@ class EngineProcess:
         self._alone = int(arguments["dp_size"]) == 1
 
     def vocabulary(self) -> int:
-        """Tokens of the model."""
+        """Return the number of tokens in the model's vocabulary."""
         return int(self._manager.model_config.vocab_size)
 
     def shared_names(self) -> list[str]:
-        """Files of shared memory that this process and those that it started have mapped: whoever ends them by force removes these."""
+        """Return the files of shared memory that this process and its children have mapped. A process that kills them must remove these
+        files."""
         pids = ["self", *(str(pid) for pid in self._engine.get_all_child_pids())]
         names = self._mapped(pids)
-        if self._alone:  # how busy each of several copies is, which nobody asks here
+        if self._alone:  # they report the load of each copy of the model, which nothing reads here
             for name in [name for name in names if name.startswith("sglang_loads")]:
                 (Path("/dev/shm") / name).unlink(missing_ok=True)
         return names
@@ -87,7 +87,7 @@ class EngineProcess:
         return sorted({path for line in lines if (path := line.partition("/dev/shm/")[2]) and not path.endswith("(deleted)")})
 
     def work(self) -> None:
-        """Until the producer hangs up, or says so."""
+        """Carry out commands until the producer closes the pipe or sends ``end``."""
         self._run(self._begin())
         threading.Thread(target=self._read, name="orders", daemon=True).start()
         heartbeat = self._loop.create_task(self._heartbeat())
@@ -97,20 +97,20 @@ class EngineProcess:
                 break
             try:
                 self._link.send(("done", getattr(self, method)(*arguments)))
-            except Exception as error:  # whatever it is, the producer must hear of it
+            except Exception as error:  # any error must reach the producer
                 self._link.send(("failed", f"{type(error).__name__}: {' '.join(str(error).split())}"))
         heartbeat.cancel()
 
-    # --- orders: outside the loop ---------------------------------------------------------------------------------------
+    # --- commands: outside the loop -------------------------------------------------------------------------------------
 
     def add(self, asks: Sequence[EngineRequest]) -> None:
-        """Begin with each."""
+        """Start each request."""
         for ask in asks:
-            name = f"{next(self._numbers):015}"  # SGLang drops every request whose name begins as that of one that is dropped
+            name = f"{next(self._numbers):015}"  # SGLang drops every request whose name begins with the name of a dropped one
             self._running[ask.name] = name, self._loop.create_task(self._follow(ask, name))
 
     def abort(self, names: Sequence[str]) -> None:
-        """Drop requests, and wait until the engine has let go of each."""
+        """Drop requests, and wait until the engine has dropped each."""
         self._run(self._dropped(dict(self._running[name] for name in names if name in self._running)))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -119,7 +119,7 @@ class EngineProcess:
         return [logprob for logprob, *_ in output["meta_info"]["input_token_logprobs"][1:]]
 
     def load(self, path: str, places: Sequence[Place]) -> None:
-        """Write whole weights out of memory that the producer lends over the old ones."""
+        """Write whole weights, from memory that the producer provides, over the old ones."""
         tensors = list(mapped(path, places).items())
         _checked(self._engine.begin_weight_update(), "begin_weight_update")
         try:
@@ -130,26 +130,26 @@ class EngineProcess:
         self._flush()
 
     def load_folder(self, folder: str) -> None:
-        """The same out of a checkpoint, which is the way of several copies of the model."""
+        """Load whole weights from a checkpoint, which is the way for several copies of the model."""
         _checked(self._engine.update_weights_from_disk(folder), "update_weights_from_disk")
         self._flush()
 
     def load_adapter(self, name: str, path: str, places: Sequence[Place], configuration: dict[str, Any]) -> None:
-        """Have what is asked from here on run under this adapter; the one before is forgotten."""
+        """Let later requests use this adapter, and unload the previous one."""
         tensors = with_pairs({key: tensor.clone() for key, tensor in mapped(path, places).items()})
         _checked(self._engine.load_lora_adapter_from_tensors(name, tensors, configuration), "load_lora_adapter_from_tensors")
         self.leave_adapter_out()
         self._adapter = name
 
     def leave_adapter_out(self) -> None:
-        """Run under the weights as they are."""
+        """Serve the weights without an adapter."""
         adapter, self._adapter = self._adapter, None
         if adapter is not None:
             _checked(self._engine.unload_lora_adapter(adapter), "unload_lora_adapter")
         self._flush()
 
     def sleep(self) -> None:
-        """Give the device back."""
+        """Release the device."""
         self._engine.release_memory_occupation()
 
     def wake_up(self, tags: list[str]) -> None:
@@ -157,8 +157,10 @@ class EngineProcess:
         self._engine.resume_memory_occupation(tags=tags)
 
     def end(self) -> None:
-        """End SGLang's processes, as ``Engine.shutdown`` does; that would kill the tracker of Python as well, which removes what they share
-        by name."""
+        """End SGLang's processes, as ``Engine.shutdown`` does.
+
+        That method would also kill Python's resource tracker, which removes named shared memory.
+        """
         if (watchdog := self._manager._subprocess_watchdog) is not None:
             watchdog.stop()
         for process in multiprocessing.active_children():
@@ -170,7 +172,7 @@ class EngineProcess:
         os._exit(1)
 
     def _flush(self) -> None:
-        """Forget every key and value."""
+        """Drop every key and value."""
         flushed = self._engine.flush_cache()
         _checked((flushed.success, getattr(flushed, "message", "")), "flush_cache")
 
@@ -178,8 +180,10 @@ class EngineProcess:
         return self._loop.run_until_complete(order)
 
     def _read(self) -> None:
-        """In a thread of its own: hand orders to the loop, which has a pipe of its own for that. (It would take this one as a reader, and
-        make it one that does not block, which half a message is an error of.)"""
+        """Pass commands from the pipe to the loop; runs in its own thread.
+
+        A reader in the loop would make the pipe non-blocking, and then half a message is an error.
+        """
         with suppress(EOFError, OSError):
             while True:
                 self._loop.call_soon_threadsafe(self._orders.put_nowait, self._link.recv())
@@ -188,12 +192,12 @@ class EngineProcess:
     # --- in the loop ---------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """In its loop SGLang begins to take answers and sets its handlers of signals; then ours, of its processes that fail."""
+        """Let SGLang start to take answers and set its signal handlers; then set ours, for its processes that fail."""
         self._manager.auto_create_handle_loop()
         self._loop.add_signal_handler(signal.SIGQUIT, self._fall)
 
     async def _heartbeat(self) -> None:
-        """Tell the producer that the engine has said something: answers come whole, and may take long."""
+        """Tell the producer that the engine has sent something: answers come as a whole, and may take long."""
         heard = 0.0
         while True:
             await asyncio.sleep(_LOOK)
@@ -206,7 +210,7 @@ class EngineProcess:
             told = 0
             async for output in self._manager.generate_request(self._request(ask, name), None):
                 told = self._tell(ask, name, output, told)
-        except Exception as error:  # whatever it is, the producer must hear of it
+        except Exception as error:  # any error must reach the producer
             self._link.send(("tokens", ask.name, (), (), f"{type(error).__name__}: {' '.join(str(error).split())}"))
         finally:
             self._dropping.discard(name)
@@ -223,8 +227,8 @@ class EngineProcess:
             sampling_params={
                 "temperature": sampling.temperature,
                 "top_p": sampling.top_p,
-                # Of all tokens, not -1: SGLang draws by places of sorted tokens if one request of a batch has such a bound, and else by
-                # their ids, so what a request draws would depend on its neighbours (layers/sampler.py).
+                # All tokens, not -1: SGLang draws by the places of sorted tokens if one request of a batch has such a bound, and otherwise
+                # by token ids. The draws of a request would then depend on the other requests in its batch (layers/sampler.py).
                 "top_k": kept or self.vocabulary(),
                 "sampling_seed": ask.seed,
                 "max_new_tokens": ask.max_tokens,
@@ -233,7 +237,7 @@ class EngineProcess:
             },
             return_logprob=True,
             return_sampling_mask=bool(kept),
-            stream=bool(sampling.stop),  # a stop string is looked for in each token; otherwise an answer comes whole
+            stream=bool(sampling.stop),  # each token is searched for stop strings; otherwise an answer comes as a whole
             lora_path=self._adapter,
         )
 
@@ -249,7 +253,8 @@ class EngineProcess:
         return len(tokens)
 
     async def _dropped(self, found: Mapping[str, asyncio.Task[None]]) -> None:
-        """SGLang takes one abort of a request for all, but a request that has not reached its scheduler yet is not known there."""
+        """Drop requests repeatedly: SGLang accepts one abort per request, but the scheduler does not know a request that has not reached
+        it yet."""
         self._dropping |= set(found)
         while waiting := {name: task for name, task in found.items() if not task.done()}:
             for name in waiting:
@@ -276,25 +281,25 @@ class EngineProcess:
 
 
 def _keeps(ask: EngineRequest, vocabulary: int) -> int:
-    """How many tokens top-k or top-p may keep, which SGLang must be told to tell log probabilities over them; 0: all, without a bound."""
+    """Return how many tokens top-k or top-p may keep, which SGLang needs to report log probabilities over them; 0: all, without a bound."""
     if not ask.sampling.temperature or not ask.sampling.truncates:
         return 0
     return min(ask.sampling.top_k or vocabulary, vocabulary)
 
 
 def _word(finish: dict[str, Any], ask: EngineRequest, *, dropped: bool) -> str:
-    """Why it ended, in a word; a sentence for an accident. ``dropped``: we asked for its end."""
+    """Return why the answer ended, in a word, or an error message. ``dropped``: the producer asked for its end."""
     matched = finish.get("matched")
     kind = str(finish.get("type", ""))
     if kind == "abort" and not dropped:
         return str(finish.get("message") or "abort")
     if kind == "stop" and isinstance(matched, str):
-        return matched  # no stop string is asked for: "NaN happened"
+        return matched  # no stop string was given, so this is an error: "NaN happened"
     return OTHER_STOP if kind == "stop" and matched not in ask.stop_token_ids else kind
 
 
 def _checked(answer: Any, what: str) -> None:
-    """RuntimeError for an order that SGLang did not carry out: it raises nothing, and goes on with the old weights."""
+    """Raise RuntimeError for a command that SGLang did not carry out: SGLang raises no error, and continues with the old weights."""
     success, message = (answer.success, getattr(answer, "error_message", "")) if hasattr(answer, "success") else tuple(answer)[:2]
     if not success:
         raise RuntimeError(f"SGLang's {what}: {message}")
@@ -313,7 +318,7 @@ def _buckets(tensors: Sequence[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
 
 
 def main(words: list[str]) -> int:
-    """Make the engine that the first message describes; then work."""
+    """Create the engine that the first message describes, and carry out commands."""
     with Connection(int(words[0])) as link:
         arguments = link.recv()
         if problem := _unknown(arguments):
@@ -322,7 +327,7 @@ def main(words: list[str]) -> int:
         try:
             owner = EngineProcess(link, arguments)
         except (OSError, ValueError, TypeError, NotImplementedError) as error:
-            link.send(("refused", f"SGLang does not make an engine: {type(error).__name__}: {' '.join(str(error).split())}"))
+            link.send(("refused", f"SGLang cannot create an engine: {type(error).__name__}: {' '.join(str(error).split())}"))
             return 2
         link.send(("done", (owner.vocabulary(), owner.shared_names())))
         owner.work()
@@ -331,7 +336,7 @@ def main(words: list[str]) -> int:
 
 
 def _unknown(arguments: dict[str, Any]) -> str:
-    """A sentence on an argument that the installed engine does not know, "" if it knows all."""
+    """Return a sentence on an argument that the installed engine does not know; "" if it knows all."""
     from difflib import get_close_matches
 
     from rlcore_plugin_sglang.sglang_api import argument_names
@@ -342,7 +347,7 @@ def _unknown(arguments: dict[str, Any]) -> str:
         return ""
     near = get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]}?" if near else "see SGLang's page of server arguments"
-    return f"inference.options.engine.{name} is no argument of the installed SGLang's engine; {hint}"
+    return f"inference.options.engine.{name} is not an argument of the installed SGLang's engine; {hint}"
 
 
 if __name__ == "__main__":

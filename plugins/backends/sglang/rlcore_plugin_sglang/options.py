@@ -1,4 +1,4 @@
-"""What ``[inference.options]`` may hold for this backend."""
+"""The options in ``[inference.options]`` for this backend."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class SglangOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    max_running_requests: int = Field(default=256, ge=1, description="completions that the engine decodes side by side at most")
+    max_running_requests: int = Field(default=256, ge=1, description="most completions that the engine decodes at once")
     deterministic: bool = Field(
         default=True,
-        description="draws depend on the request alone, by kernels that do not see the batch; false: SGLang's faster kernels, on GPUs",
+        description="draws depend only on the request, by kernels that do not depend on the batch; false: SGLang's faster kernels, on GPUs",
     )
     data_parallel_size: int = Field(default=1, ge=1, description="copies of the model in this one engine, which share its requests")
     silence_seconds: float = Field(
-        default=300.0, gt=0, allow_inf_nan=False, description="an engine that says nothing for so long is taken for dead, and ended"
+        default=300.0, gt=0, allow_inf_nan=False, description="an engine that sends nothing for this long counts as dead, and is ended"
     )
     start_seconds: float = Field(
-        default=1800.0, gt=0, allow_inf_nan=False, description="an engine that has not loaded the model by then is taken for dead"
+        default=1800.0, gt=0, allow_inf_nan=False, description="an engine that has not loaded the model after this long counts as dead"
     )
     engine: dict[str, Any] = Field(
-        default={}, description="any other argument of SGLang's ServerArgs, by its name there; the engine checks it when it is made"
+        default={}, description="any other argument of SGLang's ServerArgs, by its name there; the engine checks it when it is created"
     )

@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, whatever both are doing. Linux."""
+"""A process that ends with the process that started it, whatever both are doing. Linux only."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def exit_with_parent(pid: int) -> None:
-    """The kernel kills this process when the thread of that process ends that started it; SGLang's processes do as much for this one."""
+    """Let the kernel kill this process when the thread that started it in process ``pid`` ends; SGLang's processes do the same for this
+    one."""
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != pid:  # it ended before
+    if os.getppid() != pid:  # the process ended before the call
         os._exit(1)

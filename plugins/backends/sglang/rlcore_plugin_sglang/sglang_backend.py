@@ -1,4 +1,4 @@
-"""The engine of SGLang in a process of its own, whose scheduler batches and goes on between two calls."""
+"""The SGLang engine in a separate process, whose scheduler forms batches and continues between two calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ __all__ = ["SglangBackend"]
 class SglangBackend(ServingBackend):
     """Inference by SGLang, on CPUs or GPUs.
 
-    After an update requests go on (RESUME): the engine drops them, forgets every key and value, and is asked for what is left of each.
+    After an update, requests in flight continue (RESUME): the engine drops them and every key and value, and then receives the remainder of
+    each request.
     """
 
     capabilities = CAPABILITIES

@@ -1,4 +1,4 @@
-"""The engine as ``ServingBackend`` sees it: a process of its own, which ``engine_process`` is the main program of."""
+"""The engine for ``ServingBackend``: a separate process, whose main program is ``engine_process``."""
 
 from __future__ import annotations
 
@@ -31,25 +31,28 @@ from rlcore.api import ConfigError, RunError, WeightsError
 __all__ = ["SubprocessEngine", "bound_sending"]
 
 _LOOK = 0.2
-"""Seconds between two looks at a process that is waited for."""
+"""Seconds between two checks of a process that the caller waits for."""
 _CLOSING = 30.0
 """Seconds that the engine may take to end by itself."""
 _MEMORY = Path("/dev/shm")
 _VARIABLES = {
-    "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",  # the run says how long a sequence may be
-    "SGLANG_RETURN_ORIGINAL_LOGPROB": "0",  # log probabilities of what is sampled
+    "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",  # the run sets how long a sequence may be
+    "SGLANG_RETURN_ORIGINAL_LOGPROB": "0",  # log probabilities of the sampled distribution
     "TQDM_DISABLE": "1",
-    "PYTHONWARNINGS": "ignore:resource_tracker",  # which removes what SGLang's processes leave behind, and says so
-    "SGLANG_SANITIZE_NAN_LOGITS": "0",  # else a model that has diverged draws from all tokens alike, and nobody hears of it
+    "PYTHONWARNINGS": "ignore:resource_tracker",  # it removes what SGLang's processes leave behind, and warns about it
+    "SGLANG_SANITIZE_NAN_LOGITS": "0",  # otherwise a diverged model samples all tokens uniformly, without an error
 }
 
 
 class SubprocessEngine(ServingEngine):
-    """Starts the process and gives it orders. The engine neither pauses nor keeps requests over an update: each is dropped there, and asked
-    for anew after the tokens that it has. A draw depends on seed and position, so it goes on as it would have."""
+    """Starts the engine's process and sends it commands.
+
+    The engine neither pauses nor keeps requests during an update: each is dropped there, and sent again after the tokens that it has. A
+    draw depends on seed and position, so the request draws the same tokens as it would have.
+    """
 
     def __init__(self, arguments: Mapping[str, Any], *, silence: float, start: float) -> None:
-        """ConfigError for arguments that the engine refuses. ``silence``, ``start``: see SglangOptions."""
+        """Start the process. Raises ConfigError for arguments that the engine refuses. ``silence``, ``start``: see SglangOptions."""
         self._silence, self._copies = silence, int(arguments["dp_size"])
         self._news: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
@@ -60,7 +63,7 @@ class SubprocessEngine(ServingEngine):
         bound_sending(self._link, silence)
         self._heard = time.monotonic()
         made: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
-        # The kernel ends the engine with the thread that starts it: one that lives as long as the pipe.
+        # The kernel ends the engine with the thread that started it, so that thread runs as long as the pipe is open.
         self._thread = threading.Thread(target=self._listen, args=(theirs, made), name="sglang-engine", daemon=True)
         self._thread.start()
         process = made.get()
@@ -79,7 +82,7 @@ class SubprocessEngine(ServingEngine):
         self._names += names
 
     def add(self, asks: Sequence[EngineRequest]) -> None:
-        """Hand them to the engine."""
+        """Send the requests to the engine."""
         self._collect()
         if not len(self._asks):
             self._heard = time.monotonic()
@@ -87,7 +90,7 @@ class SubprocessEngine(ServingEngine):
         self._order("add", list(asks))
 
     def take(self, timeout: float) -> list[NewTokens]:
-        """Answers come whole, unless they have stop strings."""
+        """Return the parts that have come. Answers come as a whole, unless they have stop strings."""
         until = time.monotonic() + timeout
         while not (found := self._taken()) and time.monotonic() < until:
             self._require_life()
@@ -96,7 +99,7 @@ class SubprocessEngine(ServingEngine):
         return found
 
     def abort(self, names: Iterable[str]) -> list[NewTokens]:
-        """Wait until the engine has let go of each."""
+        """Drop the requests, and wait until the engine has dropped each."""
         names = list(names)
         found = self._asks.drop(names)
         self._order("abort", names)
@@ -107,13 +110,13 @@ class SubprocessEngine(ServingEngine):
         return np.array(self._order("score", list(token_ids)), np.float32)
 
     def pause(self) -> None:
-        """Drop all requests; what they have so far is of the version that is served."""
+        """Drop all requests; their tokens so far belong to the served version."""
         self._paused = True
         self._order("abort", self._asks.interrupt())
         self._collect()
 
     def load(self, incoming: IncomingWeights) -> None:
-        """The engine's process maps the host's memory; with several copies of the model each reads a folder in that memory."""
+        """Let the engine's process map the host memory; with several copies of the model, each reads a folder in that memory."""
         if self._copies == 1:
             self._order("load", incoming.path, incoming.places())
             return
@@ -122,7 +125,7 @@ class SubprocessEngine(ServingEngine):
             self._order("load_folder", folder)
 
     def load_adapter(self, incoming: IncomingWeights, configuration: Mapping[str, Any]) -> None:
-        """WeightsError if the engine does not take it; the one before is served then."""
+        """Load the adapter. Raises WeightsError if the engine does not take it; the previous one is then served."""
         try:
             self._order("load_adapter", f"version-{incoming.version}", incoming.path, incoming.places(), dict(configuration))
         except RunError as error:
@@ -131,20 +134,20 @@ class SubprocessEngine(ServingEngine):
             raise WeightsError(f"version {incoming.version}: {error}") from error
 
     def leave_adapter_out(self) -> None:
-        """Requests run under the weights as they are."""
+        """Serve the weights without an adapter."""
         self._order("leave_adapter_out")
 
     def serve(self, version: int) -> None:
-        """Ask for what was dropped."""
+        """Serve the version, and send the dropped requests again."""
         self._version, self._paused = version, False
         self._order("add", self._asks.resume())
 
     def sleep(self, level: int = 1) -> object:
-        """Nothing is kept, whatever the level: SGLang has one."""
+        """Release the device. Nothing is kept at any level: SGLang has only one."""
         return self._order("sleep")
 
     def wake_up(self, tags: list[str] | None = None) -> object:
-        """Part by part."""
+        """Take memory back, part by part."""
         return self._order("wake_up", tags or [])
 
     def end(self) -> None:
@@ -154,7 +157,7 @@ class SubprocessEngine(ServingEngine):
     # --- small parts ---------------------------------------------------------------------------------------------------
 
     def _listen(self, theirs: Connection, made: queue.SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
-        """In its own thread: start the process, then put what it says where it is waited for, until it ends."""
+        """Start the process, and put its messages into the queues until it ends; runs in its own thread."""
         command = [sys.executable, "-m", "rlcore_plugin_sglang.engine_process", str(theirs.fileno()), str(os.getpid())]
         variables = {**os.environ, **_VARIABLES, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         try:
@@ -174,12 +177,12 @@ class SubprocessEngine(ServingEngine):
 
     def _order(self, method: str, *arguments: Any) -> Any:
         self._require_life()
-        with suppress(OSError):  # an engine that has died is found by whoever waits for its answer
+        with suppress(OSError):  # a caller that waits for an answer finds out that the engine has died
             self._link.send((method, arguments))
         return self._answer(method, self._silence)
 
     def _answer(self, what: str, seconds: float) -> Any:
-        """Wait for it: so many seconds after the last word of the engine."""
+        """Wait for the answer, at most ``seconds`` after the last message of the engine."""
         since = time.monotonic()
         while True:
             try:
@@ -187,7 +190,7 @@ class SubprocessEngine(ServingEngine):
                 break
             except queue.Empty:
                 if time.monotonic() - max(since, self._heard) > seconds:
-                    self._kill(f"SGLang's engine has said nothing for {seconds:g} s, in the midst of {what}")
+                    self._kill(f"SGLang's engine has sent nothing for {seconds:g} s, during {what}")
         if word == "done":
             return said[0]
         if word == "refused":
@@ -207,7 +210,10 @@ class SubprocessEngine(ServingEngine):
             self._add_news(self._news.get())
 
     def _add_news(self, news: tuple[Any, ...]) -> None:
-        """New tokens of one request. One that the model's folder has ended, and not the tokenizer's stop tokens, goes on."""
+        """Add new tokens of one request.
+
+        An answer that ended at a stop token of the model's folder, which is not one of the tokenizer's, continues.
+        """
         name, tokens, logprobs, finish = news
         self._parts += self._asks.hand_on([NewTokens(name, tokens, logprobs, [self._version] * len(tokens), finish)])
         if finish == OTHER_STOP and not self._paused and (left := self._asks.resume([name])):
@@ -216,9 +222,9 @@ class SubprocessEngine(ServingEngine):
     def _require_life(self) -> None:
         if not self._dead and not self._thread.is_alive():
             self._dead = self._death()
-        self._collect()  # what has come is not waited for
+        self._collect()  # parts that have come need no wait
         if not self._dead and len(self._asks) and time.monotonic() - self._heard > self._silence:
-            self._kill(f"SGLang's engine has made no token for {self._silence:g} s, with {len(self._asks)} requests in flight")
+            self._kill(f"SGLang's engine has produced no token for {self._silence:g} s, with {len(self._asks)} requests in flight")
         if self._dead:
             raise RunError(self._dead)
 
@@ -228,7 +234,7 @@ class SubprocessEngine(ServingEngine):
         return f"SGLang's engine process died (exit code {self._process.returncode}); its own log above says more"
 
     def _kill(self, why: str) -> None:
-        self._dead = f"{why}; its processes are ended"
+        self._dead = f"{why}; its processes were ended"
         _kill(self._process)
         raise RunError(self._dead)
 
@@ -240,17 +246,17 @@ def _end(link: Connection, process: subprocess.Popen[bytes], names: Iterable[str
         process.wait(_CLOSING)
     _kill(process)
     link.close()
-    for name in names:  # what SGLang's processes share, which they leave behind when they are killed
+    for name in names:  # SGLang's processes leave their shared memory behind when they are killed
         (_MEMORY / name).unlink(missing_ok=True)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The process alone: the kernel ends those that it started."""
+    """Kill only this process: the kernel ends those that it started."""
     process.kill()
     process.wait()
 
 
 def bound_sending(link: Connection, seconds: float) -> None:
-    """A message to a process that is stopped, and reads nothing, is an OSError then, and not a wait for ever."""
-    with socket.socket(fileno=os.dup(link.fileno())) as pipe:  # of the same file: what is set holds for both
+    """Let a message to a stopped process, which reads nothing, raise OSError instead of waiting forever."""
+    with socket.socket(fileno=os.dup(link.fileno())) as pipe:  # a duplicate of the same file: the option applies to both
         pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))

@@ -76,13 +76,13 @@ def test_adapters_of_a_model_that_sglang_pads_on_a_cpu_are_refused(
     [
         (Sampling(), 151_936, ""),
         (Sampling(temperature=0.0, top_k=3, top_p=0.5), 151_936, ""),
-        (Sampling(temperature=1e-6), 100, "temperature 1e-06; SGLang samples at 1e-05 and more, and greedily at 0"),
+        (Sampling(temperature=1e-6), 100, "temperature 1e-06; SGLang samples at 1e-05 or more, and greedily at 0"),
         (Sampling(temperature=float("nan")), 100, "temperature nan; SGLang samples"),
         (Sampling(top_k=3, top_p=0.5), 100, "top-k 3 and top-p 0.5 together"),
         (Sampling(top_p=0.5), KEPT, ""),
-        (Sampling(top_p=0.5), KEPT + 1, f"top-p 0.5 over {KEPT + 1} tokens: SGLang tells log probabilities over at most {KEPT} tokens"),
+        (Sampling(top_p=0.5), KEPT + 1, f"top-p 0.5 over {KEPT + 1} tokens: SGLang reports log probabilities over at most {KEPT} tokens"),
         (Sampling(top_k=KEPT), 151_936, ""),
-        (Sampling(top_k=KEPT + 1), 151_936, f"top-k {KEPT + 1}: SGLang tells"),
+        (Sampling(top_k=KEPT + 1), 151_936, f"top-k {KEPT + 1}: SGLang reports"),
         (Sampling(top_k=KEPT + 1), 100, ""),
     ],
 )

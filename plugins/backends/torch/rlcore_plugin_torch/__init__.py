@@ -1,4 +1,4 @@
-"""Training on a Hugging Face model with torch. This module only says so; torch is imported on first use."""
+"""Training of a Hugging Face model with torch. This module only registers the backend; torch is imported on first use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CAPABILITIES = TrainingCapabilities(
     reproducible="bitwise",
     implementation="transformers",
 )
-"""What the spec, the class and its refusals go by."""
+"""The capabilities that the spec and the backend class declare, and that its refusals refer to."""
 
 
 @hookimpl
@@ -42,10 +42,11 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """What the run's model does not allow: a division of it, adapters on it. torch is imported only if the run asks for one of these."""
+    """Return the error if the run's model cannot be divided as asked or take adapters. Imports torch only if the run asks for one of
+    these."""
     training = config.training
     asks = training.tensor_parallel_size > 1 or training.zero_stage or training.lora_rank or training.options.get("activations") != "keep"
-    # Where trainers have a Python of their own, or torch is not installed, this one knows no model as they do.
+    # If the trainers use another Python, or torch is not installed here, this process cannot load the model as the trainers do.
     if training.name != "torch" or not asks or training.environment or not config.model.model or find_spec("torch") is None:
         return []
     from rlcore_plugin_torch.before_run import model_problem
@@ -55,7 +56,7 @@ def rlcore_check_run(config: Any) -> list[str]:
 
 @hookimpl
 def rlcore_note_run(config: Any) -> list[str]:
-    """How the trainers divide the model, if there are several or the flags ask for a division."""
+    """Describe how the trainers divide the model, if there are several or the flags ask for a division."""
     training = config.training
     if training.name != "torch" or (training.num_trainers == 1 and training.zero_stage == 0):
         return []

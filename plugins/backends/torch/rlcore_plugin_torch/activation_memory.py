@@ -1,7 +1,8 @@
-"""What the decoder keeps between the forward and the backward pass: everything, or the input of each layer, on the device or on the host.
+"""The activations that the decoder keeps between the forward and the backward pass: all, or each layer's input, on the device or the host.
 
-Layers are changed in place and keep their parameters and names. Apply this to a loaded model before anything wraps its layers
-(``fully_shard``, ``parallelize_module``): what gathers the weights of a layer then also gathers them for the second forward pass.
+Layers are changed in place and keep their parameters and names. Apply this to a loaded model before its layers are wrapped
+(``fully_shard``, ``parallelize_module``). The wrapper that gathers the weights of a layer then also gathers them for the second forward
+pass.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ Activations = Literal["keep", "recompute", "offload"]
 
 
 _FORWARD_BYTES, _FEWEST = 128 << 20, 512
-"""On a CPU a forward keeps about so much for its backward pass, but of no fewer tokens: beyond either it gets no faster."""
+"""Bytes that a forward pass on a CPU keeps for its backward pass, and the fewest tokens of a forward. More of either is not faster."""
 
 
 def tokens_on_cpu(model: PreTrainedModel) -> int:
-    """Tokens of a forward on a CPU from which on more of them are no faster, and only cost memory: from hidden and intermediate size and
-    layers.
+    """Return the number of tokens above which a forward pass on a CPU gets no faster and only needs more memory.
 
-    A layer of the Llama kind keeps eight tensors of the hidden size and three of the intermediate one. Measured by `make bench-peers`.
+    It follows from the hidden size, the intermediate size and the number of layers. A layer of the Llama kind keeps eight tensors of the
+    hidden size and three of the intermediate size. Measured by `make bench-peers`.
     """
     config = model.config.get_text_config(decoder=True)
     hidden = int(config.hidden_size)
@@ -43,13 +44,13 @@ def tokens_on_cpu(model: PreTrainedModel) -> int:
 
 
 def store_activations(model: PreTrainedModel, how: Activations) -> None:
-    """Let each decoder layer keep its input alone until the backward pass, which runs the layer again (``recompute``).
+    """Let each decoder layer keep only its input until the backward pass, which then runs the layer again (``recompute``).
 
-    ``offload`` also moves that input to host memory meanwhile, which a CPU does not need; ``keep`` changes nothing.
+    ``offload`` also moves that input to host memory in the meantime, which has no use on a CPU; ``keep`` changes nothing.
 
-    Gradients stay the same bit for bit, since the second forward pass computes what the first did. Raises ConfigError for a model without
-    layers that transformers knows how to checkpoint. Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost"
-    (arXiv 1604.06174), with one segment a layer.
+    Gradients stay the same bit for bit, since the second forward pass computes the same as the first. Raises ConfigError for a model
+    without layers that transformers can checkpoint. Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv
+    1604.06174), with one segment per layer.
     """
     if how == "keep":
         return
@@ -71,7 +72,7 @@ def keep_layer_inputs(model: PreTrainedModel, *, offload: bool) -> None:
 
 
 def _run_again(forward: Callable[..., Any], offload: bool, hidden_states: torch.Tensor, *args: Any, **others: Any) -> Any:
-    # Dropout is off, so no random state needs to be kept for the second pass.
+    # Dropout is off, so the second pass needs no saved random state.
     run = partial(checkpoint, forward, hidden_states, *args, use_reentrant=False, preserve_rng_state=False, **others)
     if not offload:
         return run()
@@ -80,7 +81,10 @@ def _run_again(forward: Callable[..., Any], offload: bool, hidden_states: torch.
 
 
 def input_on_host(hidden: torch.Tensor) -> AbstractContextManager[None]:
-    """Of what is saved for the backward pass, the layer's input goes to host memory; masks and positions, which all layers share, stay."""
+    """Return a context that moves the layer's input to host memory when it is saved for the backward pass.
+
+    Masks and positions stay on the device, because all layers share them.
+    """
     # The hooks outlive the forward pass: they must hold an address, not the tensor.
     address, shape, device = hidden.data_ptr(), hidden.shape, hidden.device
 
@@ -88,7 +92,7 @@ def input_on_host(hidden: torch.Tensor) -> AbstractContextManager[None]:
         if saved.data_ptr() != address or saved.shape != shape:
             return False, saved
         host = torch.empty(saved.shape, dtype=saved.dtype, pin_memory=saved.is_cuda)
-        # From pinned memory and to it, the device copies in the order of its stream; the allocator keeps the memory until it has.
+        # The device copies to and from pinned memory in the order of its stream. The allocator keeps the memory until the copy is done.
         return True, host.copy_(saved.detach(), non_blocking=True)
 
     def unpack(packed: tuple[bool, torch.Tensor]) -> torch.Tensor:

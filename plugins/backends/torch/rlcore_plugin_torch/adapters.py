@@ -1,7 +1,7 @@
-"""LoRA adapters in a model that is loaded: PEFT's layers around its linear layers, everything else frozen.
+"""LoRA adapters in a loaded model: PEFT's layers around its linear layers; all other weights are frozen.
 
 ``attach`` changes the model in place before its parameters are sharded or given to an optimizer. The adapters' matrices are read from the
-layers each time, since a wrapper of the model may replace its parameters. Nothing here knows of ranks, files of checkpoints or engines.
+layers each time, since a wrapper of the model may replace its parameters. This module does not handle ranks, checkpoint files or engines.
 
 Source: Hu et al., "LoRA" (arXiv 2106.09685), section 4.1.
 """
@@ -26,7 +26,7 @@ __all__ = ["Adapters", "Pair", "attach"]
 
 _NAME = "default"
 _PREFIX = "base_model.model."
-"""PEFT's files name the model by the place that it has inside PEFT's own wrapper."""
+"""PEFT's files name a weight by the place that it has inside PEFT's own wrapper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,31 +38,34 @@ class Pair:
     scale: float
 
     def merged(self, weight: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        """``W + scale * B A`` in the precision of ``weight``: a new tensor. All three whole, if the pair itself is divided."""
+        """Return ``W + scale * B A`` in the precision of ``weight``, as a new tensor. If the pair is divided, all three arguments must
+        be whole."""
         return torch.addmm(weight, high, low, alpha=self.scale)
 
 
 def attach(model: PreTrainedModel, settings: LoraSettings, base: str, files: Mapping[str, str] = MappingProxyType({})) -> Adapters:
-    """Put adapters into the model, draw A and set B to zero, freeze all else. ``base``: where the model was read, ``files``: the
-    ``fingerprint`` of that.
+    """Add adapters to the model, draw A, set B to zero and freeze all other weights.
 
-    ConfigError, with what exists, for a target that no linear layer's name ends with, and for a rank that none of them can have."""
+    ``base``: the path that the model was read from; ``files``: the ``fingerprint`` of that path. Raises ConfigError for a target that no
+    linear layer's name ends with; the error lists the existing names. Raises ConfigError also for a rank that none of these layers can
+    have.
+    """
     targets = _targets(model, settings.targets)
     _check_rank(model, targets, settings.rank)
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT divides it by the rank, so that a fraction serves as well
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT divides it by the rank, so a fraction works too
         target_modules=targets,
         exclude_modules=_outside(model),
         task_type="CAUSAL_LM",
         bias="none",
     )
-    inject_adapter_in_model(config, model, adapter_name=_NAME)  # which freezes all else
+    inject_adapter_in_model(config, model, adapter_name=_NAME)  # this also freezes all other weights
     return Adapters(model, settings, targets, base, files)
 
 
 class Adapters:
-    """The adapters of one model. Their names are PEFT's, those of the weights below them the model's own."""
+    """The adapters of one model. Adapters have PEFT's names; the weights below them keep the model's own names."""
 
     def __init__(self, model: PreTrainedModel, settings: LoraSettings, targets: list[str], base: str, files: Mapping[str, str]) -> None:
         self.settings = settings
@@ -72,11 +75,11 @@ class Adapters:
         self._layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
 
     def pairs(self) -> dict[str, Pair]:
-        """Name of a weight in the plain model -> the matrices over it."""
+        """Return the matrices over each weight, by the weight's name in the plain model."""
         return {f"{name}.weight": _pair(layer) for name, layer in self._layers.items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """PEFT's name -> matrix."""
+        """Return the matrices by PEFT's names."""
         found: dict[str, torch.Tensor] = {}
         for name, layer in self._layers.items():
             pair = _pair(layer)
@@ -85,8 +88,8 @@ class Adapters:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """The model computes as if it had no adapters, bit for bit."""
-        # PEFT's enable_adapters(False) would also set requires_grad, which a sharded parameter reads when it is gathered first.
+        """Let the model compute as if it had no adapters, bit for bit."""
+        # PEFT's enable_adapters(False) would also set requires_grad, which a sharded parameter reads when it is first gathered.
         try:
             for layer in self._layers.values():
                 layer._disable_adapters = True
@@ -96,7 +99,7 @@ class Adapters:
                 layer._disable_adapters = False
 
     def config_text(self) -> str:
-        """The text of PEFT's ``adapter_config.json``."""
+        """Return the text of PEFT's ``adapter_config.json``."""
         fields = {
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
@@ -111,19 +114,20 @@ class Adapters:
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     def shapes(self) -> dict[str, list[int]]:
-        """Of the matrices, by PEFT's names."""
+        """Return the shapes of the matrices, by PEFT's names."""
         return {name: list(matrix.shape) for name, matrix in self.tensors().items()}
 
     def saved(self) -> dict[str, Any]:
-        """What ``check_saved`` needs, in types that torch loads without running code."""
+        """Return the state that ``check_saved`` and ``check_base`` need, in types that torch loads without running code."""
         return {"shapes": self.shapes(), "alpha": self.settings.alpha, "base_files": self._base_files}
 
     def check_saved(self, state: Mapping[str, Any]) -> None:
-        """RunError if this ``saved`` is of adapters on other layers, of another rank (it names a matrix), or scaled otherwise."""
+        """Raise RunError if the ``saved`` state has adapters on other layers, of another rank (the error names a matrix), or scaled
+        differently."""
         if state["alpha"] != self.settings.alpha:
             raise RunError(
-                f"the checkpoint's adapters have lora_alpha {state['alpha']:g}, and this run {self.settings.alpha:g}: they would "
-                f"count for more, or less; type --lora-alpha {state['alpha']:g}"
+                f"the checkpoint's adapters have lora_alpha {state['alpha']:g}, and this run has {self.settings.alpha:g}: their "
+                f"effect would be scaled differently; type --lora-alpha {state['alpha']:g}"
             )
         own, saved = self.shapes(), state["shapes"]
         for name in sorted(own.keys() | saved.keys()):
@@ -131,17 +135,17 @@ class Adapters:
             if here != there:
                 raise RunError(
                     f"the checkpoint's adapters are not those of this run: {name!r} has shape {there} there, and {here} here; "
-                    "type the --lora-rank and --lora-targets that it was begun with"
+                    "type the --lora-rank and --lora-targets of the checkpoint's run"
                 )
 
     def check_base(self, state: Mapping[str, Any]) -> None:
-        """RunError if the weights below these adapters were read from files that are not those of this ``saved``."""
+        """Raise RunError if the weights below these adapters were read from other files than those of the ``saved`` state."""
         own, saved = self._base_files, state["base_files"]
         for name in sorted(own.keys() | saved.keys()):
             if own.get(name) != saved.get(name):
                 raise RunError(
-                    f"the model {self.base!r} below the adapters of this checkpoint is not what they were trained on: its {name} is "
-                    "another than when their run began; put the original back, or start a new run from the checkpoint's merged model"
+                    f"the model {self.base!r} below the adapters of this checkpoint is not the one that they were trained on: its {name} "
+                    "has changed since their run began; put the original back, or start a new run from the checkpoint's merged model"
                 )
 
 
@@ -150,13 +154,16 @@ def _pair(layer: LoraLayer) -> Pair:
 
 
 def _outside(model: PreTrainedModel) -> list[str]:
-    """Names of the output head and the embedding: log probabilities are computed from the weight of the one, and the two may be tied."""
+    """Return the names of the output head and the embedding.
+
+    Log probabilities are computed from the head's weight directly, and the two may be tied.
+    """
     never = {id(model.get_output_embeddings()), id(model.get_input_embeddings())}
     return [name for name, module in model.named_modules() if id(module) in never]
 
 
 def _linear(model: PreTrainedModel) -> dict[str, torch.nn.Linear]:
-    """The layers that adapters could be put on, by name."""
+    """Return the layers that can take adapters, by name."""
     outside = _outside(model)
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear) and name not in outside}
 
@@ -166,7 +173,7 @@ def _ends_with(name: str, target: str) -> bool:
 
 
 def _check_rank(model: PreTrainedModel, targets: Sequence[str], rank: int) -> None:
-    """ConfigError if every layer with adapters has a side shorter than ``rank``: B A is never of a higher rank than that."""
+    """Raise ConfigError if every layer with adapters has a side shorter than ``rank``: the rank of B A never exceeds that side."""
     sides = {
         name: min(layer.in_features, layer.out_features)
         for name, layer in _linear(model).items()
@@ -175,8 +182,8 @@ def _check_rank(model: PreTrainedModel, targets: Sequence[str], rank: int) -> No
     widest = max(sides, key=lambda name: sides[name])
     if rank > (most := sides[widest]):
         raise ConfigError(
-            f"training.lora_rank {rank}: of {_named(model)} no layer with adapters has weights whose change can be of a rank above {most} "
-            f"(that of {widest!r}); type --lora-rank {most} or less"
+            f"training.lora_rank {rank}: no layer with adapters in {_named(model)} has weights whose change can have a rank above {most} "
+            f"(the limit of {widest!r}); type --lora-rank {most} or less"
         )
 
 
@@ -185,7 +192,7 @@ def _named(model: PreTrainedModel) -> str:
 
 
 def _targets(model: PreTrainedModel, asked: tuple[str, ...]) -> list[str]:
-    """Ends of names of the linear layers that get adapters, each of which some layer has."""
+    """Return the name endings of the linear layers that get adapters; each ending matches at least one layer."""
     outside, linear = _outside(model), _linear(model)
     ends = sorted({name.rpartition(".")[2] for name in linear})
     what = _named(model)
@@ -195,6 +202,6 @@ def _targets(model: PreTrainedModel, asked: tuple[str, ...]) -> list[str]:
         )
     for target in asked:
         if not any(_ends_with(name, target) for name in linear):
-            why = "is the output head or the embedding, which get none" if target in outside else "is no linear layer"
+            why = "is the output head or the embedding, which take no adapters" if target in outside else "is not a linear layer"
             raise ConfigError(f"training.lora_targets {target!r}: in {what} this {why}; its linear layers end with {', '.join(ends)}")
     return sorted(set(asked)) or ends

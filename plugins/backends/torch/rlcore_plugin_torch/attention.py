@@ -1,12 +1,12 @@
 """Attention over a packed buffer: which tokens see each other, and three ways to compute it.
 
-A ``Pieces`` lists the documents. Wherever nothing better serves, pieces of like shape are gathered into tiles
-[b, heads, tq, d] x [b, heads, tk, d] for scaled_dot_product_attention, and the outputs go back to their places; the work is that of the
-documents, never of the buffer squared. On CUDA in half precision one call of variable-length flash attention does the same, and on a CPU in
-float32 ``shared_attention``, which reads a prompt once. transformers calls ``packed_attention`` in every layer; the plan comes as the
-keyword ``attention_plan``, made once a micro-batch.
+A ``Pieces`` lists the documents. The general way gathers pieces of similar shape into tiles [b, heads, tq, d] x [b, heads, tk, d] for
+scaled_dot_product_attention, and returns the outputs to their places. Its work is that of the documents, never that of the buffer squared.
+On CUDA in half precision, one call of variable-length flash attention does the same. On a CPU in full precision, ``shared_attention`` does,
+which reads a prompt once. transformers calls ``packed_attention`` in every layer; the plan is the keyword ``attention_plan``, which is made
+once per micro-batch.
 
-Axes: ``T`` tokens of the buffer, ``p`` pieces, ``S`` slots of all tiles of a plan (padding included).
+Axes: ``T`` tokens of the buffer, ``p`` pieces, ``S`` slots of all tiles of a plan (including padding).
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ __all__ = ["PACKED", "AttentionPlan", "NotPackableError", "Pieces", "Tile", "pac
 PACKED = "rlcore_packed"
 """Name of the attention implementation in transformers; without a plan it is ``sdpa``."""
 _QUERIES = 128
-"""A longer branch is cut into so many queries at a time: masked attention computes hidden pairs too, and so fewer of them."""
+"""A longer branch is cut into pieces of this many queries: masked attention also computes hidden pairs, and shorter pieces have fewer of
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """p documents of the buffer, int64[p] each. The keys of a piece are ``prefix`` tokens from ``prefix_start`` and ``own`` tokens from
-    ``start``; its queries are the last ``queries`` of those, each seeing itself and what stands before it."""
+    """p documents of the buffer, int64[p] each.
+
+    The keys of a piece are ``prefix`` tokens from ``prefix_start`` and ``own`` tokens from ``start``. Its queries are the last ``queries``
+    of these keys; each sees itself and the keys before it.
+    """
 
     prefix_start: np.ndarray
     prefix: np.ndarray
@@ -46,21 +50,21 @@ class Pieces:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> Pieces:
-        """(prefix_start, prefix, start, own) of each; every own token is a query."""
+        """Build the pieces from (prefix_start, prefix, start, own) of each; every own token is a query."""
         prefix_start, prefix, start, own = np.array(rows, np.int64).T
         return cls(prefix_start, prefix, start, own, own)
 
     @property
     def keys(self) -> np.ndarray:
-        """int64[p]: keys of each."""
+        """int64[p]: the number of keys of each piece."""
         return self.prefix + self.own
 
     def take(self, which: np.ndarray) -> Pieces:
-        """Some of them."""
+        """Return the pieces with these numbers."""
         return Pieces(self.prefix_start[which], self.prefix[which], self.start[which], self.own[which], self.queries[which])
 
     def cut(self, most: int) -> Pieces:
-        """The same attention by pieces of at most ``most`` queries; whole documents, without prefix, stay whole."""
+        """Return pieces of at most ``most`` queries that compute the same attention. Documents without a prefix stay whole."""
         parts = np.where(self.prefix > 0, -(-self.queries // most), 1)
         piece = np.repeat(np.arange(len(parts)), parts)
         begin = (np.arange(len(piece)) - np.repeat(np.cumsum(parts) - parts, parts)) * most
@@ -68,7 +72,7 @@ class Pieces:
         return Pieces(self.prefix_start[piece], self.prefix[piece], self.start[piece], end, end - begin)
 
     def key_places(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """int64[p, width] places in the buffer of each piece's keys, and bool[p, width]: False for padding, whose place is 0."""
+        """Return int64[p, width] places in the buffer of each piece's keys, and bool[p, width]: False for padding, whose place is 0."""
         at = np.arange(width)[None]
         prefix = self.prefix[:, None]
         places = np.where(at < prefix, self.prefix_start[:, None] + at, self.start[:, None] + at - prefix)
@@ -76,7 +80,7 @@ class Pieces:
         return np.where(real, places, 0), real
 
     def query_places(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same of each piece's queries."""
+        """Return the same for each piece's queries."""
         at = np.arange(width)[None]
         places = (self.start + self.own - self.queries)[:, None] + at
         real = at < self.queries[:, None]
@@ -85,20 +89,22 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Pieces that one call computes, ``wide_q`` queries by ``wide_k`` keys each, padding included."""
+    """Pieces that one call computes, ``wide_q`` queries by ``wide_k`` keys each, including padding."""
 
     pieces: Pieces
     wide_q: int
     wide_k: int
 
     def mask(self, window: int | None) -> np.ndarray | None:
-        """bool[b, 1, wide_q, wide_k] (True: may see); None if plain causal attention is meant. ``window``: a token sees so many, itself
-        included, None for all."""
+        """Return bool[b, 1, wide_q, wide_k] (True: may see); None for plain causal attention.
+
+        ``window``: the number of tokens that a token sees, including itself; None for all.
+        """
         bounded = window is not None and window < self.wide_k
         if not bounded and not self.pieces.prefix.any():
             return None
         keys, queries = self.pieces.keys[:, None, None], self.pieces.queries[:, None, None]
-        # A padded query sees what the last real one sees: a row that sees nothing would be NaN.
+        # A padded query sees the same keys as the last real one: a row that sees nothing would be NaN.
         own = keys - queries + np.minimum(np.arange(self.wide_q)[None, :, None], queries - 1)
         at = np.arange(self.wide_k)[None, None]
         seen = at <= own
@@ -106,7 +112,7 @@ class Tile:
 
 
 def tiles(pieces: Pieces) -> list[Tile]:
-    """Every piece in one tile; pieces of like shape together."""
+    """Put every piece into one tile; pieces of similar shape share a tile."""
     found: list[Tile] = []
     cut = pieces.cut(_QUERIES)
     for kind in (cut.prefix == 0, cut.prefix > 0):
@@ -119,9 +125,9 @@ def tiles(pieces: Pieces) -> list[Tile]:
 
 @dataclass
 class AttentionPlan:
-    """The documents of one buffer and, made on first use and kept for every layer, what the device needs of them.
+    """The documents of one buffer, and the tensors on the device that depend on them, made on first use and kept for all layers.
 
-    ``windows``: the sliding windows that layers asked for (None: full attention); empty if no layer came here.
+    ``windows``: the sliding windows that layers asked for (None: full attention); empty if no layer has used the plan.
     """
 
     pieces: Pieces
@@ -131,33 +137,33 @@ class AttentionPlan:
 
     @cached_property
     def tiles(self) -> list[Tile]:
-        """The calls that compute it."""
+        """The tiles, one for each call."""
         return tiles(self.pieces)
 
     @cached_property
     def queries(self) -> Slots:
-        """Of a tensor of the buffer, the slots of the tiles' queries."""
+        """The slots of the tiles' queries, for a tensor of the buffer."""
         return Slots.of([tile.pieces.query_places(tile.wide_q) for tile in self.tiles], self.device)
 
     @cached_property
     def keys(self) -> Slots:
-        """The same of the tiles' keys, in which a prompt stands once for each of its branches."""
+        """The slots of the tiles' keys; a prompt occurs once for each of its branches."""
         return Slots.of([tile.pieces.key_places(tile.wide_k) for tile in self.tiles], self.device)
 
     @cached_property
     def varlen(self) -> Varlen:
-        """What variable-length attention needs."""
+        """The arguments of variable-length attention."""
         places, real = self.pieces.key_places(int(self.pieces.keys.max()))
         return Varlen.of(self.pieces.queries, self.pieces.keys, Slots.of([(places[real], real[real])], self.device), self.device)
 
     @cached_property
     def shared(self) -> SharedTiles:
-        """What attention that reads a prompt once for all its branches needs."""
+        """The arguments of attention that reads a prompt once for all its branches."""
         pieces = self.pieces
         return SharedTiles.of(pieces.prefix_start, pieces.prefix, pieces.start, pieces.own)
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
-        """[T, h, d] queries, keys and values [T, k, d] of the buffer -> [T, h, d]; by the best way that serves here."""
+        """Queries [T, h, d], keys and values [T, k, d] of the buffer -> [T, h, d]; uses the best way that is available."""
         self.windows.add(window)
         if has_varlen(query, key, value):
             return varlen_attention(query, key, value, self.varlen, scale, window)
@@ -179,7 +185,7 @@ class AttentionPlan:
         return [part.view(-1, width, *tensor.shape[1:]).transpose(1, 2) for part, width in zip(parts, widths, strict=True)]
 
     def mask(self, number: int, window: int | None) -> torch.Tensor | None:
-        """That of tile ``number``."""
+        """Return the mask of tile ``number``."""
         if (number, window) not in self._masks:
             array = self.tiles[number].mask(window)
             self._masks[number, window] = None if array is None else torch.from_numpy(array).to(self.device)
@@ -187,7 +193,7 @@ class AttentionPlan:
 
 
 class NotPackableError(RuntimeError):
-    """A layer asks of attention what a packed buffer does not offer."""
+    """A layer needs an attention feature that a packed buffer does not support."""
 
 
 def packed_attention(
@@ -200,9 +206,10 @@ def packed_attention(
     attention_plan: AttentionPlan | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What transformers calls in every layer: [1, heads, T, d] -> [1, T, heads, d]; ``sdpa`` if there is no plan.
+    """The function that transformers calls in every layer: [1, heads, T, d] -> [1, T, heads, d]; ``sdpa`` if there is no plan.
 
-    Raises NotPackableError for a mask of the layer's own, a bias, soft-capped scores, attention sinks, or attention in both directions.
+    Raises NotPackableError for a mask of the layer's own, a bias, soft-capped scores, attention sinks, dropout, or attention in both
+    directions.
     """
     if attention_plan is None:
         plain: tuple[torch.Tensor, None] = AttentionInterface()["sdpa"](module, query, key, value, attention_mask, **kwargs)
@@ -217,7 +224,7 @@ def packed_attention(
 
 
 def _cast(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """In the precision in which scaled_dot_product_attention would compute under autocast."""
+    """Cast to the precision in which scaled_dot_product_attention would compute under autocast."""
     kind = tensors[0].device.type
     if not torch.is_autocast_enabled(kind):
         return list(tensors)

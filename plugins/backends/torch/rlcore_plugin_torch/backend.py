@@ -1,4 +1,4 @@
-"""The torch training backend: a Hugging Face causal language model on one device of each rank, whole or divided between them."""
+"""The torch training backend: a Hugging Face causal language model on one device per rank, whole or divided between the ranks."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ _BELONG = "the adapters of this checkpoint belong on the model that their run be
 
 
 class TorchBackend(TrainingBackend):
-    """Trains with AdamW in float32, or in bfloat16 compute over float32 weights, gradients and moments.
+    """Training with AdamW in float32, or in bfloat16 compute over float32 weights, gradients and moments.
 
-    In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32; snapshots leave the backend
+    In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32. Snapshots leave the backend
     in bfloat16, and model checkpoints in float32, which an exact resume reads.
 
-    Several ranks hold the same model, or divide it (``Layout``); each computes the gradient of its share, and the sum over all of them
-    is what every one clips and steps on.
+    Several ranks hold the same model, or divide it (``Layout``). Each computes the gradient of its share, and all of them clip and step on
+    the sum.
 
-    With ``context.lora`` only adapters are trained, the reference model is the policy with its adapters switched off, and a resumed trainer
-    goes back to the weights that it began with below its adapters, whichever model ``setup`` was given.
+    With ``context.lora`` only adapters are trained, and the reference model is the policy with its adapters switched off. A resumed trainer
+    restores the weights below its adapters that its run began with, whichever model ``setup`` received.
     """
 
     capabilities = CAPABILITIES
@@ -88,8 +88,10 @@ class TorchBackend(TrainingBackend):
             Layout.of(context)
 
     def setup(self, context: TrainingContext) -> None:
-        """Meet the other ranks, load the policy and try it; ConfigError for what cannot be trained, RunError where the ranks loaded
-        different weights. The reference model is loaded on first use, where needed."""
+        """Meet the other ranks, load the policy and try it. The reference model is loaded on first use, if it is needed.
+
+        Raises ConfigError for a run that this backend cannot train, and RunError if the ranks loaded different weights.
+        """
         check_context(context)
         if self.options.threads is not None:
             torch.set_num_threads(self.options.threads)
@@ -108,7 +110,7 @@ class TorchBackend(TrainingBackend):
         )
         self.ranks.open()
         self._pace: Pace = self.ranks.in_step if self.layout.split else alone
-        # The device is named, since the current one belongs to a thread and updates may come from another than this.
+        # The device is named, because the current device is set per thread, and updates may come from another thread.
         self.clock = Clock(partial(torch.cuda.synchronize, self.device)) if self.device.type == "cuda" else Clock()
         self._loader = PolicyLoader(context=context, options=self.options, ranks=self.ranks, device=self.device)
         self._reference_path = context.reference or context.model
@@ -116,11 +118,11 @@ class TorchBackend(TrainingBackend):
         self._begin_from(context.model)
 
     def _begin_from(self, path: str) -> None:
-        """The model in ``path`` as the policy, and an optimizer that has taken no step."""
+        """Load the model in ``path`` as the policy, with an optimizer that has taken no step."""
         context = self.context
         self.policy = self._load(path)
         self.adapters = self._loader.attach(self.policy, path)
-        # Before it is divided: these look at the model as it is, and at its weights one by one.
+        # Before the model is divided: these calls look at the whole model and at its single weights.
         self._parameters = sum(weight.numel() for weight in self.policy.model.parameters())
         self.policy.check_projection()
         self.cut = MicrobatchPlanner(
@@ -140,16 +142,16 @@ class TorchBackend(TrainingBackend):
         self.optimizer = Optimizer(self.policy.model, context.optimizer, self.ranks, offload="optimizer" in self.options.offload)
 
     def _tokens_per_forward(self) -> int:
-        """The bound of the context; on a CPU no more than are of use, unless layers keep their inputs alone."""
+        """Return the bound of the context; on a CPU at most the useful number, unless layers keep only their inputs."""
         bound = self.context.tokens_per_forward
         return min(bound, tokens_on_cpu(self.policy.model)) if self.device.type == "cpu" and self.options.activations == "keep" else bound
 
     def logprobs(self, batch: TrainBatch, which: ModelRole) -> np.ndarray:
-        """float32[N]; RunError where the reference is asked for and no need of it was declared."""
+        """Return float32[N]. Raises RunError if the reference is requested but the context did not declare a need of it."""
         if which == ModelRole.POLICY:
             return self._batch_logprobs(self.policy, batch)
         if Need.REFERENCE not in self.context.needs:
-            raise RunError("reference log probabilities were asked of the torch backend, and its context did not declare Need.REFERENCE")
+            raise RunError("the torch backend was asked for reference log probabilities, but its context did not declare Need.REFERENCE")
         if self.adapters is not None:
             with self.adapters.off():
                 return self._batch_logprobs(self.policy, batch)
@@ -164,7 +166,7 @@ class TorchBackend(TrainingBackend):
         return values
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
-        """Plan, then per micro-batch: collate, forward, objective, backward; add up over the ranks, clip and step once."""
+        """Plan the forwards; then for each micro-batch: collate, forward, objective, backward. Sum over the ranks, clip and step once."""
         begun = time.monotonic()
         self.optimizer.zero_grad()
         metrics = self.ranks.sum_metrics(lambda: self._accumulate(batch, objective))
@@ -174,7 +176,7 @@ class TorchBackend(TrainingBackend):
         return {**with_padding_share(metrics), **self._utilised(metrics, begun), **stepped}
 
     def _utilised(self, metrics: Mapping[str, float], begun: float) -> Mapping[str, float]:
-        """``mfu`` of the update that began then, if the peak of the devices is known."""
+        """Return ``mfu`` of the update that began at ``begun``, if the peak of the devices is known."""
         peak, tokens = peak_flops(self.device, self.context.dtype), tokens_forwarded(metrics)
         if peak is None or not tokens:
             return {}
@@ -187,20 +189,22 @@ class TorchBackend(TrainingBackend):
 
     @property
     def data_parallel(self) -> tuple[int, int]:
-        """The place on the data axis: tensor-parallel ranks work on one share together."""
+        """The place on the data axis, and its size: tensor-parallel ranks work on one share together."""
         return self.layout.place(self.ranks.rank)[0], self.layout.data
 
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all data-parallel ranks, by place."""
+        """Return the arrays of all data-parallel ranks, by place."""
         return self.ranks.gather(values)
 
     def cost(self, batch: TrainBatch, rows: np.ndarray) -> int:
-        """Operations of linear layers, attention and projection, in units of one pair of tokens that attend to each other."""
+        """Return the operations of linear layers, attention and projection, in units of one pair of tokens that attend to each other."""
         return self.cut.cost_of(batch, rows)
 
     def weight_source(self) -> TorchSource:
-        """The weights in the precision that the forward computes with; what is divided is gathered bucket by bucket. Adapters alone if the
-        engines take them over the model that this trainer began with, and merged weights else."""
+        """Return the weights in the precision of the forward pass; divided weights are gathered bucket by bucket.
+
+        Returns only the adapters if the engines can apply them to the model that this trainer began with; otherwise merged weights.
+        """
         lora, adapters, dtype = self.context.lora, self.adapters, self._loader.dtype
         if adapters is not None and lora is not None and lora.adapter_only and adapters.base == self.context.model:
             extra = {"config": adapters.config_text(), "base": adapters.base}
@@ -217,8 +221,10 @@ class TorchBackend(TrainingBackend):
         return values
 
     def save_model(self, folder: Path, dtype: str | None = None) -> None:
-        """Hugging Face checkpoint of the master weights, rounded to ``dtype`` if one is named. Adapters are merged, in the precision that
-        the forward computes with, and without ``dtype`` beside it by themselves, in full precision."""
+        """Write a Hugging Face checkpoint of the master weights, rounded to ``dtype`` if it is given.
+
+        Adapters are merged, in the precision of the forward pass. Without ``dtype`` they are also written separately, in full precision.
+        """
         model, adapters = self.policy.model, self.adapters
         own = self._loader.master_dtype if adapters is None else self._loader.dtype
         rounded: torch.dtype = own if dtype is None else getattr(torch, dtype)
@@ -230,15 +236,21 @@ class TorchBackend(TrainingBackend):
             self.ranks.write(lambda: save_adapters(apart, folder / "adapter", matrices))
 
     def save(self, folder: Path) -> PendingSave:
-        """Optimizer, step count, random states, where the reference model is, and in full precision adapters, which ``save_model`` merges.
-        What every rank holds is copied when this returns, and written in the background."""
+        """Save the optimizer, step count, random states, the path of the reference model and, in full precision, the adapters.
+
+        The adapters are included because ``save_model`` merges them. The tensors of every rank are copied before this returns, and written
+        in the background.
+        """
         progress = self._progress()
         self.ranks.write(lambda: write_progress(folder, progress))
         return begin_saving(self._tensors(), folder / SHARDS, self.ranks.saving)
 
     def load(self, folder: Path) -> None:
-        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if that is another model or has other
-        weights, if the state is of another ``training.dtype``, or if a byte of it has changed since it was written."""
+        """Restore the state, in any layout, after ``setup`` on the model that ``save_model`` wrote next to it.
+
+        Raises RunError if that is another model or has other weights, if the state is of another ``training.dtype``, or if a byte of it has
+        changed since it was written.
+        """
         state = read_progress(folder)
         if (saved := state["dtype"]) != (own := self.context.dtype):
             raise RunError(
@@ -257,10 +269,10 @@ class TorchBackend(TrainingBackend):
         self.ranks.check_equal(self.policy.model)
 
     def _resume_adapters(self, saved: Mapping[str, Any] | None, base: str) -> None:
-        """Adapters go back onto the model that the run began with: ``setup`` read one into which they are merged."""
+        """Put the adapters back on the model that the run began with; ``setup`` read a model into which they are merged."""
         if (saved is None) != (self.adapters is None):
             begun, here = ("without", "with") if saved is None else ("with", "without")
-            raise RunError(f"the checkpoint is of a run {begun} adapters, and this one trains {here} them; type the same --lora-rank")
+            raise RunError(f"the checkpoint is from a run {begun} adapters, but this run trains {here} them; type the same --lora-rank")
         if self.adapters is None or saved is None:
             return
         self.adapters.check_saved(saved)
@@ -283,7 +295,10 @@ class TorchBackend(TrainingBackend):
         }
 
     def _checksums(self) -> dict[str, int] | None:
-        """Of the policy's weights; None if they are frozen below adapters, whose files ``check_base`` compares, and with several ranks."""
+        """Return the checksums of the policy's weights.
+
+        Returns None with several ranks, and if the weights are frozen below adapters, because ``check_base`` compares the files of these.
+        """
         return None if self.adapters is not None or self.ranks.size > 1 else self.ranks.checksums(named_weights(self.policy.model))
 
     def _check_weights(self, saved: Mapping[str, int] | None, folder: Path) -> None:
@@ -293,23 +308,23 @@ class TorchBackend(TrainingBackend):
         name = next(name for name in sorted(found.keys() | saved.keys()) if found.get(name) != saved.get(name))
         raise RunError(
             f"the model that this trainer began from is not the one that was saved with the state in {folder}: its tensor {name!r} holds "
-            "other numbers; name the model of the same checkpoint"
+            "other values; name the model of the same checkpoint"
         )
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        """Those that ``save`` writes and ``load`` fills, as they stand."""
+        """Return the current tensors that ``save`` writes and ``load`` fills."""
         weights = self.adapters.tensors() if self.adapters is not None else {}
         return {**self.optimizer.moments(), **{f"weight.{name}": weight.detach() for name, weight in weights.items()}}
 
     def sleep(self) -> None:
-        """Weights, moments and reference to host memory; the device keeps the context of CUDA alone. Nothing moves on a CPU."""
+        """Move weights, moments and reference to host memory; only the CUDA context stays on the device. Nothing moves on a CPU."""
         self._move(torch.device("cpu"))
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         self.ranks.everyone(np.zeros(0, np.uint8), "going to sleep")
 
     def wake(self) -> None:
-        """Everything back, but for what the options keep in host memory."""
+        """Move everything back, except the tensors that the options keep in host memory."""
         self._move(self.device)
         self.ranks.everyone(np.zeros(0, np.uint8), "waking")
 
@@ -320,14 +335,16 @@ class TorchBackend(TrainingBackend):
             move_module(self._reference, device)
 
     def timings(self) -> Mapping[str, float]:
-        """Seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call; with several ranks also in ``exchange``
-        between them, waits for slower ones included."""
+        """Return the seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call.
+
+        With several ranks, ``exchange`` has the seconds of communication between them, including waits for slower ranks.
+        """
         seconds, self.clock.seconds = self.clock.seconds, {}
         exchange, self.ranks.seconds = self.ranks.seconds, 0.0
         return {**seconds, "exchange": exchange} if self.ranks.size > 1 else seconds
 
     def close(self) -> None:
-        """Leave the other ranks; let go of the models and their device memory."""
+        """Leave the other ranks; release the models and their device memory."""
         self.ranks.close()
         self.__dict__.pop("policy", None)
         self.__dict__.pop("optimizer", None)
@@ -348,7 +365,7 @@ class TorchBackend(TrainingBackend):
         return self._reference
 
     def _packs(self) -> bool:
-        """Whether forwards are packed: as the options say, if the model computes the same so."""
+        """Return whether forwards are packed: as the options say, if the model computes the same when packed."""
         if self.options.packing == "off":
             return False
         if not (reason := self.policy.try_packing()):
@@ -360,13 +377,13 @@ class TorchBackend(TrainingBackend):
         return False
 
     def _tell(self, text: str) -> None:
-        """Show the user one line, once for all ranks. The runtimes show what a trainer writes to standard error."""
+        """Show the user one line, once for all ranks. The runtimes show the lines that a trainer writes to standard error."""
         if self.ranks.rank == 0:
             _log.warning("warning: %s", text)
 
 
 def _check_there(base: str, files: Mapping[str, str]) -> None:
-    """RunError if the model below adapters was read from a folder, and the folder is gone."""
+    """Raise RunError if the model below the adapters was read from a folder that no longer exists."""
     if HUB_COMMIT not in files and not Path(base).is_dir():
         raise RunError(
             f"{_BELONG}, and its folder {base} is gone; put it back there, or start a new run from the checkpoint's merged model"

@@ -1,7 +1,7 @@
-"""What ``setup`` would refuse of a run's model, found before any process is started: on the model without its weights.
+"""Find the errors that ``setup`` would raise for a run's model before any process starts, on the model without its weights.
 
-The checks are those of ``setup``, so a refusal is the same sentence at either time. Nothing here opens the network, or runs code that a
-model brings along: what cannot be known so is left to ``setup``.
+The checks are those of ``setup``, so the refusal is the same sentence at either time. This module opens no network connection and does not
+run code that a model ships. ``setup`` checks whatever cannot be known under these limits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ __all__ = ["model_problem"]
 
 
 def model_problem(config: Any) -> str:
-    """The sentence of ``setup`` on the first thing that the run of this configuration asks of its model in vain; "" if there is none, or if
-    the model is not here, or would have to run code of its own."""
+    """Return the error of ``setup`` for the first setting of the run that its model does not support.
+
+    Returns "" if there is no such setting, if the model is not on this machine, or if the model would have to run its own code.
+    """
     if not _known(config.model):
         return ""
     try:
@@ -33,19 +35,19 @@ def model_problem(config: Any) -> str:
 
 
 def _known(model: Any) -> bool:
-    """Whether the files of the model are on this machine and say what it is, and its user has not allowed code that they bring along."""
+    """Return whether the model's files are on this machine and name its type, and the user has not allowed code that they ship."""
     try:
         fields, _ = PretrainedConfig.get_config_dict(model.model, local_files_only=True)
-    except (OSError, AttributeError):  # the latter for JSON that is no table; rlcore itself refuses the file in both cases
+    except (OSError, AttributeError):  # AttributeError: the JSON is not a table; rlcore itself refuses the file in both cases
         return False
     return "model_type" in fields and not (model.trust_remote_code and "auto_map" in fields)
 
 
 def _try(model: PreTrainedModel, config: Any) -> None:
-    """In the order of ``setup``."""
+    """Run the checks in the order of ``setup``."""
     training = config.training
     if training.lora_rank:
-        from rlcore_plugin_torch.adapters import attach  # PEFT is imported by runs that use it
+        from rlcore_plugin_torch.adapters import attach  # imported here so that only runs with adapters import PEFT
 
         settings = LoraSettings(rank=training.lora_rank, alpha=training.lora_alpha, targets=training.lora_targets)
         attach(model, settings, config.model.model)

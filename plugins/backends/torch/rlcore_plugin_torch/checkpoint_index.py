@@ -1,6 +1,6 @@
-"""The index of torch's distributed checkpoint, read without executing what a stranger wrote into it.
+"""Read the index of torch's distributed checkpoint without executing anything that a third party wrote into it.
 
-The index is a pickle, and torch would call whatever it names. Checksums do not help: whoever writes the folder can write them, too.
+The index is a pickle, and torch would call any function that it names. Checksums do not help: the author of the folder can write those too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ _ADMITTED = {
     ("torch", "Size"),
     ("torch.serialization", "_get_layout"),
 }  # fmt: skip
-"""What the index of tensors names. Not BytesStorageMetadata: torch unpickles the values that it describes, with no restriction."""
+"""The names that an index of tensors uses. BytesStorageMetadata is not admitted: torch unpickles the values that it describes, without
+restriction."""
 _ADVICE = "resume from a checkpoint that rlcore wrote: type --step N with another one"
 
 
 class _IndexUnpickler(pickle.Unpickler):
-    """Builds the few classes of an index, and calls nothing else."""
+    """An unpickler that builds the few classes of an index, and calls nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         """See Unpickler."""
@@ -49,11 +50,11 @@ class _IndexUnpickler(pickle.Unpickler):
 
 
 class _NotAdmittedError(Exception):
-    """Half a sentence on what an index must not hold."""
+    """Half a sentence about content that an index must not have."""
 
 
 class IndexedReader(FileSystemReader):
-    """Reads tensors by an index that this module has checked, from files of its own folder alone."""
+    """A reader of tensors that uses an index that this module has checked, and only files of its own folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -67,7 +68,10 @@ class IndexedReader(FileSystemReader):
 
 
 def _read_index(folder: Path) -> Metadata:
-    """Read the index of a checkpoint's tensors. ConfigError if it names anything but the classes of an index, or another folder's files."""
+    """Read the index of a checkpoint's tensors.
+
+    Raises ConfigError if it names anything except the classes of an index, or a file of another folder.
+    """
     file = folder / _INDEX
     try:
         with file.open("rb") as stream:
@@ -75,8 +79,8 @@ def _read_index(folder: Path) -> Metadata:
         return _checked(index)
     except _NotAdmittedError as error:
         raise ConfigError(f"{file}: it {error}; {_ADVICE}") from None
-    except Exception as error:  # an unpickler raises whatever the bytes lead it to
-        raise ConfigError(f"{file}: it is no index of tensors ({type(error).__name__}); {_ADVICE}") from None
+    except Exception as error:  # an unpickler may raise anything, depending on the bytes
+        raise ConfigError(f"{file}: it is not an index of tensors ({type(error).__name__}); {_ADVICE}") from None
 
 
 def _checked(index: Any) -> Metadata:
@@ -85,5 +89,5 @@ def _checked(index: Any) -> Metadata:
     for place in index.storage_data.values():
         name = getattr(place, "relative_path", None)
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(_DATA):
-            raise _NotAdmittedError(f"says that a tensor is in {name!r}, which is no {_DATA} file of its folder")
+            raise _NotAdmittedError(f"says that a tensor is in {name!r}, which is not a {_DATA} file in its folder")
     return index

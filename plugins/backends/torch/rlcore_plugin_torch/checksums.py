@@ -1,6 +1,6 @@
-"""Whether files are what they were: a checksum beside each file of a checkpoint, and a quick fingerprint of a model's weights.
+"""Checks that files are unchanged: a checksum next to each file of a checkpoint, and a quick fingerprint of a model's weights.
 
-Knows bytes only, no tensor and no rank.
+This module handles bytes only, not tensors or ranks.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["SUFFIX", "check_files", "fingerprint", "write_checksum"]
 
 SUFFIX = ".sha256"
 _THREADS = 8
-"""Files that are read side by side; hashing lets other threads run."""
+"""Files that are read in parallel; hashing lets other threads run."""
 _BLOCK, _BLOCKS = 1 << 16, 64
 """Bytes of a block of a fingerprint, and blocks of a file."""
 _CONFIG = "config.json"
 _NOT_COMPUTING = frozenset({"_name_or_path", "dtype", "torch_dtype", "transformers_version", "use_cache"})
-"""Fields that a trainer does not go by: it chooses the precision itself, and keeps no cache."""
+"""Fields that do not affect a trainer: it chooses the precision itself, and keeps no cache."""
 
 
 def write_checksum(file: Path) -> None:
-    """Write ``FILE.sha256`` beside a file, as the program ``sha256sum`` does: ``sha256sum -c *.sha256`` checks a folder as well."""
+    """Write ``FILE.sha256`` next to a file, as the program ``sha256sum`` does; ``sha256sum -c *.sha256`` checks a folder as well."""
     with _beside(file).open("w", encoding="utf-8") as stream:
         stream.write(f"{_sha256(file)}  {file.name}\n")
         stream.flush()
@@ -35,8 +35,10 @@ def write_checksum(file: Path) -> None:
 
 
 def check_files(files: Sequence[Path]) -> None:
-    """Read each of these files whole, several at a time; RunError, naming it, for one that is absent, that has no checksum beside it, or
-    whose bytes are not those that were written."""
+    """Read each of these files completely, several at a time.
+
+    Raises RunError, which names the file, if one is absent, has no checksum next to it, or holds other bytes than those that were written.
+    """
     with ThreadPoolExecutor(_THREADS) as readers:
         for problem in readers.map(_problem, files):
             if problem:
@@ -49,7 +51,7 @@ def _problem(file: Path) -> str:
         found = _sha256(file)
     except OSError as error:
         return f"{error.filename} cannot be read ({error.strerror})"
-    return "" if written[:1] == [found] else f"{file} is damaged: its bytes are not those that were written (its sha256 is another)"
+    return "" if written[:1] == [found] else f"{file} is damaged: its bytes are not those that were written (its sha256 differs)"
 
 
 def _beside(file: Path) -> Path:
@@ -62,13 +64,15 @@ def _sha256(file: Path) -> str:
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
-    """Name of each file of weights in a model's folder -> its size and a sha256: of the whole file up to 4 MiB, else of its beginning and
-    of 64 blocks of 64 KiB from one end to the other; and ``config.json`` -> a sha256 of the fields that a forward computes with.
-    {} if ``folder`` is none or holds no weights.
+    """Return for each weight file of a model's folder its size and a sha256, and for ``config.json`` a sha256.
 
-    It is quick, milliseconds for a file of any size, and does not depend on when a file was copied. Training changes nearly every
-    number, and another precision or another model the size or the header, so it finds these; what changes between two blocks of a large
-    file (a flipped bit, one small layer) it misses.
+    The sha256 of a weight file covers the whole file up to 4 MiB. For a larger file it covers the beginning and 64 blocks of 64 KiB, spread
+    over the file. The sha256 of ``config.json`` covers the fields that a forward pass computes with. Returns {} if ``folder`` does not
+    exist or holds no weights.
+
+    This takes milliseconds for a file of any size and does not depend on when a file was copied. It detects training, which changes nearly
+    every number, and another precision or model, which changes the size or the header. It misses a change between two blocks of a large
+    file (a flipped bit, one small layer).
     """
     weights = {file.name: _sampled(file) for file in _weight_files(folder)}
     return {**weights, _CONFIG: _computing(folder / _CONFIG)} if weights else {}
@@ -80,7 +84,7 @@ def _computing(file: Path) -> str:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """Those that transformers reads: one file, or the shards of an index."""
+    """Return the files that transformers reads: one file, or the shards of an index."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
             return [folder / name]

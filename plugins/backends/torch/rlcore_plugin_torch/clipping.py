@@ -1,7 +1,7 @@
-"""The global norm of a gradient that several ranks hold in parts, and clipping by it.
+"""The global norm of a gradient whose parts are on several ranks, and clipping by it.
 
-A tensor divided over an axis of the mesh adds up over that axis; one that several ranks hold counts once. The squares are added in the
-order of the ranks, so that all of them clip by the same bits.
+The parts of a tensor that is divided over a mesh axis add up over that axis; a tensor that several ranks hold counts once. The squares are
+added in the order of the ranks, so that all ranks clip by the same bits.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ __all__ = ["scale", "squares"]
 
 @torch.no_grad()
 def squares(parameters: Sequence[torch.nn.Parameter], counts: Callable[[torch.Tensor], bool]) -> np.ndarray:
-    """float64[P]: the sum of squares of the part of each gradient that this rank holds; 0 if it has none, or ``counts`` says that another
-    rank's copy is the one that counts."""
+    """Return float64[P]: the sum of squares of this rank's part of each gradient.
+
+    It is 0 if the parameter has no gradient, or if ``counts`` returns False because the copy on another rank is counted.
+    """
     own = np.zeros(len(parameters))
     places = [place for place, item in enumerate(parameters) if item.grad is not None and counts(item)]
     if places:

@@ -1,4 +1,4 @@
-"""Which part of a causal language model is its decoder, and which layers that has."""
+"""Find the decoder of a causal language model, and its layers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["decoder_layers", "decoder_of"]
 
 
 def decoder_of(model: PreTrainedModel) -> torch.nn.Module:
-    """The part that ends in hidden states; ConfigError for a model that does not say which part that is."""
+    """Return the part of the model that computes hidden states. Raises ConfigError if the model does not name that part."""
     found: object = model.get_decoder()
-    # transformers answers with the model itself if its base_model_prefix names no attribute, as that of Llama4ForCausalLM does.
+    # transformers returns the model itself if its base_model_prefix names no attribute, as for Llama4ForCausalLM.
     if found is model:
         found = getattr(model, "model", None)
     if not isinstance(found, torch.nn.Module):
@@ -25,7 +25,7 @@ def decoder_of(model: PreTrainedModel) -> torch.nn.Module:
 
 
 def decoder_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
-    """ConfigError for a model whose decoder has no list of layers."""
+    """Return the layers of the decoder. Raises ConfigError if the decoder has no list of layers."""
     layers = getattr(decoder_of(model), "layers", None)
     if not isinstance(layers, torch.nn.ModuleList):
         raise ConfigError(f"{type(model).__name__} has no list of decoder layers (get_decoder().layers) to divide; type -zero 0 and -tp 1")

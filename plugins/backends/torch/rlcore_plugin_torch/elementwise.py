@@ -1,5 +1,7 @@
-"""What a decoder layer does beside products and attention, as few operations with a backward of their own: each of them reads and writes
-tensors that a CPU's cache does not hold, and what autograd would keep for the backward pass is memory.
+"""The elementwise operations of a decoder layer, fused into a few operations with their own backward.
+
+Each elementwise operation reads and writes tensors that do not fit into a CPU's cache. Without fusion, autograd would also keep its results
+in memory for the backward pass.
 
 Axes: ``T`` tokens, ``C`` channels, ``n`` heads of ``d`` channels.
 """
@@ -15,26 +17,28 @@ __all__ = ["gated", "rms_normed", "rotated", "signed"]
 
 
 def rms_normed(values: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """[T, C], divided by the root of its mean square (Zhang and Sennrich, arXiv 1910.07467) and times ``weight`` [C]."""
+    """Return the values [T, C], divided by their root mean square (Zhang and Sennrich, arXiv 1910.07467), times ``weight`` [C]."""
     result: torch.Tensor = _RmsNorm.apply(values, weight, epsilon)  # type: ignore[no-untyped-call]
     return result
 
 
 def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """silu(gate) x up, [T, C] (Shazeer, arXiv 2002.05202); keeps its inputs alone for the backward pass."""
+    """Return silu(gate) x up, [T, C] (Shazeer, arXiv 2002.05202); only its inputs are kept for the backward pass."""
     result: torch.Tensor = _Gated.apply(gate, up)  # type: ignore[no-untyped-call]
     return result
 
 
 def rotated(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """[T, n, d], each half of a head turned with the other (Su et al., arXiv 2104.09864); ``cosine`` [T, 1, d], ``sine`` [T, 1, d] as
-    ``signed`` makes it."""
+    """Return [T, n, d]: the two halves of each head rotated together (Su et al., arXiv 2104.09864).
+
+    ``cosine`` [T, 1, d]; ``sine`` [T, 1, d] as returned by ``signed``.
+    """
     result: torch.Tensor = _Rotated.apply(heads, cosine, sine)  # type: ignore[no-untyped-call]
     return result
 
 
 def signed(sine: torch.Tensor) -> torch.Tensor:
-    """[..., d] with the first half negated, so that the other half of a head is added with its sign."""
+    """Return [..., d] with the first half negated, so that the other half of a head is added with the right sign."""
     first, second = sine.chunk(2, dim=-1)
     return torch.cat((-first, second), dim=-1)
 

@@ -1,7 +1,7 @@
-"""Tells every rank that one of them failed while the others wait for it inside a forward or a backward.
+"""Report the failure of one rank to all others while they wait for it in a forward or a backward.
 
-A thread of each rank looks at the store once in a while. Without it an error that one rank knows would show on the others as a wait that
-ends at the deadline: neither gloo nor NCCL tells of a rank that stopped calling.
+A thread of each rank reads the store from time to time. Without it, an error that only one rank knows would appear on the others as a wait
+that ends at the deadline: neither gloo nor NCCL reports a rank that stopped calling.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from typing import Any
 __all__ = ["FailureWatch"]
 
 _EVERY = 0.5
-"""Seconds between two looks."""
+"""Seconds between two reads."""
 
 _TELL = 5.0
-"""Seconds that a rank that failed waits for the others to have read of it."""
+"""Seconds that a failed rank waits for the others to read its report."""
 
 _KEY = "rlcore/failed"
 
 
 class FailureWatch:
-    """``store``: a connection of its own (one of torch serves one call at a time). ``stop``: called in the thread once a failure is known,
-    to end waits that would not end by themselves."""
+    """A watch of one rank.
+
+    ``store``: a separate connection, since a connection of torch serves one call at a time. ``stop``: called in the thread once a failure
+    is known, to end waits that would not end by themselves.
+    """
 
     def __init__(self, store: Any, rank: int, size: int, stop: Callable[[], None]) -> None:
         self.rank, self.size = rank, size
@@ -37,15 +40,15 @@ class FailureWatch:
         self._thread.start()
 
     def tell(self, said: str) -> None:
-        """This rank failed; the first of several that say so counts. Returns when all know, or some seconds later."""
+        """Report that this rank failed; the first report counts. Returns when all ranks know, or after a few seconds."""
         self._end_thread()
-        with suppress(RuntimeError):  # the store is gone with rank 0
+        with suppress(RuntimeError):  # the store is gone if rank 0 is
             self._store.compare_set(_KEY, "", json.dumps([self.rank, said]))
             self._read()
             self._store.wait([f"{_KEY}/{rank}" for rank in range(self.size)], timedelta(seconds=_TELL))
 
     def failure(self, patience: float = 2 * _EVERY) -> tuple[int, str] | None:
-        """(rank, what it said) of the rank that failed first; None if none has said so within ``patience`` seconds."""
+        """Return (rank, message) of the rank that failed first; None if there is no report within ``patience`` seconds."""
         self._known.wait(patience)
         return self._failure
 
@@ -59,7 +62,7 @@ class FailureWatch:
             self._thread.join()
 
     def _look(self) -> None:
-        with suppress(RuntimeError):  # the store is gone: whoever waits finds out by itself
+        with suppress(RuntimeError):  # the store is gone: waiting ranks find out by themselves
             while not self._over.wait(_EVERY):
                 if self._read():
                     self._stop()

@@ -1,8 +1,10 @@
-"""Layers of decoders of the Llama kind over a packed buffer, in few operations: RMS norms, rotary positions, a gated MLP, with biases and
-with norms of queries and keys if the model has them. For a CPU, where everything but the products waits for memory.
+"""Decoder layers of the Llama kind over a packed buffer, in few operations: RMS norms, rotary positions and a gated MLP.
 
-A layer's linear modules are called as modules, so that adapters on them compute as ever. Without an attention plan (padded rows, probes)
-a layer computes by its own ``forward``, which stays the reference that ``CausalPolicy.try_packing`` compares with.
+Biases, and norms of queries and keys, are included if the model has them. This is for CPUs, where everything except matrix products is
+limited by memory bandwidth.
+
+A layer's linear modules are called as modules, so that adapters on them work as usual. Without an attention plan (padded rows, probes) a
+layer computes by its own ``forward``, which stays the reference that ``CausalPolicy.try_packing`` compares with.
 """
 
 from __future__ import annotations
@@ -20,18 +22,18 @@ from rlcore_plugin_torch.elementwise import gated, rms_normed, rotated, signed
 __all__ = ["fuse", "fusible", "unfuse"]
 
 _SERVED = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Kinds of models whose layers compute what this computes, whatever their weights."""
+"""Model types whose layers compute the same function as this module, for any weights."""
 
 
 def fusible(model: PreTrainedModel) -> bool:
-    """Whether the layers of the model are of a kind that this computes, in full precision on a CPU."""
+    """Return whether this module supports the model's layers: a known type, in full precision on a CPU."""
     config = model.config.get_text_config(decoder=True)
     known = config.model_type in _SERVED and getattr(config, "hidden_act", None) == "silu" and not getattr(config, "attention_dropout", 0)
     return known and model.dtype in (torch.float32, torch.float64) and model.device.type == "cpu"
 
 
 def fuse(model: PreTrainedModel) -> None:
-    """From here on the layers compute packed buffers by this module. The model must be ``fusible``."""
+    """Let the layers compute packed buffers by this module. The model must be ``fusible``."""
     for layer in decoder_layers(model):
         layer.forward = _with_plan(layer, layer.forward)
 
@@ -43,7 +45,7 @@ def unfuse(model: PreTrainedModel) -> None:
 
 
 def _with_plan(layer: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The ``forward`` of a layer: its ``plain`` one if there is no plan."""
+    """Return a ``forward`` for the layer, which calls ``plain`` if there is no plan."""
 
     def forward(hidden_states: torch.Tensor, *args: Any, attention_plan: AttentionPlan | None = None, **kwargs: Any) -> Any:
         if attention_plan is None:
@@ -69,14 +71,17 @@ def _layer(layer: Any, hidden: torch.Tensor, rotation: tuple[torch.Tensor, torch
 
 
 def _window(attention: Any) -> int | None:
-    """Mistral's sliding window is in the configuration, for every layer; Qwen's in those layers that have one. Llama has none, also where
-    its configuration names one, as those of models do that were Mistral's once."""
+    """Return the sliding window of the layer; None if it has none.
+
+    Mistral's window is in the configuration and applies to every layer; Qwen's is in those layers that have one. Llama has none, even if
+    its configuration names one, as in models that were converted from Mistral.
+    """
     owner = attention.config if attention.config.model_type == "mistral" else attention
     window: int | None = getattr(owner, "sliding_window", None)
     return window
 
 
 def _normed(norm: Any, values: torch.Tensor) -> torch.Tensor:
-    """By the module itself if it is none of transformers' own."""
+    """Normalise the values, by the module itself if it is not one of transformers' own norms."""
     epsilon = getattr(norm, "variance_epsilon", None)
     return rms_normed(values, norm.weight, epsilon) if isinstance(epsilon, float) else norm(values)  # type: ignore[no-any-return]

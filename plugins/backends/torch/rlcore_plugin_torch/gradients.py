@@ -1,4 +1,4 @@
-"""Gradients of all ranks brought together: summed over the data axis, made whole and equal over the tensor axis.
+"""Combine the gradients of all ranks: sum them over the data axis, and make them whole and equal over the tensor axis.
 
 Axes of the mesh: data-parallel ranks hold the gradient of their share, tensor-parallel ranks that of their slice of a layer.
 """
@@ -16,12 +16,12 @@ from rlcore_plugin_torch.sharding import divided_over, local
 __all__ = ["complete", "sum_over_data", "sum_over_tensor"]
 
 _BUCKET = 1 << 24
-"""Elements that are summed at a time: 64 MB of float32, enough to fill a network, little beside a model."""
+"""Elements that are summed at a time: 64 MB of float32, enough to use the full network bandwidth, and little compared with a model."""
 
 
 @torch.no_grad()
 def complete(parameters: Sequence[torch.nn.Parameter]) -> None:
-    """Every ``grad`` exists and is placed as its parameter is."""
+    """Make every ``grad`` exist and have the placements of its parameter."""
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
@@ -31,7 +31,7 @@ def complete(parameters: Sequence[torch.nn.Parameter]) -> None:
 
 @torch.no_grad()
 def sum_over_data(parameters: Sequence[torch.nn.Parameter], group: dist.ProcessGroup) -> None:
-    """Gradients that each rank of ``group`` has of its share become their sum, bit for bit the same on all."""
+    """Replace the gradients of each rank's share by their sum over ``group``, bit for bit the same on all ranks."""
     for bucket in _buckets([local(item.grad) for item in parameters if item.grad is not None]):
         flat = torch.cat([part.reshape(-1) for part in bucket])
         dist.all_reduce(flat, group=group)
@@ -43,8 +43,11 @@ def sum_over_data(parameters: Sequence[torch.nn.Parameter], group: dist.ProcessG
 def sum_over_tensor(
     parameters: Sequence[torch.nn.Parameter], partial: Collection[torch.nn.Parameter], group: dist.ProcessGroup, tensor_axis: str
 ) -> None:
-    """Of parameters that every rank of ``group`` holds: the gradients of ``partial`` ones, each of which saw the activations of its rank
-    alone, are summed; of the others, which are equal but for the order of sums on a device, all take the first rank's. Slices stay."""
+    """Make the gradients of parameters that every rank of ``group`` holds equal; slices do not change.
+
+    Gradients of ``partial`` parameters, which each saw only the activations of their own rank, are summed. The other gradients are equal
+    except for the order of sums on a device, so all ranks take those of the first rank.
+    """
     first = dist.get_global_rank(group, 0)
     whole = [item for item in parameters if tensor_axis not in divided_over(item)]
     chosen = {id(item) for item in partial}
@@ -57,7 +60,7 @@ def sum_over_tensor(
 
 
 def _buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Neighbours of one dtype, some ``_BUCKET`` elements together."""
+    """Yield neighbouring tensors of one dtype, about ``_BUCKET`` elements together."""
     bucket: list[torch.Tensor] = []
     held = 0
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Weights, moments and the reference model in host memory while the device does not need them.
+"""Keep weights, moments and the reference model in host memory while the device does not need them.
 
 On a CPU nothing moves: its memory is the host's. Parameters keep their identity, so that optimizers and tied modules still hold them.
 """
@@ -13,31 +13,36 @@ import torch
 __all__ = ["HostMoments", "move_module", "move_moments", "on_device", "to_host"]
 
 _PORTION = 1 << 28
-"""Bytes of moments on the device at a time while they are streamed: enough to fill the bus, little beside the weights."""
+"""Bytes of moments on the device at a time while they are streamed: enough to use the full bus bandwidth, and little compared with the
+weights."""
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in host memory: pinned if it comes from a device, so that the way back is as fast as the bus; itself if it is there."""
+    """Return the tensor in host memory, or the tensor itself if it is already there.
+
+    A tensor from a device is copied to pinned memory, so that the copy back runs at the speed of the bus. A sharded tensor is not pinned.
+    """
     if tensor.device.type == "cpu":
         return tensor
-    if _sharded(tensor):  # its shard moves; the mesh stays the device's
+    if _sharded(tensor):  # the shard moves; the mesh stays that of the device
         return tensor.to("cpu")
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
 
 
 def move_module(module: torch.nn.Module, device: torch.device) -> None:
-    """Parameters, gradients and buffers to the device, or to the host for ``cpu``; sharded parameters too."""
+    """Move parameters, gradients and buffers to the device, or to host memory for ``cpu``; sharded parameters too."""
     if device.type == "cpu" and not any(map(_sharded, module.parameters())):
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.data = to_host(tensor.data)
             if tensor.grad is not None:
                 tensor.grad.data = to_host(tensor.grad.data)
     else:
-        module.to(device)  # what shards a module also has its own way of moving it
+        module.to(device)  # a module that is sharded has its own way to move
 
 
 def move_moments(adam: torch.optim.Optimizer, parameters: Iterable[torch.nn.Parameter], device: torch.device) -> None:
-    """The moments of these parameters to the device, or to the host for ``cpu``; step counts stay where the optimizer wants them."""
+    """Move the moments of these parameters to the device, or to host memory for ``cpu``. Step counts stay where the optimizer keeps
+    them."""
     for parameter in parameters:
         state = adam.state.get(parameter, {})
         for name, value in state.items():
@@ -47,7 +52,7 @@ def move_moments(adam: torch.optim.Optimizer, parameters: Iterable[torch.nn.Para
 
 @contextmanager
 def on_device(module: torch.nn.Module, device: torch.device, *, offload: bool) -> Iterator[None]:
-    """The body runs with the module on the device. ``offload``: it waits in host memory for the next time."""
+    """Run the body with the module on the device. With ``offload`` the module is in host memory before and after."""
     if not offload:
         yield
         return
@@ -59,10 +64,11 @@ def on_device(module: torch.nn.Module, device: torch.device, *, offload: bool) -
 
 
 class HostMoments:
-    """Steps an optimizer whose moments live in host memory: some parameters at a time get theirs on the device, step, and send them back.
+    """Steps of an optimizer whose moments are in host memory.
 
-    The step is the optimizer's own, so the result is the same bit for bit as with everything on the device. ``portion``: bytes of moments
-    at a time. Source of the idea: ZeRO-Offload (arXiv 2101.06840), with the arithmetic left on the device.
+    The parameters step in portions: their moments move to the device, the optimizer steps, and the moments move back. The step is the
+    optimizer's own, so the result is the same bit for bit as with all moments on the device. ``portion``: bytes of moments at a time.
+    Source of the idea: ZeRO-Offload (arXiv 2101.06840), with the arithmetic left on the device.
     """
 
     def __init__(self, adam: torch.optim.Optimizer, portion: int = _PORTION) -> None:
@@ -70,7 +76,7 @@ class HostMoments:
         self._portion = portion
 
     def step(self) -> None:
-        """One step over all parameters that have a gradient."""
+        """Take one step over all parameters that have a gradient."""
         groups = self._adam.param_groups
         try:
             for group in groups:
@@ -99,5 +105,5 @@ class HostMoments:
 
 
 def _sharded(tensor: torch.Tensor) -> bool:
-    """Whether it is a DTensor, without the import: one device needs none of it."""
+    """Return whether the tensor is a DTensor, without importing that class, which a single device does not need."""
     return hasattr(tensor, "to_local")

@@ -1,6 +1,6 @@
-"""How the trainer ranks divide one model: the mesh of data-parallel and tensor-parallel ranks, and what each of them holds.
+"""The division of one model between the trainer ranks: the mesh of data-parallel and tensor-parallel ranks, and the part that each holds.
 
-Knows no tensor: ``sharding.py`` divides over the data axis, ``tensor_plan.py`` over the tensor axis.
+This module handles no tensors: ``sharding.py`` divides over the data axis, ``tensor_plan.py`` over the tensor axis.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ __all__ = ["Layout"]
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """``size`` ranks as a mesh [data, tensor]; neighbouring ranks are tensor-parallel, for they exchange the most.
+    """``size`` ranks as a mesh [data, tensor]. Neighbouring ranks are tensor-parallel, because they exchange the most data.
 
-    ``zero``: 0, every rank holds the whole of its tensor slice and gradients are summed (DDP); 1 and 2, weights, gradients and moments are
-    divided over the data axis and a layer stays whole between its forward and its backward; 3, it is divided again in between (FSDP2).
+    ``zero`` 0: every rank holds the whole of its tensor slice, and gradients are summed (DDP). 1 and 2: weights, gradients and moments are
+    divided over the data axis, and a layer stays whole between its forward and its backward. 3: the layer is divided again in between
+    (FSDP2).
     """
 
     size: int = 1
@@ -26,7 +27,7 @@ class Layout:
 
     @classmethod
     def of(cls, context: TrainingContext) -> Layout:
-        """ConfigError if the ranks do not fill the mesh."""
+        """Return the layout of a run. Raises ConfigError if the ranks do not fill the mesh."""
         if context.world_size % context.tensor_parallel:
             raise ConfigError(
                 f"training.tensor_parallel_size {context.tensor_parallel} does not divide the {context.world_size} trainer ranks: every "
@@ -36,7 +37,7 @@ class Layout:
 
     @property
     def data(self) -> int:
-        """Ranks along the data axis: shares that a batch is cut into."""
+        """The number of ranks along the data axis, which is the number of shares of a batch."""
         return self.size // self.tensor
 
     @property
@@ -51,15 +52,15 @@ class Layout:
 
     @property
     def split(self) -> bool:
-        """Whether a rank holds a part of the model only, so that its forwards wait for other ranks."""
+        """Whether a rank holds only a part of the model, so that its forwards wait for other ranks."""
         return self.sharded or self.tensor > 1
 
     def place(self, rank: int) -> tuple[int, int]:
-        """(data, tensor) of a rank."""
+        """Return (data, tensor) of a rank."""
         return rank // self.tensor, rank % self.tensor
 
     def __str__(self) -> str:
-        """One line for the user: ``4 ranks = 2 data x 2 tensor; -zero 3: …``."""
+        """Return one line for the user: ``4 ranks = 2 data x 2 tensor; -zero 3: …``."""
         ranks = f"{self.size} rank{'s' * (self.size > 1)}"
         if self.tensor > 1:
             ranks += f" = {self.data} data x {self.tensor} tensor (-tp {self.tensor}: each holds 1/{self.tensor} of every decoder layer)"

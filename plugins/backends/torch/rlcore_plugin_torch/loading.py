@@ -1,4 +1,4 @@
-"""Loads a model for training, or refuses in one sentence what cannot be trained here."""
+"""Load a model for training, or refuse in one sentence a model that cannot be trained here."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlcore_plugin_torch import CAPABILITIES
 __all__ = ["check_context", "load_model", "pick_device", "read_outline"]
 
 _ALIGNMENT = 64
-"""Bytes; where torch puts a tensor of its own on a CPU."""
+"""Bytes; torch aligns its own tensors on a CPU to this."""
 _LONGEST_REASON = 300
-"""Characters of what transformers says."""
+"""Characters of a message of transformers."""
 
 
 def check_context(context: TrainingContext) -> None:
-    """ConfigError for a layout or a dtype that this backend does not offer."""
+    """Raise ConfigError for a layout or a dtype that this backend does not support."""
     asked = (
         ("tensor", "tensor_parallel_size", context.tensor_parallel, 1),
         ("pipeline", "pipeline_parallel_size", context.pipeline_parallel, 1),
@@ -33,14 +33,17 @@ def check_context(context: TrainingContext) -> None:
             raise ConfigError(f"training.{setting} {value}: the torch backend divides a model by -tp and -zero only; use {most}")
     if context.dtype not in CAPABILITIES.dtypes:
         offered = " or ".join(sorted(CAPABILITIES.dtypes))
-        raise ConfigError(f"training.dtype {context.dtype!r} is not served by the torch backend; use {offered}")
+        raise ConfigError(f"training.dtype {context.dtype!r} is not supported by the torch backend; use {offered}")
 
 
 def pick_device(name: str, rank: int = 0) -> torch.device:
-    """``auto``: CUDA where there is one; of several that this process sees, the ranks take turns. ConfigError for one that is not here."""
+    """Return the device of a rank. ``auto`` is CUDA if there is a CUDA device; the ranks take the devices of this process in rotation.
+
+    Raises ConfigError for a device that is not on this machine.
+    """
     kind = name.split(":")[0]
     if kind != "auto" and kind not in CAPABILITIES.devices:
-        raise ConfigError(f"training.device {name!r} is not served by the torch backend; use cpu, cuda or auto")
+        raise ConfigError(f"training.device {name!r} is not supported by the torch backend; use cpu, cuda or auto")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"training.device {name!r}: torch finds no CUDA device here; use cpu or auto")
     if kind == "auto":
@@ -56,8 +59,10 @@ def pick_device(name: str, rank: int = 0) -> torch.device:
 def load_model(
     path: str, attention: str, device: torch.device, dtype: torch.dtype = torch.float32, *, trust_remote_code: bool = False
 ) -> PreTrainedModel:
-    """The model in ``dtype`` on ``device``, without dropout; ConfigError where it cannot be read whole, or needs code of its own that
-    ``trust_remote_code`` does not allow."""
+    """Return the model in ``dtype`` on ``device``, without dropout.
+
+    Raises ConfigError if it cannot be read completely, or needs its own code and ``trust_remote_code`` does not allow it.
+    """
     transformers_logging.disable_progress_bar()
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -70,7 +75,7 @@ def load_model(
         )
     except OSError as error:
         raise _unreadable(path, error) from error
-    except Exception as error:  # transformers checks little of a config.json, so building from one may raise anything
+    except Exception as error:  # transformers validates little of a config.json, so building from one may raise anything
         read_outline(path, attention, trust_remote_code=trust_remote_code)
         raise _unreadable(path, error) from error
     _check_attention(model, path, attention)
@@ -78,7 +83,7 @@ def load_model(
     if absent:
         what = f"tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)"
         raise ConfigError(f"model {path!r} does not hold what its config.json describes: {what}; copy or download the checkpoint again")
-    # Evaluation mode for training too: dropout would make the policy of the loss another one than the policy that sampled.
+    # Evaluation mode for training too: with dropout, the policy of the loss would differ from the policy that sampled.
     model = model.to(device).eval()
     _align(model)
     _check_finite(model, path)
@@ -86,10 +91,11 @@ def load_model(
 
 
 def read_outline(path: str, attention: str, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """The model that a ``config.json`` on this machine describes, on torch's device ``meta``, where a tensor has a shape and no memory.
+    """Return the model that a ``config.json`` on this machine describes, on torch's device ``meta``: tensors have a shape but no memory.
 
-    ConfigError, with the file and the reason, if transformers builds no such model, or if that needs code which ``trust_remote_code``
-    does not allow: it is not run, and nobody is asked."""
+    Raises ConfigError, with the file and the reason, if transformers cannot build the model. Raises it also if that needs code which
+    ``trust_remote_code`` does not allow; the code does not run, and the user is not prompted.
+    """
     try:
         shape = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=trust_remote_code)
         with torch.device("meta"):
@@ -98,14 +104,14 @@ def read_outline(path: str, attention: str, *, trust_remote_code: bool = False) 
             )
     except OSError as error:
         raise _unreadable(path, error) from error
-    except Exception as error:  # of every kind: a number that is text, 0 heads, a name that no table has
+    except Exception as error:  # of any kind: text in place of a number, 0 heads, an unknown name
         raise _unbuildable(path, attention, error, trust_remote_code=trust_remote_code) from error
     _check_attention(model, path, attention)
     return model
 
 
 def _check_attention(model: PreTrainedModel, path: str, attention: str) -> None:
-    """ConfigError for soft-capped scores, which sdpa does not cap. Newer releases of transformers refuse them, 5.17 does not."""
+    """Raise ConfigError for soft-capped scores, which sdpa does not cap. Newer releases of transformers refuse them, 5.17 does not."""
     if attention == "sdpa" and getattr(model.config.get_text_config(decoder=True), "attn_logit_softcapping", None):
         raise _without_sdpa(path)
 
@@ -117,46 +123,48 @@ def _unreadable(path: str, error: Exception) -> ConfigError:
 def _unbuildable(path: str, attention: str, error: Exception, *, trust_remote_code: bool) -> ConfigError:
     if not trust_remote_code and "trust_remote_code" in str(error):
         return ConfigError(
-            f"model {path!r} brings code of its own (auto_map in its config.json), which rlcore does not run unasked; "
+            f"model {path!r} ships its own code (auto_map in its config.json), which rlcore does not run unasked; "
             "read the code and type --trust-remote-code, or name another model"
         )
     if attention == "sdpa" and "scaled_dot_product_attention" in str(error):
         return _without_sdpa(path)
     return ConfigError(
-        f"transformers builds no model from {Path(path) / 'config.json'}: {_reason(error)}; correct that file, or copy or download the "
-        "checkpoint again"
+        f"transformers cannot build a model from {Path(path) / 'config.json'}: {_reason(error)}; correct that file, or copy or download "
+        "the checkpoint again"
     )
 
 
 def _without_sdpa(path: str) -> ConfigError:
     return ConfigError(
-        f'model {path!r} has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another'
+        f'model {path!r} has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another model'
     )
 
 
 def _reason(error: Exception) -> str:
-    """In one line. A KeyError says a name and nothing else."""
+    """Return the message of the error in one line. A KeyError's message is only a name."""
     if isinstance(error, KeyError):
-        return f"nothing has the name {error}"
+        return f"unknown name {error}"
     return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
 
 
 def _align(model: PreTrainedModel) -> None:
-    """Copy weights that a mapped file left at odd addresses: matrix products on a CPU round by the alignment of their inputs, and a model
-    that is read back must compute the same bits."""
+    """Copy weights that a memory-mapped file left at unaligned addresses.
+
+    Matrix products on a CPU round differently with the alignment of their inputs, and a model that is read back must compute the same bits.
+    """
     for parameter in model.parameters():
         if parameter.device.type == "cpu" and parameter.data_ptr() % _ALIGNMENT:
             parameter.data = parameter.data.clone()
 
 
 def _check_finite(model: PreTrainedModel, path: str) -> None:
-    """ConfigError, with the tensor, for weights that are NaN or infinite: they give no log probability, whatever the prompt."""
-    # A sum over NaN or infinity is not finite, so most tensors are cleared without a copy of their size.
+    """Raise ConfigError, with the tensor, for weights that are NaN or infinite: they give no log probability for any prompt."""
+    # A sum over NaN or infinity is not finite, so the check passes most tensors without a copy of their size.
     suspects = [(name, weight) for name, weight in model.named_parameters() if not torch.isfinite(weight.detach().sum(dtype=torch.float32))]
     bad = [(name, count) for name, weight in suspects if (count := int((~torch.isfinite(weight)).sum()))]
     if bad:
-        (name, count), more = bad[0], f" (as do {len(bad) - 1} more)" if len(bad) > 1 else ""
+        (name, count), more = bad[0], f" (and {len(bad) - 1} more such)" if len(bad) > 1 else ""
         raise ConfigError(
-            f"model {path!r}: tensor {name!r} holds {count} value{'s' if count > 1 else ''} not finite (NaN, infinity){more}; "
+            f"model {path!r}: tensor {name!r} holds {count} non-finite value{'s' if count > 1 else ''} (NaN, infinity){more}; "
             "save or download the checkpoint again"
         )

@@ -1,6 +1,6 @@
-"""How the rollouts of one optimizer step are cut into packed forwards of like cost. Pure numpy; the cut never changes the gradient.
+"""Cut the rollouts of one optimizer step into packed forwards of similar cost. Pure numpy; the cut never changes the gradient.
 
-Rollouts of one group stay together, so that their prompt is computed once, as long as the bounds of a forward allow it.
+Rollouts of one group stay together if the bounds of a forward allow it, so that their prompt is computed once.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ __all__ = ["Cost", "plan_packed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a forward costs, in units of one pair of tokens that attend to each other (4 x hidden size operations a layer).
+    """The cost of a forward, in units of one pair of tokens that attend to each other (4 x hidden size operations a layer).
 
-    ``token``: one token through the linear layers (24 x hidden^2 operations a layer of the usual shape, so 6 x hidden size);
-    ``target``: one projection onto the vocabulary (2 x hidden size x vocabulary operations, once). Integers, so that all ranks agree.
+    ``token``: one token through the linear layers (24 x hidden^2 operations a layer of the usual shape, so 6 x hidden size). ``target``:
+    one projection onto the vocabulary (2 x hidden size x vocabulary operations, once). The costs are integers, so that all ranks agree.
     """
 
     token: int = 384
     target: int = 0
 
     def packed(self, batch: TrainBatch, rows: Sequence[int] | np.ndarray) -> int:
-        """Of these rollouts in one packed forward."""
+        """Return the cost of these rollouts in one packed forward."""
         found = trees(batch, rows)
         targets = sum(len(branch.predicted) for tree in found for branch in tree.branches)
         return sum(self.token * tree.tokens + tree.pairs for tree in found) + self.target * targets
 
     def padded(self, batch: TrainBatch, rows: Sequence[int] | np.ndarray) -> int:
-        """Of these rollouts in rows of their own, without the padding."""
+        """Return the cost of these rollouts in separate rows, not counting padding."""
         segments = [segment for row in rows for segment in batch.rollouts[row].segments]
         lengths = [len(segment.context_ids) + len(segment.token_ids) for segment in segments]
         targets = sum(int(segment.policy_mask.sum()) for segment in segments)
@@ -43,7 +43,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class _Bundle:
-    """Rollouts of one group that stay together, the ``tokens`` of their buffer, and what it costs."""
+    """Rollouts of one group that stay together, the ``tokens`` of their buffer, and their cost."""
 
     rollouts: tuple[int, ...]
     tokens: int
@@ -53,11 +53,11 @@ class _Bundle:
 def plan_packed(
     batch: TrainBatch, *, rollouts: int, tokens: int, prompts: int, cost: Cost | None = None, everything: bool = False
 ) -> list[np.ndarray]:
-    """int64 rollout numbers of each forward, ascending; every non-empty rollout in the loss in exactly one of them.
+    """Return the int64 rollout numbers of each forward, ascending; every non-empty rollout in the loss is in exactly one forward.
 
-    At most ``rollouts`` (``-tmbs``) and ``tokens`` (of the buffer) a forward; a rollout longer than that goes alone. No forward spans two
-    slices of ``prompts`` groups (``-tMbs``). Inside a slice there are as few forwards as are found, of like ``cost``. ``everything``:
-    rollouts outside the loss too (for log probabilities).
+    A forward has at most ``rollouts`` (``-tmbs``) rollouts and ``tokens`` tokens in its buffer; a longer rollout gets a forward by itself.
+    A forward never spans two slices of ``prompts`` groups (``-tMbs``). Each slice has as few forwards as the search finds, of similar
+    ``cost``. ``everything``: also include rollouts outside the loss (for log probabilities).
     """
     rows = np.flatnonzero((batch.lengths > 0) & (batch.in_loss | everything))
     groups = list(dict.fromkeys(batch.group[rows].tolist()))
@@ -73,7 +73,7 @@ def plan_packed(
 
 
 def _bundles(batch: TrainBatch, rows: np.ndarray, rollouts: int, tokens: int, cost: Cost) -> list[_Bundle]:
-    """The rollouts of a group in as few bundles as fit the bounds, of like length."""
+    """Divide the rollouts of a group into as few bundles as fit the bounds, of similar length."""
     longest_first = sorted(rows.tolist(), key=lambda row: (-sum(len(part.token_ids) for part in batch.rollouts[row].segments), row))
     for count in range(-(-len(rows) // rollouts), len(rows) + 1):
         found = [_bundle(batch, longest_first[start::count], cost) for start in range(count)]
@@ -87,7 +87,10 @@ def _bundle(batch: TrainBatch, rows: Sequence[int], cost: Cost) -> _Bundle:
 
 
 def _fill(bundles: Sequence[_Bundle], rollouts: int, tokens: int) -> list[list[_Bundle]]:
-    """Bins of like cost: the dearest bundle first, into the cheapest bin that has room; one bin more until all fit."""
+    """Return bins of similar cost.
+
+    The most expensive bundle goes first, into the cheapest bin with enough room. One bin is added until all bundles fit.
+    """
     dearest_first = sorted(bundles, key=lambda bundle: (-bundle.cost, bundle.rollouts))
     least = max(-(-sum(len(bundle.rollouts) for bundle in bundles) // rollouts), -(-sum(bundle.tokens for bundle in bundles) // tokens))
     for count in range(max(1, min(least, len(bundles))), len(bundles)):
@@ -97,9 +100,9 @@ def _fill(bundles: Sequence[_Bundle], rollouts: int, tokens: int) -> list[list[_
 
 
 def _bins(dearest_first: Sequence[_Bundle], count: int, rollouts: int, tokens: int) -> list[list[_Bundle]] | None:
-    """So many bins, some perhaps empty; None if a bundle finds no room."""
+    """Return at most ``count`` non-empty bins; None if a bundle fits into no bin."""
     bins: list[list[_Bundle]] = [[] for _ in range(count)]
-    held = np.zeros((3, count), np.int64)  # rollouts, tokens, cost
+    held = np.zeros((3, count), np.int64)  # rows: rollouts, tokens, cost
     for bundle in dearest_first:
         room = (held[0] + len(bundle.rollouts) <= rollouts) & (held[1] + bundle.tokens <= tokens) | (held[0] == 0)
         if not room.any():

@@ -1,7 +1,8 @@
-"""The files of a Hugging Face checkpoint: one if the model is small, else parts of which each rank gathers and writes its own.
+"""The files of a Hugging Face checkpoint: one file for a small model, otherwise several parts, which the ranks gather and write between
+them.
 
-No rank holds more of the model in the memory of its host than its parts. Layers are never cut, since what transformers loads into one
-tensor (the experts of a layer) it may keep in many.
+In host memory a rank holds only the parts that it writes. A part always holds whole layers, because transformers may load one tensor (the
+experts of a layer) from several stored tensors.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ _FILE = "model.safetensors"
 def save_checkpoint(
     model: PreTrainedModel, folder: Path, dtype: torch.dtype, weights: Mapping[str, ExportedWeight], ranks: TorchRanks
 ) -> None:
-    """Write ``weights`` in their ``dtype``, with ``config.json``, into a folder that all ranks see. Collective: no rank returns before all
-    is written, and an error of one is raised on all."""
+    """Write ``weights`` in their ``dtype``, with ``config.json``, into a folder that all ranks see.
+
+    Collective: no rank returns before all files are written, and an error on one rank is raised on all.
+    """
     parts = _parts(weights)
     with ranks.together("gathering the model"):
         found = [stored(_pick(weights, names), keep=number % ranks.size == ranks.rank) for number, names in enumerate(parts)]
@@ -51,14 +54,14 @@ def save_checkpoint(
 
 
 def _parts(weights: Mapping[str, ExportedWeight]) -> list[list[str]]:
-    """Names of the tensors of each file, in the order of the model; the same on every rank."""
+    """Return the names of the tensors of each file, in the order of the model; the same on every rank."""
     layers = [list(names) for _, names in groupby(weights, _layer_of)]
     sizes = [sum(weights[name].info(name).nbytes for name in names) for names in layers]
     return [[name for layer in layers[places.start : places.stop] for name in layer] for places in cut_into_buckets(sizes, PART_BYTES)]
 
 
 def _layer_of(name: str) -> str:
-    """What must lie in one file with a tensor; itself, if it belongs to no layer."""
+    """Return the layer whose tensors must be in one file, or the tensor's own name if it belongs to no layer."""
     found = _LAYER.match(name)
     return found[0] if found else name
 
@@ -68,12 +71,12 @@ def _pick(weights: Mapping[str, ExportedWeight], names: Sequence[str]) -> dict[s
 
 
 def _aside(number: int) -> str:
-    """A name that save_pretrained does not take for a part of an older checkpoint, which it removes."""
+    """Return a name that ``save_pretrained`` does not mistake for a part of an older checkpoint, which it would remove."""
     return f"part-{number}.safetensors"
 
 
 def _name(folder: Path, places: Mapping[str, int], parts: int) -> None:
-    """Give the parts their names, and write their index."""
+    """Give the parts their final names, and write their index."""
     names = [f"model-{number + 1:05}-of-{parts:05}.safetensors" for number in range(parts)] if parts > 1 else [_FILE]
     for number, name in enumerate(names):
         (folder / _aside(number)).rename(folder / name)
@@ -84,13 +87,16 @@ def _name(folder: Path, places: Mapping[str, int], parts: int) -> None:
 
 
 def _tensor_bytes(file: Path) -> int:
-    """What is left of a file of safetensors without its header, of which the first 8 bytes say the length."""
+    """Return the size of a safetensors file without its header, whose length is in the first 8 bytes."""
     with file.open("rb") as stream:
         return file.stat().st_size - 8 - int.from_bytes(stream.read(8), "little")
 
 
 def _write(model: PreTrainedModel, file: Path, dtype: torch.dtype, state: dict[str, torch.Tensor], *, beside: bool) -> list[str]:
-    """One file, with the names that its tensors have on the hub, which it returns; ``beside``: what else belongs into the folder, too."""
+    """Write one file under the tensor names that the hub uses, and return these names.
+
+    ``beside``: also write the other files of the folder.
+    """
     if beside:
         model.save_pretrained(file.parent, state_dict=dict(state), max_shard_size=f"{1 << 20}GB")
         (file.parent / _FILE).rename(file)
@@ -105,7 +111,7 @@ def _write(model: PreTrainedModel, file: Path, dtype: torch.dtype, state: dict[s
 
 
 def _tell_dtype(path: Path, dtype: torch.dtype) -> None:
-    """save_pretrained writes down the precision of the model in memory, which is that of the master weights."""
+    """Correct the dtype in ``config.json``: ``save_pretrained`` records that of the model in memory, which holds the master weights."""
     config = json.loads(path.read_text(encoding="utf-8"))
     config["dtype"] = str(dtype).removeprefix("torch.")
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

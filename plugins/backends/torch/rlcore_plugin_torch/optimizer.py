@@ -23,16 +23,19 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Optimizer:
-    """Counts optimizer steps itself: the learning rate is a function of the count. Biases, norms and other vectors do not decay.
+    """The optimizer of one model; it counts its steps itself, because the learning rate is a function of the count.
 
-    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv 1711.05101), algorithm 2.
+    Biases, norms and other vectors do not decay. Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv 1711.05101),
+    algorithm 2.
     """
 
     def __init__(
         self, model: torch.nn.Module, settings: OptimizerSettings, ranks: TorchRanks | None = None, *, offload: bool = False
     ) -> None:
-        """``ranks``: those that hold the other parts of the model, if it is divided. ``offload``: moments live in host memory and are on
-        the device only while their parameters step."""
+        """``ranks``: those that hold the other parts of the model, if it is divided.
+
+        ``offload``: moments are in host memory, and on the device only while their parameters step.
+        """
         self.settings = settings
         self._ranks = ranks or TorchRanks()
         self.steps = 0
@@ -49,23 +52,24 @@ class Optimizer:
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """What it trains, in the model's order."""
+        """The parameters that it trains, in the model's order."""
         return list(self._named.values())
 
     def move(self, device: torch.device) -> None:
-        """Moments to the device, or to host memory for ``cpu``; where they live there anyway, they stay."""
+        """Move the moments to the device, or to host memory for ``cpu``. Moments that always stay in host memory do not move to the
+        device."""
         if self._streamed is None or device.type == "cpu":
             move_moments(self._adam, self.parameters, device)
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Discard the gradients."""
         self._adam.zero_grad(set_to_none=True)
 
     def step(self) -> dict[str, float]:
-        """Clip, step, forget the gradients; ``grad_norm`` before clipping, ``learning_rate``, and ``skipped_steps`` if it was skipped.
+        """Clip, step and discard the gradients.
 
-        Without any gradient (nothing in the batch is in the loss), and with one that is not finite, weights, moments and schedule stay as
-        they are.
+        Returns ``grad_norm`` before clipping, ``learning_rate``, and ``skipped_steps`` if a gradient was not finite. In that case, and
+        without any gradient (the batch has nothing in the loss), weights, moments and schedule do not change.
         """
         rate = learning_rate(self.settings, self.steps)
         norm = self._clip()
@@ -88,17 +92,18 @@ class Optimizer:
         return norm
 
     def progress(self) -> dict[str, Any]:
-        """What an exact continuation needs beside ``moments``, in types that torch loads without running code."""
+        """Return the state that an exact continuation needs in addition to ``moments``, in types that torch loads without running code."""
         adam = {name: float(self._adam.state[item]["step"]) for name, item in self._named.items() if item in self._adam.state}
         return {"steps": self.steps, "names": list(self._named), "adam": adam}
 
     def moments(self) -> dict[str, torch.Tensor]:
-        """First and second moments as they stand, by ``exp_avg.NAME`` and ``exp_avg_sq.NAME``, of the parameters that took a step."""
+        """Return the current first and second moments of the parameters that took a step, as ``exp_avg.NAME`` and ``exp_avg_sq.NAME``."""
         held = {name: self._adam.state[item] for name, item in self._named.items() if item in self._adam.state}
         return {f"{kind}.{name}": state[kind] for name, state in held.items() for kind in _MOMENTS}
 
     def restore(self, progress: dict[str, Any]) -> None:
-        """Take what ``progress`` gave and make room for the moments, to be filled; RunError if it belongs to another model."""
+        """Restore the state of ``progress`` and allocate the moments, which the caller then fills. Raises RunError if it belongs to
+        another model."""
         if progress["names"] != list(self._named):
             raise RunError("the saved optimizer state belongs to another model: its parameters have other names")
         self._adam.state.clear()
@@ -112,7 +117,7 @@ class Optimizer:
 
 
 def _by_mesh(parameters: Sequence[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
-    """One call of the fused kernel takes plain tensors, or tensors of one mesh."""
+    """Group parameters by mesh: one call of the fused kernel takes plain tensors, or tensors of one mesh."""
     kinds: dict[object, list[torch.nn.Parameter]] = {}
     for parameter in parameters:
         kinds.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)

@@ -1,8 +1,8 @@
-"""Packed micro-batches: every document of a forward in one buffer, without padding, and each prompt once with its completions as branches.
+"""Packed micro-batches: all documents of a forward in one buffer, without padding, and each prompt once with its completions as branches.
 
-A tree is a context and the segments that continue it; position ids restart at the context's end for each branch, and attention is per
-document: a branch sees its context and itself. Only tokens that help to predict a policy token are in the buffer: of a segment, those
-before its last policy token.
+A tree is a context and the segments that continue it. Position ids restart at the context's end for each branch. Attention is per document:
+a branch sees its context and itself. The buffer holds only tokens that help to predict a policy token: of a segment, those before its last
+policy token.
 
 Axes: ``T`` tokens of the buffer, ``n`` policy tokens (rollout after rollout, as on the flat axis of the batch).
 """
@@ -24,16 +24,21 @@ __all__ = ["Branch", "PackedBatch", "Tree", "pack", "trees"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedBatch(MicroBatch):
-    """A MicroBatch of one row: ``input_ids`` and ``position_ids`` int64[1, T], ``select`` int64[n] into [T]; ``attention`` says which
-    tokens of the buffer see each other."""
+    """A MicroBatch of one row: ``input_ids`` and ``position_ids`` int64[1, T], ``select`` int64[n] into [T].
+
+    ``attention`` defines which tokens of the buffer see each other.
+    """
 
     attention: AttentionPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One segment. ``order``: its place among those of the forward; ``tokens`` int32[l]: those of the segment before its last policy
-    token; ``predicted`` int64: which tokens of the segment are the policy's."""
+    """One segment.
+
+    ``order``: its place among those of the forward. ``tokens`` int32[l]: those of the segment before its last policy token. ``predicted``
+    int64: the places of the policy's tokens in the segment.
+    """
 
     order: int
     tokens: np.ndarray
@@ -49,20 +54,23 @@ class Tree:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the buffer."""
+        """The number of tokens in the buffer."""
         return len(self.context) + sum(len(branch.tokens) for branch in self.branches)
 
     @property
     def pairs(self) -> int:
-        """Pairs of a token and one that it sees, in a layer of full attention."""
+        """The number of pairs of a token and a token that it sees, in a layer of full attention."""
         prompt = len(self.context)
         lengths = [len(branch.tokens) for branch in self.branches]
         return prompt * (prompt + 1) // 2 + sum(length * prompt + length * (length + 1) // 2 for length in lengths)
 
 
 def trees(batch: TrainBatch, rows: Iterable[int]) -> list[Tree]:
-    """The trees of these rollouts, in the order in which their contexts are first met; a segment without a policy token has no part in
-    it. Segments share a context if they are of one group and their contexts are equal, token by token."""
+    """Return the trees of these rollouts, in the order in which their contexts first occur.
+
+    Segments share a context if they are of one group and their contexts are equal, token by token. A segment without a policy token is left
+    out.
+    """
     found: dict[tuple[int, bytes], Tree] = {}
     segments = [(int(batch.group[row]), segment) for row in rows for segment in batch.rollouts[row].segments]
     for order, (group, segment) in enumerate(segments):
@@ -74,9 +82,9 @@ def trees(batch: TrainBatch, rows: Iterable[int]) -> list[Tree]:
 
 
 def pack(batch: TrainBatch, rows: np.ndarray, *, device: torch.device | str = "cpu") -> PackedBatch:
-    """The packed tensors of one forward over the given rollouts, at least one of which has a policy token.
+    """Return the packed tensors of one forward over the given rollouts, at least one of which has a policy token.
 
-    Raises RunError if a segment has no context, so that nothing predicts its first token.
+    Raises RunError if a segment has no context, because its first token then has no prediction.
     """
     plain = collate(batch, rows, device=device)
     found = trees(batch, rows)
@@ -104,19 +112,23 @@ def _positions(tree: Tree) -> list[np.ndarray]:
 
 
 def _select(found: Sequence[Tree], starts: np.ndarray) -> np.ndarray:
-    """int64[n]: the place of the buffer whose output predicts each policy token, segment after segment."""
+    """Return int64[n]: the place of the buffer whose output predicts each policy token, segment after segment."""
     places: dict[int, np.ndarray] = {}
     for tree, start in zip(found, starts.tolist(), strict=False):
         behind = at = start + len(tree.context)
         for branch in tree.branches:
-            # The token before the first of a branch is the context's last, wherever the branch begins.
+            # The token before the first one of a branch is the context's last, wherever the branch begins.
             places[branch.order] = np.where(branch.predicted > 0, at + branch.predicted, behind) - 1
             at += len(branch.tokens)
     return np.concatenate([places[order] for order in sorted(places)])
 
 
 def _pieces(found: Sequence[Tree], starts: np.ndarray) -> Pieces:
-    """A context with one branch is one document; otherwise the context is a document, and each branch one with the context as prefix."""
+    """Return the pieces of the trees.
+
+    A context with one branch is one document. Otherwise the context is a document, and each branch is a document with the context as its
+    prefix.
+    """
     pieces: list[tuple[int, int, int, int]] = []
     for tree, start in zip(found, starts.tolist(), strict=False):
         prompt, at = len(tree.context), start + len(tree.context)

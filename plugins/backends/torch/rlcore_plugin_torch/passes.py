@@ -20,13 +20,15 @@ from rlcore_plugin_torch.ranks import DeferredRankError
 __all__ = ["Clock", "MicrobatchPlanner", "Pace", "accumulate", "alone", "batch_logprobs", "tokens_forwarded", "with_padding_share"]
 
 _POSITIONS, _PADDING = "positions", "padded_positions"
-"""Counts of ``accumulate``, which add up over micro-batches and ranks as a share would not."""
+"""Counts of ``accumulate``, which add up over micro-batches and ranks; a share would not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MicrobatchPlanner:
-    """How a batch is cut into forwards: rollouts and tokens (padding counted) of one, prompts of a slice; ``packed``: into buffers without
-    padding, of like ``cost``."""
+    """The bounds for cutting a batch into forwards: ``rollouts`` and ``tokens`` (including padding) of a forward, ``prompts`` of a slice.
+
+    ``packed``: forwards are buffers without padding, of similar ``cost``.
+    """
 
     rollouts: int
     tokens: int
@@ -35,31 +37,31 @@ class MicrobatchPlanner:
     cost: Cost = field(default_factory=Cost)
 
     def plan(self, batch: TrainBatch, everything: bool = False) -> list[np.ndarray]:
-        """Rollout numbers of each forward."""
+        """Return the rollout numbers of each forward."""
         bounds = {"rollouts": self.rollouts, "tokens": self.tokens, "prompts": self.prompts}
         if self.packed:
             return plan_packed(batch, **bounds, cost=self.cost, everything=everything)
         return plan_micro_batches(batch, **bounds, everything=everything)
 
     def collate(self, batch: TrainBatch, rows: np.ndarray, device: torch.device) -> MicroBatch:
-        """The tensors of one forward."""
+        """Return the tensors of one forward."""
         return (pack if self.packed else collate)(batch, rows, device=device)
 
     def cost_of(self, batch: TrainBatch, rows: np.ndarray) -> int:
-        """What forward and backward over these rollouts of one group cost."""
+        """Return the cost of forward and backward over these rollouts of one group."""
         return self.cost.packed(batch, rows) if self.packed else self.cost.padded(batch, rows)
 
 
 @dataclass
 class Clock:
-    """Seconds by part; ``settle`` waits for the device, so that work is booked where it was asked for."""
+    """Seconds by part. ``settle`` waits for the device, so that work counts in the part that requested it."""
 
     settle: Callable[[], None] = lambda: None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def span(self, part: str) -> Iterator[None]:
-        """Book the time of the body under ``part``."""
+        """Add the time of the body to ``part``."""
         start = time.perf_counter()
         yield
         self.settle()
@@ -67,17 +69,17 @@ class Clock:
 
 
 def alone(plan: Callable[[], list[np.ndarray]]) -> list[np.ndarray | None]:
-    """The forwards of a rank that holds the whole model: those that its share needs."""
+    """Return the forwards of a rank that holds the whole model: those of its own share."""
     return [*plan()]
 
 
 Pace = Callable[[Callable[[], list[np.ndarray]]], list[np.ndarray | None]]
-"""From a plan of a share to what the rank does: None is a forward of nothing, made because another rank makes one."""
+"""Maps the plan of a share to the forwards of a rank. None is an empty forward, made because another rank makes one."""
 
 
 @torch.no_grad()
 def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: MicrobatchPlanner, pace: Pace = alone) -> np.ndarray:
-    """float32[N]: log probability of every policy token, those outside the loss too."""
+    """Return float32[N]: the log probability of every policy token, including those outside the loss."""
     values = np.zeros(int(batch.offsets[-1]), np.float32)
     for rows in pace(lambda: cut.plan(batch, everything=True)):
         if rows is None:
@@ -91,8 +93,10 @@ def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: MicrobatchPlann
 def accumulate(
     policy: CausalPolicy, batch: TrainBatch, objective: Objective, cut: MicrobatchPlanner, clock: Clock, pace: Pace = alone
 ) -> dict[str, float]:
-    """Add the gradient of the step's loss to the parameters' ``grad``; the metrics, summed over micro-batches, and the counts
-    that ``with_padding_share`` makes one metric of."""
+    """Add the gradient of the step's loss to the parameters' ``grad``.
+
+    Returns the metrics, summed over micro-batches, and the counts that ``with_padding_share`` turns into one metric.
+    """
     totals: dict[str, torch.Tensor] = {}
     failure: Exception | None = None
     for rows in pace(lambda: cut.plan(batch)):
@@ -111,7 +115,8 @@ def accumulate(
                 except Exception as error:
                     if pace is alone:
                         raise
-                    failure = error  # other ranks wait for this one's forwards and backwards, tensor-parallel ones for those of this shape
+                    # other ranks wait for the forwards and backwards of this one; tensor-parallel ranks need them in the same shapes
+                    failure = error
         with clock.span("backward"):
             loss.backward()
     if failure is not None:
@@ -120,7 +125,7 @@ def accumulate(
 
 
 def _positions(micro: MicroBatch) -> dict[str, torch.Tensor]:
-    """Positions that go through the linear layers, and how many of them are padding."""
+    """Return the number of positions that go through the linear layers, and how many of them are padding."""
     total = micro.input_ids.numel()
     real = total if isinstance(micro, PackedBatch) else sum(len(part.context_ids) + len(part.token_ids) for part in _segments(micro))
     return {_POSITIONS: torch.tensor(total), _PADDING: torch.tensor(total - real)}
@@ -131,13 +136,15 @@ def _segments(micro: MicroBatch) -> list[Segment]:
 
 
 def with_padding_share(totals: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of an update from those of ``accumulate``, added up over the ranks: ``padding_share`` in place of its two counts, absent
-    if there was no forward."""
+    """Return the metrics of an update from those of ``accumulate``, summed over the ranks.
+
+    ``padding_share`` replaces its two counts; it is absent if there was no forward.
+    """
     metrics = dict(totals)
     positions, padding = metrics.pop(_POSITIONS, 0.0), metrics.pop(_PADDING, 0.0)
     return {**metrics, "padding_share": padding / positions} if positions else metrics
 
 
 def tokens_forwarded(totals: Mapping[str, float]) -> float:
-    """Positions of an update that went through the linear layers and are no padding, from the metrics of ``accumulate``."""
+    """Return the positions of an update that went through the linear layers and are not padding, from the metrics of ``accumulate``."""
     return totals.get(_POSITIONS, 0.0) - totals.get(_PADDING, 0.0)

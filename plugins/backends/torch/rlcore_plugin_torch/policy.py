@@ -1,7 +1,7 @@
-"""A causal language model as a policy: from a micro-batch to the log probabilities of its policy tokens, and nothing of [B, T, V].
+"""A causal language model as a policy: from a micro-batch to the log probabilities of its policy tokens, without a tensor [B, T, V].
 
-The decoder gives hidden states; only those that predict policy tokens are projected, chunk by chunk. What that leaves out (a model
-that scales or caps its logits) is found by comparing once with the model's own logits, and refused.
+The decoder gives hidden states; only those that predict policy tokens are projected, chunk by chunk. This leaves out anything else that a
+model does to its logits, such as scaling or capping. A comparison with the model's own logits finds such a model, which is then refused.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from rlcore_plugin_torch.sample import sample_batch
 __all__ = ["AGREE", "CausalPolicy"]
 
 _AGREE_PACKED = 1e-4
-"""The same of one token in a packed buffer and in a row of its own."""
+"""The same bound for one token in a packed buffer and in a separate row."""
 AGREE = 1e-3
 """Nats by which two ways of computing one log probability in float32 may differ on a short sequence."""
 
 
 class CausalPolicy(torch.nn.Module):
-    """One call of ``forward`` goes through the decoder, and the projection, so that a wrapper of the whole
-    module (``fully_shard``) sees every use of its weights.
+    """A policy whose ``forward`` calls the decoder and the projection once, so that a wrapper of the module (``fully_shard``) sees every
+    use of its weights.
 
-    ``compute``: bfloat16 to run the forward under autocast (weights stay as they are), None for the weights' own precision.
-    ``chunk``: entries of the vocabulary projected at a time, None for a size that suits the device. ``exact_head``: project in float32 also
-    if ``compute`` is bfloat16.
+    ``compute``: bfloat16 to run the forward under autocast (weights do not change), None for the weights' own precision. ``chunk``: entries
+    of the vocabulary projected at a time, None for a size that suits the device. ``exact_head``: project in float32 even if ``compute`` is
+    bfloat16.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CausalPolicy(torch.nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return torch.device(self.model.device)
 
     def forward(
@@ -63,10 +63,10 @@ class CausalPolicy(torch.nn.Module):
         temperature: float | torch.Tensor = 1.0,
         entropy: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """([n] log probabilities of ``targets`` int64[n], [n] entropies or None), differentiable.
+        """Return ([n] log probabilities of ``targets`` int64[n], [n] entropies or None), differentiable.
 
-        ``inputs``: what the decoder takes, ``input_ids`` [B, T] among it (of a packed buffer, its ``attention_plan`` too); ``select``
-        int64[n]: the positions in [B x T] whose output predicts the targets.
+        ``inputs``: the arguments of the decoder, including ``input_ids`` [B, T] and, for a packed buffer, its ``attention_plan``.
+        ``select`` int64[n]: the positions in [B x T] whose output predicts the targets.
         """
         hidden = self._hidden(inputs).index_select(0, select)
         head = self.model.get_output_embeddings()
@@ -75,33 +75,36 @@ class CausalPolicy(torch.nn.Module):
         return token_logprobs(hidden, head.weight, bias, targets, temperature, entropy=entropy, chunk=self.chunk)
 
     def logprobs(self, micro: MicroBatch, *, entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """([n] log probabilities, [n] entropies or None) of the micro-batch's policy tokens at its temperatures, differentiable."""
+        """Return ([n] log probabilities, [n] entropies or None) of the micro-batch's policy tokens at its temperatures, differentiable."""
         inputs: dict[str, Any] = {"input_ids": micro.input_ids}
-        # Padded rows are causal from the left: neither mask nor positions are needed, and attention takes its fastest path.
+        # Rows are padded on the right and attention is causal: neither mask nor positions are needed, and attention takes its fastest path.
         if isinstance(micro, PackedBatch):
-            # A mask of four axes makes transformers build none; it hides nothing, so that a layer that goes by it is found out.
+            # transformers builds no mask if it receives one of four axes. This mask hides nothing, so a layer that uses it is detected.
             everything = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
             inputs |= {"position_ids": micro.position_ids, "attention_mask": everything, "attention_plan": micro.attention}
         result: tuple[torch.Tensor, torch.Tensor | None] = self(inputs, micro.select, micro.targets, micro.temperature, entropy)
         if isinstance(micro, PackedBatch) and not micro.attention.windows:
-            raise RunError(f"{type(self.model).__name__} has not attended by the plan of the packed buffer; set packing = 'off'")
+            raise RunError(f"{type(self.model).__name__} did not use the attention plan of the packed buffer; set packing = 'off'")
         return result
 
     def idle(self) -> torch.Tensor:
-        """A loss of 0 from a forward of two tokens that predict none: what a rank of a divided model does while another has work."""
+        """Return a loss of 0 from a forward of two tokens that predicts none of them.
+
+        A rank of a divided model calls this while another rank has work.
+        """
         token_ids = torch.zeros(1, 2, dtype=torch.int64, device=self.device)
         none = token_ids[0, :0]
         result: tuple[torch.Tensor, torch.Tensor | None] = self({"input_ids": token_ids}, none, none)
         return result[0].sum()
 
     def probe(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """int64[T] -> [T-1]: log probability of each token after the first, at temperature 1."""
+        """int64[T] -> [T-1]: return the log probability of each token after the first, at temperature 1."""
         before = torch.arange(len(token_ids) - 1, device=token_ids.device)
         logprobs: torch.Tensor = self({"input_ids": token_ids[None]}, before, token_ids[1:])[0]
         return logprobs
 
     def _hidden(self, inputs: Mapping[str, Any]) -> torch.Tensor:
-        """[B x T, H]: the decoder's output, final norm included."""
+        """Return [B x T, H]: the decoder's output, including the final norm."""
         with torch.autocast(self.device.type, dtype=self.compute, enabled=self.compute is not None):
             output = decoder_of(self.model)(**inputs, use_cache=False).last_hidden_state
         flat: torch.Tensor = output.flatten(0, 1)
@@ -109,7 +112,7 @@ class CausalPolicy(torch.nn.Module):
 
     @torch.no_grad()
     def check_projection(self) -> None:
-        """ConfigError where hidden states times the output embedding are not the model's logits."""
+        """Raise ConfigError if hidden states times the output embedding are not the model's logits."""
         token_ids = torch.arange(2, 14, device=self.device) % self._vocabulary()
         exact = CausalPolicy(model=self.model)
         logits = self.model(input_ids=token_ids[None], use_cache=False).logits[0, :-1].float()
@@ -117,18 +120,20 @@ class CausalPolicy(torch.nn.Module):
         gap = float((own - exact.probe(token_ids)).abs().max())
         if not gap <= AGREE:
             raise ConfigError(
-                f"model {self.model.config.name_or_path!r} ({type(self.model).__name__}) does more to its logits than project hidden "
-                f"states (log probabilities differ by {gap:.2g}): soft-capped or scaled logits are not served by the torch backend"
+                f"model {self.model.config.name_or_path!r} ({type(self.model).__name__}) computes its logits by more than a projection of "
+                f"hidden states (log probabilities differ by {gap:.2g}): the torch backend does not support soft-capped or scaled logits"
             )
 
     def cost(self) -> Cost:
-        """What forwards of this model cost: from hidden size, layers and vocabulary."""
+        """Return the cost of forwards of this model, from its hidden size, layers and vocabulary."""
         config = self.model.config.get_text_config(decoder=True)
         return Cost(token=6 * int(config.hidden_size), target=self._vocabulary() // (2 * int(config.num_hidden_layers)))
 
     def use_packing(self, *, fused: bool) -> None:
-        """From here on attention goes through ``packed_attention``, and if ``fused``, layers of packed buffers through ``fused_layers``;
-        padded rows and probes compute as before."""
+        """Let attention go through ``packed_attention`` and, if ``fused``, layers of packed buffers through ``fused_layers``.
+
+        Padded rows and probes compute as before.
+        """
         self.model.set_attn_implementation(PACKED)
         self.fused = fused
         if fused:
@@ -136,11 +141,14 @@ class CausalPolicy(torch.nn.Module):
 
     @torch.no_grad()
     def try_packing(self) -> str:
-        """``use_packing`` if the model then computes in a packed buffer what it computes in plain rows: "", with ``fused`` layers if these
-        do so too. Otherwise why it does not, and the model is as it was."""
+        """Switch to packing if the model computes the same in a packed buffer as in plain rows.
+
+        Returns "" if it does; layers are then ``fused`` if these also compute the same. Otherwise returns the reason and restores the
+        model.
+        """
         before = str(self.model.config._attn_implementation)
         if before != "sdpa":
-            return f"attention = {before!r} knows no packed buffer"
+            return f"attention = {before!r} does not support packed buffers"
         for fused in (True, False) if self.compute is None and fusible(self.model) else (False,):
             if not (found := self._why_not(fused)):
                 return ""

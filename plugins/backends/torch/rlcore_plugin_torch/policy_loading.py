@@ -1,4 +1,4 @@
-"""From a folder to the policy as this rank holds it: read, with adapters if there are any, and divided as the layout says."""
+"""Load the policy of this rank from a folder: read it, add adapters if there are any, and divide it as the layout says."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["HUB_COMMIT", "PolicyLoader"]
 
 HUB_COMMIT = "commit on the hub"
-"""In place of a file's name: what tells a model that has no folder of its own."""
+"""The key, in place of a file's name, that identifies a model without a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyLoader:
-    """``ranks`` have met; ``device``: where this rank computes."""
+    """``ranks`` have met; ``device`` is the device on which this rank computes."""
 
     context: TrainingContext
     options: TorchOptions
@@ -37,22 +37,23 @@ class PolicyLoader:
 
     @property
     def dtype(self) -> torch.dtype:
-        """That the forward computes with, and that weights leave in."""
+        """The precision of the forward pass, and of exported weights."""
         found: torch.dtype = getattr(torch, self.context.dtype)
         return found
 
     @property
     def master_dtype(self) -> torch.dtype:
-        """Of weights, gradients and moments."""
+        """The precision of weights, gradients and moments."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
     @property
     def rounds(self) -> bool:
-        """Whether weights leave in a lower precision than they are kept in."""
+        """Whether weights are exported in a lower precision than they are kept in."""
         return self.dtype != self.master_dtype
 
     def read(self, path: str) -> CausalPolicy:
-        """The whole model. One that will be divided comes to the device part by part: a device need not hold the whole."""
+        """Read the whole model. A model that will be divided is read on the CPU and moves to the device part by part, since a device
+        need not hold all of it."""
         device = torch.device("cpu") if self.ranks.layout.split else self.device
         trusted = self.context.trust_remote_code
         model = load_model(path, self.options.attention, device, self.master_dtype, trust_remote_code=trusted)
@@ -64,16 +65,16 @@ class PolicyLoader:
         )
 
     def attach(self, policy: CausalPolicy, path: str) -> Adapters | None:
-        """Adapters on the model as it was read from ``path``; None if every weight is trained."""
+        """Add adapters to the model that was read from ``path``; return None if all weights are trained."""
         if self.context.lora is None:
             return None
-        from rlcore_plugin_torch.adapters import attach  # PEFT is imported by runs that use it
+        from rlcore_plugin_torch.adapters import attach  # imported here so that only runs with adapters import PEFT
 
         files = fingerprint(Path(path)) or {HUB_COMMIT: str(getattr(policy.model.config, "_commit_hash", None))}
         return attach(policy.model, self.context.lora, path, files)
 
     def divide(self, policy: CausalPolicy) -> list[torch.nn.Parameter]:
-        """As the layout says; the parameters whose gradient one tensor rank has a part of."""
+        """Divide the policy as the layout says. Returns the parameters for which a tensor rank has only a part of the gradient."""
         layout = self.ranks.layout
         if not layout.split:
             return []
@@ -83,5 +84,5 @@ class PolicyLoader:
         names = {id(item): name for name, item in policy.named_parameters()}
         if layout.sharded:
             divide(policy, self.ranks.mesh["data"], reshards=layout.reshards)
-        chosen = {names[id(item)] for item in partial}  # by name: FSDP2 puts others in their place
+        chosen = {names[id(item)] for item in partial}  # by name: FSDP2 replaces the parameters
         return [item for name, item in policy.named_parameters() if name in chosen]

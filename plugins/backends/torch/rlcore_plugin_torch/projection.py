@@ -1,11 +1,11 @@
-"""Log probability and entropy of given tokens from hidden states, without ever holding the logits of the whole vocabulary.
+"""Log probability and entropy of given tokens from hidden states, without the logits of the whole vocabulary in memory.
 
-Both passes go over the vocabulary in blocks. The forward pass keeps a running maximum and a running sum of exponentials of each token
-(online softmax: Milakov and Gimelshein, arXiv 1805.02867); the backward pass computes the logits of a block again, since the gradient needs
-the log probabilities' own gradient first, which a loss over sequences only knows at the end. A block of the vocabulary gets its whole
-gradient at once, so nothing of the size of the projection is added up: memory is one block of logits beside the gradients themselves, and
-the projection is read once in each pass. Softmax and its gradient are float32 also if hidden states are bfloat16 (float64 stays float64);
-the gradient of the hidden states is summed over the blocks in that precision.
+Both passes compute the vocabulary in blocks. The forward pass keeps a running maximum and a running sum of exponentials for each token
+(online softmax: Milakov and Gimelshein, arXiv 1805.02867). The backward pass computes the logits of each block again: the gradient first
+needs that of the log probabilities, which a loss over sequences only knows at the end. A block of the vocabulary receives its whole
+gradient at once, so no sum of the size of the projection is kept. Memory is one block of logits in addition to the gradients, and each pass
+reads the projection once. Softmax and its gradient are float32 even if hidden states are bfloat16 (float64 stays float64). The gradient of
+the hidden states is summed over the blocks in that precision.
 
 Axes: ``n`` tokens, ``H`` hidden size, ``V`` vocabulary, ``v`` one block of it.
 """
@@ -21,14 +21,16 @@ from torch.autograd.function import once_differentiable
 __all__ = ["default_chunk", "token_logprobs"]
 
 _LEAST_LOG_P = -1e30
-"""In place of minus infinity, the log probability of a token that is ruled out: its term of the entropy is 0, and 0 * infinity is NaN."""
+"""The log probability of a token that is ruled out, in place of minus infinity: its term of the entropy is 0, and 0 * infinity is NaN."""
 
 _CPU_LOGITS, _DEVICE_LOGITS = 2**22, 2**27
-"""Logits in memory at a time: 16 MB of float32 on a CPU, a tenth slower below a quarter of it and no faster above (measured: ``make
-bench-logprobs ARGS=--sweep``), and 512 MB elsewhere, enough to fill a device."""
+"""Logits in memory at a time: 16 MB of float32 on a CPU, and 512 MB on other devices, enough to use a device fully.
+
+On a CPU, less than a quarter of this is a tenth slower, and more is not faster (measured: ``make bench-logprobs ARGS=--sweep``).
+"""
 
 _LEAST_CHUNK = 256
-"""Rows of the projection that a matrix product needs to be efficient; their logits are smaller than the hidden states of most models."""
+"""Rows of the projection that an efficient matrix product needs; their logits are smaller than the hidden states of most models."""
 
 
 def token_logprobs(
@@ -41,16 +43,18 @@ def token_logprobs(
     entropy: bool = False,
     chunk: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """log softmax((hidden weight^T + bias) / temperature) at ``targets``, and the entropy of that distribution if asked.
+    """Return log softmax((hidden weight^T + bias) / temperature) at ``targets``, and the entropy of that distribution if asked.
 
-    ``hidden`` [n, H], ``weight`` [V, H] (in any precision: it is projected in the precision of ``hidden``), ``bias`` [V] or None,
-    ``targets`` int64[n]; ``temperature`` a number, or [n], one a token (it gets no gradient). Returns ([n], [n] or None) in float32, or
-    float64 for float64 input; both differentiable once in ``hidden``, ``weight`` and ``bias``. ``chunk``: entries of the vocabulary at a
-    time; by default as many as suit the device. Raises ValueError if temperatures are not one a token.
+    ``hidden`` [n, H], ``weight`` [V, H] in any precision (it is converted to that of ``hidden``), ``bias`` [V] or None, ``targets``
+    int64[n]. ``temperature``: a number, or [n], one per token; it gets no gradient. ``chunk``: entries of the vocabulary at a time; the
+    default suits the device.
+
+    Returns ([n], [n] or None) in float32, or in float64 for float64 input; both are differentiable once in ``hidden``, ``weight`` and
+    ``bias``. Raises ValueError if a temperature tensor does not have one value per token.
     """
     if isinstance(temperature, torch.Tensor):
         if temperature.shape != targets.shape:
-            raise ValueError(f"temperature has shape {list(temperature.shape)}; it must be a number or one a token {list(targets.shape)}")
+            raise ValueError(f"temperature has shape {list(temperature.shape)}; it must be a number or have shape {list(targets.shape)}")
         temperature = temperature.detach().to(device=hidden.device, dtype=torch.promote_types(hidden.dtype, torch.float32))[:, None]
     chunk = chunk or default_chunk(len(hidden), hidden.device)
     logprobs, entropies = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
@@ -60,7 +64,7 @@ def token_logprobs(
 
 
 def default_chunk(tokens: int, device: torch.device) -> int:
-    """Entries of the vocabulary whose logits of so many tokens are held at a time."""
+    """Return the number of vocabulary entries whose logits are in memory at a time for this number of tokens."""
     elements = _CPU_LOGITS if device.type == "cpu" else _DEVICE_LOGITS
     return max(_LEAST_CHUNK, elements // max(1, tokens))
 
@@ -119,13 +123,13 @@ class _OnlineSoftmax:
     """Maximum, sum of exponentials, and sum of exponential times logit of each token, over the blocks seen so far. Shapes [n]."""
 
     def __init__(self, empty: torch.Tensor, with_entropy: bool) -> None:
-        # The least number, not minus infinity: a block of logits that are all minus infinity would subtract infinity from infinity.
+        # The smallest number, not minus infinity: a block of logits that are all minus infinity would subtract infinity from infinity.
         self.largest = torch.full_like(empty, torch.finfo(empty.dtype).min)
         self.total = torch.zeros_like(empty)
         self.weighted = torch.zeros_like(empty) if with_entropy else None
 
     def add(self, logits: torch.Tensor) -> None:
-        """Take in ``logits`` [n, v], which are used up."""
+        """Add ``logits`` [n, v], which are overwritten."""
         largest = torch.maximum(self.largest, logits.amax(1))
         shift = (self.largest - largest).clamp_(min=_LEAST_LOG_P)
         keep = shift.exp()
@@ -139,11 +143,11 @@ class _OnlineSoftmax:
         self.largest = largest
 
     def normaliser(self) -> torch.Tensor:
-        """log of the sum of exponentials."""
+        """Return the log of the sum of exponentials."""
         return self.largest + self.total.log()
 
     def entropy(self) -> torch.Tensor:
-        """log of the sum less the mean logit, both from the maximum."""
+        """Return the log of the sum minus the mean logit, both relative to the maximum."""
         assert self.weighted is not None
         return self.total.log() - self.weighted / self.total
 
@@ -156,9 +160,10 @@ def _blocks(
     chunk: int,
     exact: torch.dtype,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """(entries of the vocabulary, their logits [n, v] in ``exact``), block by block; logits belong to the caller until the next block."""
+    """Yield (entries of the vocabulary, their logits [n, v] in ``exact``) for each block; the caller may overwrite the logits until the
+    next block."""
     vocabulary = int(weight.shape[0])
-    # Every block in the same memory: large allocations are given back to the system, and taking them anew costs a fault a page.
+    # All blocks use the same memory. Large allocations are returned to the system, and a new one costs one page fault per page.
     memory = hidden.new_empty(len(hidden) * min(chunk, vocabulary))
     for start in range(0, vocabulary, chunk):
         part = slice(start, min(start + chunk, vocabulary))
@@ -173,7 +178,7 @@ def _blocks(
 
 
 def _places(targets: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-    """([n] column of each target in the block, [n] whether it is in there at all)."""
+    """Return ([n] column of each target in the block, [n] whether the target is in the block)."""
     place = targets - part.start
     inside = (place >= 0) & (place < part.stop - part.start)
     return place.clamp_(0, part.stop - part.start - 1), inside
@@ -187,7 +192,10 @@ def _grad_logits(
     grad_entropy: torch.Tensor | None,
     entropy: torch.Tensor | None,
 ) -> torch.Tensor:
-    """[n, v]: d log p(target) = onehot - p and d entropy = -p (log p + entropy), each times what arrives; ``log_p`` is used up."""
+    """Return [n, v]: d log p(target) = onehot - p and d entropy = -p (log p + entropy), each times its incoming gradient.
+
+    ``log_p`` is overwritten.
+    """
     if grad_entropy is None or entropy is None:
         grad = log_p.exp_().mul_(-grad_logprobs[:, None])
     else:

@@ -1,7 +1,7 @@
-"""Trainer ranks: processes that hold one model between them, or a copy each, and add their gradients up, with torch.distributed.
+"""Trainer ranks: processes that share one model, or hold a copy each, and sum their gradients with torch.distributed.
 
-One rank makes no process group and waits for nobody. With several every method is collective. All of them are counted in the group's
-store, so that whoever waited in vain can say for which rank.
+A single rank creates no process group and never waits. With several ranks every method is collective. Each collective call is counted in
+the group's store, so that a rank whose wait fails can name the rank that did not come.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Work = TypeVar("Work")
 __all__ = ["DeferredRankError", "TorchRanks"]
 
 _LINGER = 2.0
-"""Seconds that rank 0 waits for the others to find out what it found out."""
+"""Seconds that rank 0 waits for the others to find out about the same failure."""
 
 
 class DeferredRankError(Exception):
-    """What a share failed with, its cause, once its rank has nevertheless made every forward that the others waited for."""
+    """The error of a share, as its cause; raised after the rank has made every forward that the others waited for."""
 
 
 @dataclass(kw_only=True)
 class TorchRanks:
-    """``deadline``: seconds that one rank waits for another. ``device``: where the gradients are; NCCL on CUDA, gloo else."""
+    """``deadline``: seconds that one rank waits for another. ``device``: where the gradients are; NCCL on CUDA, otherwise gloo."""
 
     rank: int = 0
     layout: Layout = field(default_factory=Layout)
@@ -48,9 +48,9 @@ class TorchRanks:
     deadline: float = 600.0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seconds: float = field(default=0.0, init=False)
-    """Spent in collective calls, waits for slower ranks included."""
+    """Time in collective calls, including waits for slower ranks."""
     saving: Any = field(default=None, init=False)
-    """The group of checkpoints that are written meanwhile; None for one rank."""
+    """The group for checkpoints that are written in the background; None for one rank."""
     _mesh: DeviceMesh | None = field(default=None, init=False)
     _store: Any = field(default=None, init=False)
     _watch: FailureWatch | None = field(default=None, init=False)
@@ -63,7 +63,7 @@ class TorchRanks:
             return
         host, _, port = self.rendezvous.removeprefix("tcp://").rpartition(":")
         if not host or not port.isdigit():
-            raise ConfigError(f"rendezvous {self.rendezvous!r} of {self.size} trainer ranks is no address; it must be tcp://host:port")
+            raise ConfigError(f"rendezvous {self.rendezvous!r} of {self.size} trainer ranks is not an address; it must be tcp://host:port")
         limit = timedelta(seconds=self.deadline)
         # A gloo thread frees a collective's tensors after the collective returns, and needs the GIL. If the interpreter is already
         # finalising, that aborts the process (exit code -6).
@@ -72,9 +72,9 @@ class TorchRanks:
             self._store = dist.TCPStore(host, int(port), self.size, self.rank == 0, limit, wait_for_workers=False)  # type: ignore[attr-defined]
             self._mark()
             if self.device.type == "cuda":
-                torch.cuda.init()  # a mesh picks a device of its own choice else
+                torch.cuda.init()  # otherwise the mesh chooses a device itself
             backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-            # Arrays of numpy go by gloo also where gradients go by NCCL: gloo raises at the deadline, NCCL would abort the process.
+            # Numpy arrays use gloo even if gradients use NCCL: gloo raises an error at the deadline, NCCL would abort the process.
             dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
             self._mesh = self._joined(limit)
             self.saving = dist.new_group(backend="gloo", timeout=limit)
@@ -82,35 +82,36 @@ class TorchRanks:
                 self._watch = FailureWatch(self._store.clone(), self.rank, self.size, self._abort)
 
     def _joined(self, limit: timedelta) -> DeviceMesh:
-        """[data, tensor], whose groups have the timeout of the world: those that ``init_device_mesh`` makes would wait for half an hour."""
+        """Return the mesh [data, tensor], whose groups have the world's timeout; those of ``init_device_mesh`` would wait for half an
+        hour."""
         places = torch.arange(self.size).view(self.layout.data, self.layout.tensor)
         groups = []
-        for axis in (places.T, places):  # every rank makes all groups, in one order
+        for axis in (places.T, places):  # every rank must create all groups, in the same order
             made = [(dist.new_group(row, timeout=limit), row) for row in axis.tolist()]
             groups += [group for group, row in made if self.rank in row]
         return DeviceMesh.from_group(groups, self.device.type, mesh=places, mesh_dim_names=("data", "tensor"))
 
     @property
     def size(self) -> int:
-        """Of all axes of the mesh."""
+        """The number of ranks on all axes of the mesh."""
         return self.layout.size
 
     @property
     def mesh(self) -> DeviceMesh:
-        """[data, tensor] of several ranks that have met."""
+        """The mesh [data, tensor] of several ranks that have met."""
         assert self._mesh is not None, "one rank has no mesh"
         return self._mesh
 
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all data-parallel ranks, by place; of one dtype, their first axes may differ."""
+        """Return the arrays of all data-parallel ranks, by place. They have one dtype; their first axes may differ."""
         return self.everyone(values)[:: self.layout.tensor]
 
     def add(self, values: np.ndarray) -> np.ndarray:
-        """The sum over all ranks, in their order: the same bits on each."""
+        """Return the sum over all ranks, in their order: the same bits on each."""
         return np.sum(self.everyone(values), axis=0)
 
     def everyone(self, values: np.ndarray, doing: str = "gathering arrays") -> list[np.ndarray]:
-        """The arrays of all ranks, by rank; of one dtype, their first axes may differ."""
+        """Return the arrays of all ranks, by rank. They have one dtype; their first axes may differ."""
         if self.size == 1:
             return [values]
         own = torch.from_numpy(np.array(values, order="C").reshape(-1).view(np.uint8))
@@ -125,22 +126,26 @@ class TorchRanks:
         return [part.view(values.dtype).reshape(-1, *values.shape[1:]) for part in cut]
 
     def sum_metrics(self, compute: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """What ``compute`` gives on each data-parallel rank, added up by name in their order. For errors see ``agreed``."""
+        """Return the sums by name of the values that ``compute`` returns on each data-parallel rank, in rank order. For errors see
+        ``agreed``."""
         if self.size == 1:
             return dict(compute())
         totals: dict[str, float] = {}
-        for metrics in self.agreed(compute, "adding up what the shares gave")[:: self.layout.tensor]:
+        for metrics in self.agreed(compute, "adding up the metrics of the shares")[:: self.layout.tensor]:
             for name, value in metrics.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter], partial: Collection[torch.nn.Parameter] = ()) -> None:
-        """Every rank's ``grad`` becomes that of the whole step, bit for bit the same on all ranks that hold the same part; a parameter
-        stays without one where no rank has one. ``partial``: those whose gradient is of the activations of one tensor rank alone."""
+        """Replace every rank's ``grad`` by that of the whole step, bit for bit the same on all ranks that hold the same part.
+
+        A parameter stays without a gradient if it has none on any rank. ``partial``: parameters whose gradient comes only from the
+        activations of one tensor rank.
+        """
         if self.size == 1:
             return
         doing = "adding up gradients"
-        # By gloo, so that whoever is missing is named before NCCL waits for it.
+        # By gloo, so that an error names the missing rank before NCCL waits for it.
         present = self.everyone(np.array([parameter.grad is not None for parameter in parameters], np.uint8), doing)
         some = [parameter for parameter, anywhere in zip(parameters, np.any(present, axis=0), strict=True) if anywhere]
         with self._waiting(doing):
@@ -151,7 +156,7 @@ class TorchRanks:
                 sum_over_data(some, self.mesh.get_group("data"))
 
     def check_equal(self, model: torch.nn.Module) -> None:
-        """RunError, naming tensor and rank, where a rank holds other weights than the first that holds the same part of them."""
+        """Raise RunError, which names tensor and rank, if a rank's weights differ from those of the first rank that holds the same part."""
         if self.size == 1:
             return
         named = sorted(model.state_dict().items())
@@ -166,22 +171,23 @@ class TorchRanks:
                     )
 
     def checksums(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-        """Name -> checksum of the bits of the whole tensor, also if this rank holds a part of it: the same in every layout."""
+        """Return a checksum of the bits of each whole tensor, by name, even if this rank holds a part of it: the same in every layout."""
         own = [_bits(local(tensor)) if self.counts(tensor) else 0 for tensor in tensors.values()]
         return dict(zip(tensors, self.add(np.array(own, np.int64)).tolist(), strict=True))
 
     def _twin(self, rank: int, tensor: torch.Tensor) -> int:
-        """The first rank that holds the same part of ``tensor``."""
+        """Return the first rank that holds the same part of ``tensor``."""
         data, slices = self.layout.place(rank)
         axes = divided_over(tensor)
         return (data if "data" in axes else 0) * self.layout.tensor + (slices if "tensor" in axes else 0)
 
     def counts(self, tensor: torch.Tensor) -> bool:
-        """Whether this rank is the first that holds its part of ``tensor``."""
+        """Return whether this rank is the first that holds its part of ``tensor``."""
         return self._twin(self.rank, tensor) == self.rank
 
     def in_step(self, plan: Callable[[], Sequence[Work]]) -> list[Work | None]:
-        """This rank's forwards, and None where another rank makes one more: those of a model that is divided wait for each other."""
+        """Return this rank's forwards, plus None for each further forward of the rank with the most: forwards of a divided model wait
+        for each other."""
         if not self.layout.split:
             return list(plan())
         planned: list[Sequence[Work]] = []
@@ -194,7 +200,7 @@ class TorchRanks:
         return [*planned[0], *[None] * (most - len(planned[0]))]
 
     def write(self, action: Callable[[], None]) -> None:
-        """Rank 0 does it, and no rank returns before it is done; its error is raised on all."""
+        """Run the action on rank 0. No rank returns before it is done; its error is raised on all."""
         if self.size == 1:
             action()
             return
@@ -207,7 +213,7 @@ class TorchRanks:
         self.agreed(first, "saving")
 
     def agree(self, check: Callable[[], None], doing: str) -> None:
-        """Every rank does it, waiting for no other; an error of one is raised on all, as by ``agreed``."""
+        """Run the check on every rank, which must not wait for another rank; an error of one is raised on all, as by ``agreed``."""
 
         def checked() -> Mapping[str, float]:
             check()
@@ -230,9 +236,10 @@ class TorchRanks:
             self._store = self._mesh = self.saving = None
 
     def agreed(self, compute: Callable[[], Mapping[str, float]], doing: str) -> list[dict[str, float]]:
-        """What ``compute``, which waits for no other rank, gives on each, by rank.
+        """Return the result of ``compute`` on each rank, by rank. ``compute`` must not wait for another rank.
 
-        An error of it is raised on every rank, so that none waits for one that has gone; elsewhere as RunError that names the rank.
+        An error of it is raised on every rank, so that no rank waits for one that has gone. The other ranks raise a RunError that names the
+        failed rank.
         """
         if self.size == 1:
             return [dict(compute())]
@@ -255,8 +262,11 @@ class TorchRanks:
 
     @contextmanager
     def together(self, doing: str) -> Iterator[None]:
-        """Around forwards and backwards. If the model is divided they wait for each other, so that after an error in the midst of one this
-        rank can only leave: it tells the others first, and what they get is a RunError that names it. The group is unusable then."""
+        """Handle errors in forwards and backwards, which wait for each other if the model is divided.
+
+        After an error in the middle of one, this rank can only leave. It reports to the others first, which then raise a RunError that
+        names it. The group is unusable afterwards.
+        """
         try:
             yield
         except DeferredRankError:
@@ -272,7 +282,7 @@ class TorchRanks:
 
     @contextmanager
     def _waiting(self, doing: str) -> Iterator[None]:
-        """Count this meeting; whatever torch.distributed raises in it becomes a RunError that names who did not come."""
+        """Count this collective call. An error of torch.distributed in it becomes a RunError that names the ranks that did not come."""
         start = time.perf_counter()
         try:
             if self._store is not None:
@@ -280,7 +290,7 @@ class TorchRanks:
             yield
             if self.device.type == "cuda" and self._store is not None:
                 torch.cuda.synchronize(self.device)
-        except RuntimeError as error:  # DistError and its children are RuntimeErrors
+        except RuntimeError as error:  # DistError and its subclasses are RuntimeErrors
             raise self._gave_up(doing, error) from error
         self.seconds += time.perf_counter() - start
 
@@ -291,7 +301,7 @@ class TorchRanks:
         return RunError(f"trainer rank {self.rank} of {self.size} gave up while {doing}: {self._culprit()} ({reason})")
 
     def _abort(self) -> None:
-        """End the waits of NCCL, which do not notice that a rank has gone; gloo's do."""
+        """End the waits of NCCL, which does not notice that a rank has gone; gloo does."""
         if self.device.type == "cuda":
             for axis in ("data", "tensor"):
                 self.mesh.get_group(axis)._get_backend(self.device).abort()
@@ -302,16 +312,16 @@ class TorchRanks:
         self._store.set(f"rlcore/{self.rank}", str(self._met))
 
     def _culprit(self) -> str:
-        """Half a sentence; asks the store, which is gone where rank 0 is."""
+        """Return half a sentence about the missing ranks. Asks the store, which is gone if rank 0 is."""
         try:
             absent = [rank for rank in range(self.size) if rank != self.rank and not self._came(rank)]
             self._linger(absent)
         except RuntimeError:
-            return "rank 0, where all of them meet, is gone or was never there"
+            return "rank 0, which all ranks connect to, has ended or never started"
         if not absent and self.size == 2:
-            return f"rank {1 - self.rank} was lost on the way"
+            return f"rank {1 - self.rank} was lost during the call"
         if not absent:
-            return "all ranks came, and one was lost on the way"
+            return "all ranks came, but one was lost during the call"
         return f"rank {', '.join(map(str, absent))} did not come within {self.deadline:g} s, or ended"
 
     def _came(self, rank: int) -> bool:
@@ -321,7 +331,7 @@ class TorchRanks:
         return self._store.check([key]) and int(self._store.get(key)) >= self._met
 
     def _linger(self, absent: Sequence[int]) -> None:
-        """Rank 0 holds the store, and leaves last: the others must be able to read there whom they waited for."""
+        """Keep rank 0, which holds the store, alive until the others have read there which rank they waited for."""
         assert self._store is not None
         self._store.set(f"rlcore/{self.rank}/gave up", "")
         if self.rank == 0:
@@ -335,13 +345,15 @@ def _said(error: BaseException) -> str:
 
 
 def _of_torch_distributed(error: Exception) -> bool:
-    """gloo raises plain RuntimeErrors, which name its source file."""
+    """Return whether torch.distributed raised the error; gloo raises plain RuntimeErrors, which name its source file."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
 
 
 def _bits(tensor: torch.Tensor) -> int:
-    """The sum of a tensor's bytes as integers of its own width, modulo 2**64: exact, whatever the order of summation, and however the
-    tensor is cut into parts."""
+    """Return the sum of a tensor's bytes as integers of its own width, modulo 2**64.
+
+    It is exact and does not depend on the order of summation or on how the tensor is cut into parts.
+    """
     whole = tensor.detach().contiguous().reshape(-1)
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[whole.element_size()]
     return int(whole.view(integers).sum(dtype=torch.int64)) + whole.numel()

@@ -1,4 +1,4 @@
-"""A tiny batch to try a model on: prompts, and three completions of different lengths of each."""
+"""A tiny batch for trying a model: prompts, each with three completions of different lengths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ __all__ = ["sample_batch"]
 
 
 def sample_batch(vocabulary: int, contexts: Sequence[int] = (4,)) -> TrainBatch:
-    """For each context of so many tokens, completions of 3, 2 and 4; token ids spread over the vocabulary."""
+    """Return a batch with completions of 3, 2 and 4 tokens for each context length.
+
+    Token ids are spread over the vocabulary.
+    """
     lengths = [3, 2, 4]
     draws = np.random.default_rng(0)
     rollouts = []

@@ -1,7 +1,7 @@
-"""Tensors of a checkpoint, written by all ranks at once while training goes on, and read into whatever layout the run has then.
+"""Tensors of a checkpoint: all ranks write them at once while training continues, and a run in any layout can read them.
 
-torch's distributed checkpoint keeps of every tensor which rows are in which file, so that 2 ranks can read what 4 wrote. Its index is a
-pickle: ``checkpoint_index`` reads it, and executes nothing. Beside each file is its checksum.
+torch's distributed checkpoint records which rows of every tensor are in which file, so that 2 ranks can read the files of 4. Its index is a
+pickle: ``checkpoint_index`` reads it without executing anything. A checksum is next to each file.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from rlcore_plugin_torch.checksums import SUFFIX, check_files, write_checksum
 __all__ = ["SHARDS", "TensorsSaving", "begin_saving", "check_shards", "read_tensors"]
 
 _INDEX, _DATA = ".metadata", ".distcp"
-"""How torch names its index, and how the names of all other files end."""
+"""The name of torch's index, and the ending of the names of all other files."""
 
 SHARDS = "shards"
-"""The folder of the tensors in that of the trainer's state."""
+"""The folder of the tensors in the folder of the trainer's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorsSaving:
-    """The ``PendingSave`` of ``begin_saving``."""
+    """The ``PendingSave`` that ``begin_saving`` returns."""
 
     folder: Path
     written: Future[Any]
@@ -49,20 +49,22 @@ class TensorsSaving:
         return self.written.done()
 
     def result(self) -> None:
-        """Wait until all ranks have written; RunError with what one of them failed with."""
+        """Wait until all ranks have written. Raises RunError with the error of the rank that failed."""
         try:
             self.written.result()
-        except (CheckpointException, Exception) as error:  # the former is no Exception
+        except (CheckpointException, Exception) as error:  # CheckpointException is not an Exception
             raise RunError(f"the trainer's state was not written to {self.folder}: {_reason(error)}") from error
 
 
 def begin_saving(tensors: Mapping[str, torch.Tensor], folder: Path, group: dist.ProcessGroup | None) -> TensorsSaving:
-    """Copy ``tensors`` (of a divided one the part of this rank) to the memory of the host, and have a thread write the copy.
+    """Copy ``tensors`` to host memory (of a divided tensor, the part of this rank), and let a thread write the copy.
 
-    ``group``: all ranks, by gloo, for this alone: the thread's meetings must not mix with those of training. None for one rank.
+    ``group``: a gloo group of all ranks that only this function uses, because the thread's collective calls must not mix with those of
+    training. None for one rank.
     """
     _quiet()
-    # Named, since torch would take the writer for one that copies as well. Not pinned, not shared, in this thread.
+    # The stager is passed explicitly, since torch would otherwise assume that the writer also copies. Options: not pinned, not shared, in
+    # this thread.
     stager = DefaultStager(StagingOptions(False, False, False, False))
     try:
         written = dcp.async_save(
@@ -77,7 +79,8 @@ def begin_saving(tensors: Mapping[str, torch.Tensor], folder: Path, group: dist.
 
 
 class _HashedWriter(FileSystemWriter):
-    """Every rank adds the checksums of the files that it wrote, in the thread that wrote them, before the others learn that it has."""
+    """A writer that adds the checksums of this rank's files, in the thread that wrote them, before the other ranks learn that it is
+    done."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
         """See FileSystemWriter."""
@@ -87,26 +90,31 @@ class _HashedWriter(FileSystemWriter):
         return results
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """See FileSystemWriter; rank 0 alone, when all have written."""
+        """See FileSystemWriter; runs only on rank 0, when all ranks have written."""
         super().finish(metadata, results)
         write_checksum(Path(self.path) / _INDEX)
 
 
 def check_shards(folder: Path, rank: int, size: int) -> None:
-    """Check every ``size``-th file of the folder, from number ``rank`` on, so that so many ranks read each file once.
+    """Check every ``size``-th file of the folder, beginning with number ``rank``, so that ``size`` ranks read each file once between them.
 
-    RunError, naming the file, for one that is not what was written, and if the folder has no index, which is written last."""
+    Raises RunError, which names the file, if a file is not the one that was written. Raises it also if the folder has no index, which is
+    written last.
+    """
     index = folder / _INDEX
     if not index.is_file():
-        raise RunError(f"the trainer's state in {folder} has no index {_INDEX}, so it was not written to its end; take another checkpoint")
+        raise RunError(f"the trainer's state in {folder} has no index {_INDEX}, so it was not written completely; take another checkpoint")
     data = [file for file in folder.iterdir() if file.name.endswith(_DATA) and file.stat().st_size]
     known = [folder / file.name.removesuffix(SUFFIX) for file in folder.glob(f"*{_DATA}{SUFFIX}")]
     check_files(sorted({index, *data, *known})[rank::size])
 
 
 def read_tensors(tensors: Mapping[str, torch.Tensor], folder: Path, group: dist.ProcessGroup | None) -> None:
-    """Fill ``tensors`` in place; RunError if the folder does not hold them all in these shapes, and on every rank ConfigError if its index
-    is none that rlcore wrote."""
+    """Fill ``tensors`` in place.
+
+    Raises RunError if the folder does not hold all of them in these shapes, and ConfigError on every rank if rlcore did not write its
+    index.
+    """
     _quiet()
     reader = IndexedReader(folder)
     try:
@@ -123,5 +131,5 @@ def _reason(error: BaseException) -> str:
 
 
 def _quiet() -> None:
-    """One rank is told each time that it is alone; the warning comes from a thread, where no context can hold it back."""
+    """Suppress torch's warning, given each time, that one rank is alone. It comes from a thread, where a context cannot suppress it."""
     warnings.filterwarnings("ignore", message="torch.distributed is (disabled|unavailable)")

@@ -18,10 +18,11 @@ __all__ = ["divide", "divided_over", "local", "reshard"]
 
 
 def divide(policy: CausalPolicy, mesh: DeviceMesh, *, reshards: bool) -> None:
-    """Divide the policy over ``mesh`` (one axis), layer by layer, the rest as one unit; its tensors move to the mesh's device.
+    """Divide the policy over ``mesh`` (one axis), layer by layer, and the rest as one unit; its tensors move to the mesh's device.
 
-    Weights travel in their own precision, float32 under bfloat16 too: autocast then rounds what it rounds on one rank, so that the layouts
-    compute the same. Gradients are summed over the ranks, never averaged: the shares' losses add up.
+    Weights are gathered in their own precision, which is float32 even for bfloat16 compute. Autocast then rounds the same values as on one
+    rank, so that all layouts compute the same. Gradients are summed over the ranks, never averaged, because the losses of the shares add
+    up.
     """
     for layer in decoder_layers(policy.model):
         fully_shard(layer, mesh=mesh, reshard_after_forward=reshards)
@@ -32,19 +33,19 @@ def divide(policy: CausalPolicy, mesh: DeviceMesh, *, reshards: bool) -> None:
 
 
 def reshard(policy: CausalPolicy) -> None:
-    """Divide what a forward without backward left whole: it would be stale after the next step."""
+    """Divide the tensors that a forward pass without a backward pass left whole. They would be stale after the next step."""
     for module in _units(policy):
         module.reshard()  # type: ignore[no-untyped-call]
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of it; shares the memory."""
+    """Return the part of the tensor that this rank holds; it shares the memory."""
     with torch.no_grad():
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def divided_over(tensor: torch.Tensor) -> set[str]:
-    """Axes of the mesh, by name, over which a tensor is divided."""
+    """Return the names of the mesh axes over which a tensor is divided."""
     if not isinstance(tensor, DTensor):
         return set()
     names = tensor.device_mesh.mesh_dim_names or ()

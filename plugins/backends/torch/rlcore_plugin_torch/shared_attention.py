@@ -1,9 +1,10 @@
-"""Attention over a packed buffer on a CPU, each prompt read once for all its branches.
+"""Attention over a packed buffer on a CPU, which reads each prompt once for all its branches.
 
-Two parts for a branch: its own tokens, causal, as every document has them; and its prompt, which all tokens of all branches see, so that
-the queries of a tree are one matrix against the keys of its prompt. Each part gives outputs and the log of its softmax's denominator; the
-sum of both denominators weighs the outputs. The backward of a part takes outputs and denominators of the whole, which gives its share of
-the gradients exactly (as Liu et al., "Ring Attention with Blockwise Transformers", arXiv 2310.01889, do over devices).
+A branch has two parts. The first is its own tokens, which are causal, as in every document. The second is its prompt. All tokens of all
+branches see it, so the queries of a tree form one matrix against the keys of its prompt. Each part gives outputs and the log of its
+softmax's denominator. The outputs are weighted by their shares of the sum of both denominators. The backward of a part takes the outputs
+and denominators of the whole, which gives its exact share of the gradients. Liu et al., "Ring Attention with Blockwise Transformers" (arXiv
+2310.01889), do the same over devices.
 
 Axes: ``T`` tokens of the buffer, ``h`` query heads, ``k`` heads of keys and values, ``m`` = h / k, ``d`` head size, ``S`` slots of a tile.
 """
@@ -26,19 +27,22 @@ __all__ = ["SharedTiles", "has_shared", "shared_attention"]
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Stretches of the buffer, each padded to ``width``: ``index`` int64[b x width] (row 0 for padding); ``rows`` int64[r]: the rows of the
-    buffer, and ``real`` int64[r] the slots in which they stand."""
+    """Stretches of the buffer, each padded to ``width``.
+
+    ``index`` int64[b x width]: the row of each slot, 0 for padding. ``rows`` int64[r]: the rows of the buffer. ``real`` int64[r]: the slots
+    that hold these rows.
+    """
 
     width: int
     index: torch.Tensor
     rows: torch.Tensor
     real: torch.Tensor
     padding: torch.Tensor | None
-    """int64: the slots that are none; None if there are none."""
+    """int64: the slots that are padding; None if there are none."""
 
     @classmethod
     def of(cls, starts: np.ndarray, lengths: np.ndarray) -> _Runs:
-        """From int64[b] of both."""
+        """Build the runs from their start rows and lengths, int64[b] each."""
         width = int(lengths.max())
         at = np.arange(width)[None]
         inside = at < lengths[:, None]
@@ -57,7 +61,7 @@ class _Runs:
         return flat if self.padding is None else flat.index_select(0, self.real)
 
     def take_denominators(self, values: torch.Tensor) -> torch.Tensor:
-        """[T, h] -> [b, h, width]; infinite for padding, so that it weighs nothing in a backward pass."""
+        """[T, h] -> [b, h, width]; infinite for padding, so that padding adds nothing to a backward pass."""
         flat = values.index_select(0, self.index)
         if self.padding is not None:
             flat.index_fill_(0, self.padding, float("inf"))
@@ -65,8 +69,10 @@ class _Runs:
 
 
 class _PrefixTile(NamedTuple):
-    """``queries``: the branches of each tree, one after another; ``keys``: its prompt; ``mask`` float[b, 1, 1, width]: hides the padding of
-    prompts, None if there is none."""
+    """``queries``: the branches of each tree, one after another; ``keys``: its prompt.
+
+    ``mask`` float[b, 1, 1, width] hides the padding of prompts; None if there is no padding.
+    """
 
     queries: _Runs
     keys: _Runs
@@ -75,8 +81,10 @@ class _PrefixTile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SharedTiles:
-    """``own``: every document and branch by itself; ``prefixes``: branches against their prompts. ``longest``: keys that a token sees, at
-    most, by tokens of the buffer."""
+    """``own``: every document and branch by itself; ``prefixes``: branches against their prompts.
+
+    ``longest``: the largest number of keys that a token sees, in tokens of the buffer.
+    """
 
     own: Sequence[_Runs]
     prefixes: Sequence[_PrefixTile]
@@ -84,7 +92,10 @@ class SharedTiles:
 
     @classmethod
     def of(cls, prefix_start: np.ndarray, prefix: np.ndarray, start: np.ndarray, own: np.ndarray) -> SharedTiles:
-        """From int64[p] of the pieces: those with one ``prefix_start`` and a prefix are branches of a tree, next to each other."""
+        """Build the tiles from int64[p] arrays of the pieces.
+
+        Pieces with the same ``prefix_start`` and a prefix are branches of one tree, and are next to each other.
+        """
         tiles = [_Runs.of(start[some], own[some]) for some in alike(own, own)]
         branches = np.flatnonzero(prefix > 0)
         trees, first = np.unique(prefix_start[branches], return_index=True)
@@ -149,24 +160,24 @@ class _SharedAttention(torch.autograd.Function):
 
 
 def _heads(tile: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    """[b, k, w, d] -> [b, h, w, d]: each head of keys for all query heads that share it."""
+    """[b, k, w, d] -> [b, h, w, d]: repeat each head of keys for all query heads that share it."""
     many = query.shape[1] // tile.shape[1]
     return tile if many == 1 else tile.repeat_interleave(many, dim=1)
 
 
 def _summed(tile: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """[b, h, w, d] -> [b, k, w, d]: the gradient of ``_heads``."""
+    """[b, h, w, d] -> [b, k, w, d]: return the gradient of ``_heads``."""
     shared = key.shape[1]
     return tile if tile.shape[1] == shared else tile.unflatten(1, (shared, -1)).sum(2)
 
 
 def _folded(tile: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """[b, h, w, x] -> [b, k, m x w, x]: query heads that share keys are further rows."""
+    """[b, h, w, x] -> [b, k, m x w, x]: query heads that share keys become further rows."""
     return tile if tile.shape[1] == key.shape[1] else tile.unflatten(1, (key.shape[1], -1)).flatten(2, 3)
 
 
 def _unfolded(tile: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    """The inverse of ``_folded``."""
+    """Undo ``_folded``."""
     heads = query.shape[1]
     return tile if tile.shape[1] == heads else tile.unflatten(2, (heads // tile.shape[1], -1)).flatten(1, 2)
 
@@ -174,7 +185,7 @@ def _unfolded(tile: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
 def _forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Outputs [b, h, q, d], and logs of the denominators [b, h, q]."""
+    """Return the outputs [b, h, q, d] and the logs of the denominators [b, h, q]."""
     result: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, causal, attn_mask=None if mask is None else mask.to(query.dtype), scale=scale
     )
@@ -197,7 +208,7 @@ def _backward(
 
 
 def has_shared(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether these [T, heads, d] can go through it."""
+    """Return whether ``shared_attention`` supports these [T, heads, d]."""
     alike = query.shape[-1] == key.shape[-1] == value.shape[-1] and query.shape[1] % key.shape[1] == 0
     exact = query.dtype == key.dtype == value.dtype and query.dtype in (torch.float32, torch.float64)
     return query.device.type == "cpu" and exact and alike and _tried(query.dtype)
@@ -205,7 +216,7 @@ def has_shared(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> b
 
 @cache
 def _tried(dtype: torch.dtype) -> bool:
-    """Whether this torch has the two operations (their names are its own affair), and they give what plain attention gives."""
+    """Return whether this torch has the two operations, which are private to torch, and they give the results of plain attention."""
     generator = torch.Generator().manual_seed(0)
     pieces = np.array([(0, 0, 0, 3), (0, 3, 3, 2), (0, 3, 5, 1), (6, 0, 6, 2), (6, 2, 8, 1)])
     query, key, value = (torch.randn(9, heads, 8, generator=generator, dtype=dtype) for heads in (2, 1, 1))

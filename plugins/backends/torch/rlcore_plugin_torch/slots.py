@@ -1,5 +1,6 @@
-"""Rows of a flat buffer copied into slots and back, differentiable and deterministic; the backward of each is a gather, too. And which
-documents of the buffer are so alike that one tile of slots holds them.
+"""Copy rows of a flat buffer into slots and back, differentiably and deterministically; the backward pass of each copy is also a gather.
+
+``alike`` groups the documents of the buffer that are similar enough for one tile of slots.
 
 Axes: ``T`` rows of the buffer, ``S`` slots (some of them padding), ``C`` channels.
 """
@@ -16,12 +17,15 @@ import torch
 __all__ = ["Slots", "alike"]
 
 _WASTE, _FREE = 0.1, 4096
-"""A tile may hold such a share of padded pairs, and so many on top: one more call costs as much as these."""
+"""A tile may hold this share of padded pairs, plus this number of them: one more call costs as much as these."""
 
 
 def alike(queries: np.ndarray, keys: np.ndarray) -> Iterator[np.ndarray]:
-    """int64: the numbers of documents that make one tile, each of int64[p] queries by keys: neighbours by size whose padding is small
-    against their own pairs."""
+    """Yield int64 arrays: the numbers of the documents of each tile.
+
+    ``queries``, ``keys`` int64[p]: the size of each document. A tile holds documents of neighbouring sizes whose padding is small compared
+    with their own pairs.
+    """
     order = np.lexsort((-keys, -queries))
     start, pairs, deepest = 0, 0, 0
     for place, (wide, deep) in enumerate(zip(queries[order].tolist(), keys[order].tolist(), strict=True)):
@@ -37,8 +41,11 @@ def alike(queries: np.ndarray, keys: np.ndarray) -> Iterator[np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """``index`` int64[S]: the row that each slot copies, 0 for padding; ``order`` int64: the slots that are no padding, row after row;
-    ``offsets`` int64[T]: where in ``order`` those of each row begin; ``single``: each row has exactly one slot."""
+    """The slots of a flat buffer.
+
+    ``index`` int64[S]: the row that each slot copies, 0 for padding. ``order`` int64: the slots that are not padding, row after row.
+    ``offsets`` int64[T]: the place in ``order`` at which the slots of each row begin. ``single``: each row has exactly one slot.
+    """
 
     index: torch.Tensor
     order: torch.Tensor
@@ -47,7 +54,10 @@ class Slots:
 
     @classmethod
     def of(cls, places: Sequence[tuple[np.ndarray, np.ndarray]], device: torch.device) -> Slots:
-        """From (row, whether it is no padding) of every slot, arrays of any shape, flattened one after another. Every row has a slot."""
+        """Build the slots from pairs of arrays (row, whether it is not padding), of any shape, flattened one after another.
+
+        Every row has a slot.
+        """
         index = np.concatenate([row.ravel() for row, _ in places])
         real = np.flatnonzero(np.concatenate([some.ravel() for _, some in places]))
         counts = np.bincount(index[real])
@@ -56,12 +66,12 @@ class Slots:
         return cls(*tensors, single=bool((counts == 1).all()))
 
     def fill(self, rows: torch.Tensor) -> torch.Tensor:
-        """[T, C] -> [S, C]: the slots, padding holding row 0."""
+        """[T, C] -> [S, C]: fill the slots; padding holds row 0."""
         filled: torch.Tensor = _Fill.apply(rows, self)  # type: ignore[no-untyped-call]
         return filled
 
     def empty(self, filled: torch.Tensor) -> torch.Tensor:
-        """[S, C] -> [T, C]: each row from its only slot. ValueError if a row has several."""
+        """[S, C] -> [T, C]: take each row from its only slot. Raises ValueError if a row has several."""
         if not self.single:
             raise ValueError("a row of the buffer has several slots; only queries are put back")
         emptied: torch.Tensor = _Empty.apply(filled, self)  # type: ignore[no-untyped-call]
@@ -91,5 +101,5 @@ class _Empty(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         slots: Slots = ctx.slots
-        # Padded queries get no gradient, so that they give none to keys and values.
+        # Padded queries get no gradient, so that they add none to keys and values.
         return grad.new_zeros(len(slots.index), grad.shape[1]).index_copy_(0, slots.order, grad), None

@@ -1,8 +1,8 @@
-"""Tensor parallelism: the linear layers of every decoder layer divided over the tensor axis, by the model's own plan.
+"""Tensor parallelism: the linear layers of every decoder layer, divided over the tensor axis by the model's own plan.
 
-The plan (``model.tp_plan`` of transformers) says which layer is cut along its outputs and which along its inputs; torch's
-``parallelize_module`` does it. The styles of transformers itself are not used: one of them adds a norm's gradient up over the ranks
-after every backward, what earlier micro-batches left in it included. Embeddings and output head stay whole on every rank.
+The plan (``model.tp_plan`` of transformers) says which layer is cut along its outputs and which along its inputs. torch's
+``parallelize_module`` cuts them. The styles of transformers itself are not used: one of them sums a norm's gradient over the ranks after
+every backward pass, including the part that earlier micro-batches left in it. Embeddings and the output head stay whole on every rank.
 
 Source: Shoeybi et al., "Megatron-LM" (arXiv 1909.08053), section 3.
 """
@@ -24,26 +24,26 @@ __all__ = ["check_heads", "planned", "slice_layers"]
 
 _STYLES: dict[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 _PARTIAL = "replicated_with_grad_allreduce"
-"""Of a norm that every rank holds and applies to its own heads: each has a part of its gradient."""
+"""The style of a norm that every rank holds and applies to its own heads: each rank has a part of its gradient."""
 
 
 def check_heads(model: PreTrainedModel, ranks: int) -> None:
-    """ConfigError if the heads cannot be dealt out to ``ranks``, in equal numbers and whole."""
+    """Raise ConfigError if the heads cannot be divided into equal numbers of whole heads for ``ranks``."""
     config = model.config.get_text_config(decoder=True)
     for name in ("num_attention_heads", "num_key_value_heads"):
         heads = getattr(config, name, None)
         if isinstance(heads, int) and heads % ranks:
             raise ConfigError(
-                f"training.tensor_parallel_size {ranks}: the model has {name} {heads}, and every rank takes as many heads as the others; "
+                f"training.tensor_parallel_size {ranks}: the model has {name} {heads}, but every rank needs the same number of heads; "
                 f"type -tp with a number that divides {heads}"
             )
 
 
 def slice_layers(model: PreTrainedModel, mesh: DeviceMesh, device: torch.device) -> list[torch.nn.Parameter]:
-    """Cut the decoder layers over ``mesh`` (one axis) and move the model to ``device``; the parameters of which each rank has but a part of
-    the gradient.
+    """Cut the decoder layers over ``mesh`` (one axis) and move the model to ``device``.
 
-    ConfigError for a model without a plan, with a style in it that is not known here, or that computes something else once it is cut.
+    Returns the parameters for which each rank has only a part of the gradient. Raises ConfigError if the model has no plan, if its plan has
+    a style that is not known here, or if the model computes something else after the cut.
     """
     check_heads(model, mesh.size())
     styles, partial = planned(model, mesh.size())
@@ -56,7 +56,10 @@ def slice_layers(model: PreTrainedModel, mesh: DeviceMesh, device: torch.device)
 
 
 def planned(model: PreTrainedModel, ranks: int) -> tuple[dict[str, ParallelStyle], list[torch.nn.Parameter]]:
-    """By name the linear layers to cut over so many ``ranks``, and what ``slice_layers`` returns. ConfigError if they cannot be cut."""
+    """Return the style of each linear layer to cut, by name, and the parameters that ``slice_layers`` returns.
+
+    Raises ConfigError if the layers cannot be cut over ``ranks``.
+    """
     layers = [module for layer in decoder_layers(model) for module in layer.modules()]
     inside, plan = {id(module) for module in layers}, dict(model.tp_plan or {})
     styles: dict[str, ParallelStyle] = {}
@@ -79,8 +82,11 @@ def planned(model: PreTrainedModel, ranks: int) -> tuple[dict[str, ParallelStyle
 
 
 def _linear_parts(name: str, module: torch.nn.Module, style: str) -> dict[str, torch.nn.Module]:
-    """What is cut of a layer, by name: the layer itself; of one with an adapter the layer below it and the matrix on the side that the
-    style cuts. The other matrix stays whole on every rank, and so does its gradient: between the two stands a whole hidden vector."""
+    """Return the modules of a layer that are cut, by name: the layer itself, or two modules of a layer with an adapter.
+
+    These two are the layer below the adapter and the matrix on the side that the style cuts. The other matrix and its gradient stay whole
+    on every rank, because the vector between the two matrices is whole.
+    """
     if not hasattr(module, "base_layer"):
         return {name: module}
     matrix = "lora_B" if style == "colwise" else "lora_A"

@@ -1,4 +1,4 @@
-"""Whether a model that is cut over tensor ranks still computes what it did, forwards and backwards; tried on twelve tokens."""
+"""Check that a model divided over tensor ranks computes the same as before, forward and backward, on twelve tokens."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from rlcore_plugin_torch.policy import AGREE, CausalPolicy
 __all__ = ["check_sliced", "probed"]
 
 _OF_ITSELF, _OF_ALL = 1e-3, 1e-6
-"""A gradient is another one if it is off by more than this share of its own norm and of that of all: some are rounding alone."""
+"""Two gradients differ if the gap exceeds this share of the gradient's norm and this share of the norm of all gradients. Some gradients
+consist of rounding errors only."""
 
 
 def probed(model: PreTrainedModel) -> torch.Tensor:
-    """[11]: log probabilities of the trial, differentiable."""
+    """Return [11]: log probabilities of the trial tokens, differentiable."""
     policy = CausalPolicy(model=model)
     return policy.probe(torch.arange(2, 14, device=policy.device) % model.get_output_embeddings().weight.shape[0])
 
 
 def check_sliced(model: PreTrainedModel, mesh: DeviceMesh, before: torch.Tensor, partial: Collection[torch.nn.Parameter]) -> None:
-    """``before``: ``probed`` of the whole model; ``partial``: parameters of which a rank is known to have but a part of the gradient.
+    """Raise ConfigError if the divided model computes other log probabilities or gradients.
 
-    ConfigError if log probabilities differ from it, or if the ranks come to different gradients of a parameter that all of them hold.
+    ``before``: ``probed`` of the whole model. ``partial``: parameters for which each rank is known to have only a part of the gradient. The
+    gradients of all other parameters that every rank holds must be equal on all ranks.
     """
     advice = "type -tp 1, and -zero 3 to divide the model"
     owner = f"training.tensor_parallel_size {mesh.size()}: divided by its plan in transformers, {type(model).__name__}"
     try:
         with torch.no_grad():
             gap = float((before - probed(model).cpu()).abs().max())
-    except (RuntimeError, AttributeError, ValueError) as error:  # the model's own code meets shapes that it was not written for
-        raise ConfigError(f"{owner} computes nothing ({str(error).splitlines()[0]}); {advice}") from error
+    except (RuntimeError, AttributeError, ValueError) as error:  # the model's own code receives shapes that it was not written for
+        raise ConfigError(f"{owner} fails ({str(error).splitlines()[0]}); {advice}") from error
     if not gap <= AGREE:
         raise ConfigError(f"{owner} gives log probabilities that differ by {gap:.2g}; {advice}")
     if name := _differing(model, mesh, partial):
@@ -45,7 +47,8 @@ def check_sliced(model: PreTrainedModel, mesh: DeviceMesh, before: torch.Tensor,
 
 
 def _differing(model: PreTrainedModel, mesh: DeviceMesh, partial: Collection[torch.nn.Parameter]) -> str:
-    """The name of a parameter inside the decoder layers that all ranks hold, and of which they have different gradients; "" if none."""
+    """Return the name of a parameter inside the decoder layers that all ranks hold but for which their gradients differ; "" if there is
+    none."""
     names = {id(item): name for name, item in model.named_parameters()}
     known = {id(item) for item in partial}
     inside = [item for layer in decoder_layers(model) for item in layer.parameters()]
@@ -62,5 +65,5 @@ def _differing(model: PreTrainedModel, mesh: DeviceMesh, partial: Collection[tor
         dist.broadcast(first, dist.get_global_rank(group, 0), group=group)
         gap = (grad - first).norm()
         wrong[place] = float(gap > _OF_ITSELF * first.norm() and gap > _OF_ALL * everything)
-    dist.all_reduce(wrong, op=dist.ReduceOp.MAX, group=group)  # so that all ranks refuse
+    dist.all_reduce(wrong, op=dist.ReduceOp.MAX, group=group)  # all ranks must refuse together
     return names[id(held[int(wrong.argmax())])] if wrong.any() else ""

@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation (MFU): what an update computed, of what its devices could have computed in its time."""
+"""Model FLOPs utilisation (MFU): the FLOPs of an update as a share of those that its devices could have computed in the same time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import torch
 __all__ = ["peak_flops", "utilisation"]
 
 _PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "A10": 125e12}
-"""Dense bfloat16 FLOPs a second by a part of the device's name, from NVIDIA's data sheets; a longer name stands before its beginning."""
+"""Dense bfloat16 FLOPs per second by a part of the device's name, from NVIDIA's data sheets. A longer name comes before its prefix."""
 _PASSES = 3
-"""Forward, and a backward that is worth two: what gradients checkpointing computes again is no work of the model."""
+"""One forward pass, and a backward pass that counts as two. Recomputation by gradient checkpointing does not count as work of the model."""
 
 
 def peak_flops(device: torch.device, dtype: str) -> float | None:
-    """FLOPs a second that one device can do at its most in this precision; None if that is not known."""
+    """Return the peak FLOPs per second of one device in this precision; None if it is not known."""
     if device.type != "cuda" or dtype != "bfloat16":
         return None
     name = torch.cuda.get_device_name(device)
@@ -21,7 +21,9 @@ def peak_flops(device: torch.device, dtype: str) -> float | None:
 
 
 def utilisation(parameters: int, tokens: float, seconds: float, devices: int, peak: float) -> float:
-    """In [0, 1]: 2 FLOPs a weight and token for each of the three passes, without those of attention, over ``peak`` on every device.
+    """Return the utilisation in [0, 1]: 2 FLOPs per weight and token for each of the three passes, over ``peak`` on every device.
 
-    Source: PaLM (arXiv 2204.02311), appendix B, which adds attention's: at 4 k tokens and 7 B weights a tenth more."""
+    FLOPs of attention are not counted. Source: PaLM (arXiv 2204.02311), appendix B, which adds them: at 4 k tokens and 7 B weights a tenth
+    more.
+    """
     return 2 * _PASSES * parameters * tokens / (seconds * devices * peak)

@@ -1,6 +1,6 @@
-"""Attention of a packed buffer by one call of torch's variable-length flash attention: CUDA, half precision.
+"""Attention over a packed buffer by one call of torch's variable-length flash attention: CUDA, half precision.
 
-Whether it serves on this machine is found by trying: the same small pieces by both ways.
+A trial finds out whether this machine supports it: the same small pieces are computed in both ways.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from rlcore_plugin_torch.slots import Slots
 __all__ = ["Varlen", "has_varlen", "varlen_attention"]
 
 _MOST_CHANNELS = 256
-"""Of a head, in flash attention."""
+"""The largest head size that flash attention supports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Varlen:
-    """``keys``: the slots of all pieces' keys, without padding; ``cu_queries``, ``cu_keys`` int32[p + 1]: where each piece begins;
-    ``most_queries``, ``most_keys``: of one piece."""
+    """The arguments of one call.
+
+    ``keys``: the slots of all pieces' keys, without padding. ``cu_queries``, ``cu_keys`` int32[p + 1]: the place at which each piece
+    begins. ``most_queries``, ``most_keys``: the largest numbers of one piece.
+    """
 
     keys: Slots
     cu_queries: torch.Tensor
@@ -32,13 +35,13 @@ class Varlen:
 
     @classmethod
     def of(cls, queries: np.ndarray, keys: np.ndarray, slots: Slots, device: torch.device) -> Varlen:
-        """From int64[p] lengths; the queries of the pieces follow each other in the buffer."""
+        """Build the arguments from int64[p] lengths. The queries of the pieces follow each other in the buffer."""
         starts = [torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)).to(device) for lengths in (queries, keys)]
         return cls(slots, *starts, int(queries.max()), int(keys.max()))
 
 
 def has_varlen(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether these [T, heads, d] can go through it."""
+    """Return whether ``varlen_attention`` supports these [T, heads, d]."""
     half = query.dtype in (torch.bfloat16, torch.float16)
     heads = query.shape[-1] == key.shape[-1] == value.shape[-1] <= _MOST_CHANNELS and query.shape[-1] % 8 == 0
     return query.is_cuda and half and heads and _tried(query.device, query.dtype)
@@ -69,7 +72,10 @@ def varlen_attention(
 
 @cache
 def _tried(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether it gives what plain attention gives: two queries over three keys of two heads that share theirs, outputs and gradients."""
+    """Return whether this gives the outputs and gradients of plain attention.
+
+    The trial has two queries over three keys, and two query heads that share one head of keys.
+    """
     generator = torch.Generator("cpu").manual_seed(0)
     query, key, value = (torch.randn(length, heads, 64, generator=generator) for length, heads in ((2, 2), (3, 1), (3, 1)))
     slots = Slots.of([(np.arange(3), np.ones(3, np.bool_))], device)

@@ -1,4 +1,4 @@
-"""The policy's weights as they travel and as they are stored: Hugging Face names, tied weights once, adapters merged or by themselves."""
+"""The policy's weights for transfer and for storage: Hugging Face names, tied weights once, adapters merged or separate."""
 
 from __future__ import annotations
 
@@ -32,16 +32,19 @@ __all__ = [
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Name -> parameter or buffer of everything that ``save_pretrained`` would write: of tied weights only the one that the others point
-    to. They are the model's own, so that they move with it; of a divided model each is the part that this rank holds (a DTensor), of a
-    model with adapters the weight below them, by the name that it has in the plain model."""
+    """Return every parameter or buffer that ``save_pretrained`` would write, by name. Of tied weights only the one that the others point
+    to.
+
+    They are the model's own tensors, so they move with it. Of a divided model each is the part that this rank holds (a DTensor). Of a model
+    with adapters each is the weight below them, under its name in the plain model.
+    """
     found = model.state_dict(keep_vars=True)
     state = {name.replace(".base_layer.", "."): weight for name, weight in found.items() if ".lora_" not in name}
     pointers = set(getattr(model, "all_tied_weights_keys", None) or {})
     kept: dict[str, torch.Tensor] = {}
     owners: dict[int, str] = {}
     for name in sorted(state, key=lambda name: name in pointers):
-        # A part may be empty, and then has no memory to tell it by.
+        # A part may be empty, and then has no memory address to identify it.
         identity = id(state[name]) if isinstance(state[name], DTensor) else state[name].data_ptr()
         if owners.setdefault(identity, name) == name:
             kept[name] = state[name]
@@ -50,18 +53,18 @@ def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchTensor(Tensor):
-    """A weight of the policy where it is; ``data`` is a torch tensor, and what travels is ``dtype``."""
+    """A weight of the policy in its place on the device; ``data`` is a torch tensor, and it is sent as ``dtype``."""
 
     data: torch.Tensor  # type: ignore[assignment]
 
     def copy_to(self, memory: np.ndarray) -> None:
-        """Cast and copied from its device in one go."""
+        """Cast and copy the tensor from its device in one operation."""
         torch.from_numpy(memory).view(getattr(torch, self.dtype)).view(self.shape).copy_(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedWeight:
-    """A weight of the model, or the part of it that this rank holds, that leaves as ``dtype``, ``pair`` merged into it."""
+    """A weight of the model, or this rank's part of it, that is exported as ``dtype`` with ``pair`` merged into it."""
 
     weight: torch.Tensor
     dtype: torch.dtype
@@ -69,19 +72,20 @@ class ExportedWeight:
 
     @classmethod
     def of(cls, weight: torch.Tensor, dtype: torch.dtype, pair: Pair | None = None) -> ExportedWeight:
-        """Only floating-point weights leave as ``dtype``, others as they are."""
+        """Return the export of a weight. Floating-point weights are cast to ``dtype``; others keep their dtype."""
         return cls(weight=weight, dtype=dtype if weight.is_floating_point() else weight.dtype, pair=pair)
 
     def info(self, name: str) -> TensorInfo:
-        """What is to be said of the whole in a manifest."""
+        """Return the entry of the whole tensor in a manifest."""
         return TensorInfo(name=name, dtype=str(self.dtype).removeprefix("torch."), shape=tuple(self.weight.shape))
 
     @torch.no_grad()
     def whole(self, *, keep: bool) -> torch.Tensor:
-        """The whole of it, in any precision; collective if it is divided. Without ``keep`` nothing of it stays here.
+        """Return the whole tensor, in any precision; collective if it is divided. Without ``keep`` this rank keeps nothing of it.
 
-        An adapter is added in the precision of the weight. What is neither divided nor merged is the memory of the model itself, without
-        the parameter that owns it: that may move to the host once its bucket was read."""
+        An adapter is added in the precision of the weight. A tensor that is neither divided nor merged shares the memory of the model, but
+        not the parameter object: the parameter may move to the host once its bucket was read.
+        """
         if self.pair is None:
             whole = _gathered(self.weight.to(self.dtype) if isinstance(self.weight, DTensor) else self.weight)
         else:
@@ -91,18 +95,18 @@ class ExportedWeight:
 
 
 def exported_weights(model: PreTrainedModel, dtype: torch.dtype, adapters: Adapters | None = None) -> dict[str, ExportedWeight]:
-    """Every weight of the policy, adapters merged."""
+    """Return every weight of the policy, with adapters merged."""
     pairs = adapters.pairs() if adapters is not None else {}
     return {name: ExportedWeight.of(weight, dtype, pairs.get(name)) for name, weight in named_weights(model).items()}
 
 
 def adapter_weights(adapters: Adapters, dtype: torch.dtype) -> dict[str, ExportedWeight]:
-    """The matrices of the adapters alone, by PEFT's names."""
+    """Return only the matrices of the adapters, by PEFT's names."""
     return {name: ExportedWeight.of(matrix, dtype) for name, matrix in adapters.tensors().items()}
 
 
 class TorchSource(WeightSource):
-    """Weights as they stand; whole on rank 0. Only what is divided or merged is copied, a bucket at a time."""
+    """The current weights, whole on rank 0. Only divided or merged tensors are copied, one bucket at a time."""
 
     def __init__(
         self,
@@ -133,7 +137,8 @@ class TorchSource(WeightSource):
 
 
 def stored(weights: Mapping[str, ExportedWeight], *, keep: bool) -> dict[str, torch.Tensor]:
-    """What a checkpoint holds, in the memory of the host; collective if it is divided. Without ``keep`` nothing of it stays here."""
+    """Return the tensors of a checkpoint in host memory; collective if the model is divided. Without ``keep`` this rank keeps nothing of
+    them."""
     state: dict[str, torch.Tensor] = {}
     for name, leaving in weights.items():
         whole = leaving.whole(keep=keep)
@@ -143,7 +148,7 @@ def stored(weights: Mapping[str, ExportedWeight], *, keep: bool) -> dict[str, to
 
 
 def save_adapters(adapters: Adapters, folder: Path, state: Mapping[str, torch.Tensor]) -> None:
-    """PEFT's own two files, of ``state``, from ``stored``."""
+    """Write PEFT's two files from ``state``, which ``stored`` returned."""
     folder.mkdir()
     (folder / "adapter_config.json").write_text(adapters.config_text(), encoding="utf-8")
     save_file(

@@ -65,7 +65,7 @@ def test_a_tensor_is_read_from_a_file_of_the_folder_alone(folder: Path, tmp_path
         place.relative_path = "../elsewhere.distcp"
     (tmp_path / "elsewhere.distcp").write_bytes((folder / "__0_0.distcp").read_bytes())
     _with_index(folder, index)
-    with pytest.raises(ConfigError, match=r"a tensor is in '\.\./elsewhere\.distcp', which is no \.distcp file of its folder"):
+    with pytest.raises(ConfigError, match=r"a tensor is in '\.\./elsewhere\.distcp', which is not a \.distcp file in its folder"):
         read_tensors({"a": torch.zeros(6)}, folder, None)
 
 

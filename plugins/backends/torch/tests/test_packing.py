@@ -317,7 +317,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "jamba": (EXPERTS, "layers of type linear_attention"),
     "lfm2": ({"layer_types": ["conv", "full_attention"]}, "layers of type conv"),
     "llama4_text": ({**EXPERTS, "attention_chunk_size": 8}, "layers of type chunked_attention"),
-    "stablelm": ({}, "has not attended by the plan"),
+    "stablelm": ({}, "did not use the attention plan"),
     "falcon": ({"alibi": True, "head_dim": None}, "ValueError"),
     "doge": ({"keep_window_size": 64}, "attends with a mask of its own"),
 }
@@ -346,7 +346,7 @@ def test_models_that_are_not(kind: str) -> None:
 
 def test_a_model_that_goes_another_way_is_not_trained_wrongly(policy: CausalPolicy) -> None:
     other = make_policy(packed=False)
-    with pytest.raises(RunError, match="has not attended by the plan"):
+    with pytest.raises(RunError, match="did not use the attention plan"):
         other.logprobs(pack(plain_batch([4], [3, 2]), np.arange(2)))
 
 

@@ -71,7 +71,7 @@ def test_equal_temperatures_a_token_are_one_temperature(dtype: torch.dtype) -> N
 @pytest.mark.parametrize("shape", [(), (1,), (7, 1), (8,)])
 def test_temperatures_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     hidden, weight, bias, targets = inputs()
-    with pytest.raises(ValueError, match=r"one a token \[7\]"):
+    with pytest.raises(ValueError, match=r"a number or have shape \[7\]"):
         token_logprobs(hidden, weight, bias, targets, torch.ones(shape))
 
 

@@ -226,7 +226,7 @@ def test_the_state_of_other_weights_or_another_precision_is_refused(tmp_path: Pa
     backend.save_model(tmp_path / "model")
     backend.save(tmp_path / "state").result()
     started(tmp_path / "model").load(tmp_path / "state")
-    with pytest.raises(RunError, match=r"not the one that was saved with the state in .*: its tensor '.*' holds other numbers; name the"):
+    with pytest.raises(RunError, match=r"not the one that was saved with the state in .*: its tensor '.*' holds other values; name the"):
         started(base).load(tmp_path / "state")
     for dtype in ("float64", "bfloat16"):
         said = rf"saved under training.dtype float32, and this run has {dtype}; type --training-dtype float32"
@@ -250,10 +250,10 @@ def test_a_damaged_state_is_a_sentence(folder: Path, tmp_path: Path, damage: str
         write_checksum(file)
     else:  # a flipped bit in the format is damage, if there is a checksum to tell
         torch.save({"format": 2}, file)
-    words = r"trainer\.pt (cannot be read|is no state of a trainer|is damaged).*copy the checkpoint again"
+    words = r"trainer\.pt (cannot be read|is not the state of a trainer|is damaged).*copy the checkpoint again"
     if damage == "an older one":
         file.with_name("trainer.pt.sha256").unlink()
-        words = "has format 2, this version of the torch backend reads 5"
+        words = "has format 2, but this version of the torch backend reads 5"
     with pytest.raises(RunError, match=words):
         backend.load(tmp_path)
 
@@ -351,7 +351,7 @@ def test_timings_are_given_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"world_size": 4}, "rendezvous '' of 4 trainer ranks is no address"),
+        ({"world_size": 4}, "rendezvous '' of 4 trainer ranks is not an address"),
         ({"tensor_parallel": 2}, "tensor_parallel_size 2 does not divide the 1 trainer ranks"),
         ({"pipeline_parallel": 2}, "pipeline_parallel_size 2"),
         ({"context_parallel": 2}, "context_parallel_size 2"),
@@ -370,7 +370,7 @@ def test_weights_that_are_not_finite_are_blamed_on_their_tensor(make: Any, value
     model = LlamaForCausalLM(LlamaConfig(**SIZES))
     with torch.no_grad():
         model.model.layers[1].mlp.up_proj.weight[0, :2] = value
-    with pytest.raises(ConfigError, match=r"'model\.layers\.1\.mlp\.up_proj\.weight' holds 2 values not finite .*checkpoint again"):
+    with pytest.raises(ConfigError, match=r"'model\.layers\.1\.mlp\.up_proj\.weight' holds 2 non-finite values .*checkpoint again"):
         started(make(model))
 
 
@@ -417,7 +417,7 @@ def test_learned_positions_are_packed_too(make: Any) -> None:
     ids=["soft-capped", "scaled"],
 )
 def test_logits_that_are_more_than_a_projection_are_refused(make: Any, model: Any) -> None:
-    with pytest.raises(ConfigError, match="does more to its logits"):
+    with pytest.raises(ConfigError, match="computes its logits by more than a projection"):
         started(make(model()), TorchOptions(attention="eager"))
 
 

@@ -84,7 +84,7 @@ def refused_before(
 @pytest.mark.parametrize(
     ("sizes", "plan", "words"),
     [
-        ({"num_key_value_heads": 1}, "colwise", "the model has num_key_value_heads 1, and every rank takes as many heads as the others"),
+        ({"num_key_value_heads": 1}, "colwise", "the model has num_key_value_heads 1, but every rank needs the same number of heads"),
         (
             {"intermediate_size": 49},
             "colwise",
@@ -111,16 +111,16 @@ def test_a_model_that_tensor_ranks_cannot_divide(
         (
             Qwen2Config(**SIZES),
             adapted(2, "q_proj", "c_attn"),
-            r"training.lora_targets 'c_attn': in model '.*' \(Qwen2ForCausalLM\) this is no linear layer; its linear layers end with d",
+            r"training.lora_targets 'c_attn': in model '.*' \(Qwen2ForCausalLM\) this is not a linear layer; its linear layers end with d",
         ),
         (GPT2, adapted(2), r"'.*' \(GPT2LMHeadModel\) has no linear layers \(torch.nn.Linear\) that adapters could be put on"),
         (
             Qwen2Config(**SIZES),
             adapted(17, "v_proj"),
-            r"training.lora_rank 17: of model '.*' \(Qwen2ForCausalLM\) no layer with adapters has weights whose change can be of a rank "
-            r"above 16 \(that of 'model.layers.0.self_attn.v_proj'\); type --lora-rank 16 or less",
+            r"training.lora_rank 17: no layer with adapters in model '.*' \(Qwen2ForCausalLM\) has weights whose change can have a rank "
+            r"above 16 \(the limit of 'model.layers.0.self_attn.v_proj'\); type --lora-rank 16 or less",
         ),
-        (Qwen2Config(**SIZES), adapted(33), r"a rank above 32 \(that of 'model.layers.0.self_attn.q_proj'\)"),
+        (Qwen2Config(**SIZES), adapted(33), r"a rank above 32 \(the limit of 'model.layers.0.self_attn.q_proj'\)"),
     ],
 )
 def test_adapters_that_the_model_cannot_have(config: PretrainedConfig, asked: Any, words: str, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ NO_MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "zero": ({"num_attention_heads": 0}, "division or modulo by zero"),
     "negative": ({"hidden_size": -5}, "negative dimension -5"),
     "layers": ({"layer_types": ["none", "such"]}, "`layer_types` entries must be in"),
-    "function": ({"hidden_act": "nosuch"}, "nothing has the name 'nosuch'"),
+    "function": ({"hidden_act": "nosuch"}, "unknown name 'nosuch'"),
     "kind": ({"model_type": "nosuch"}, "model type `nosuch`"),
 }
 
@@ -150,7 +150,7 @@ NO_MODELS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_config_of_which_nothing_can_be_built(name: str, tmp_path: Path) -> None:
     changes, words = NO_MODELS[name]
     said = refused_before(tmp_path, Qwen2Config(**SIZES), TP2, changes=changes)
-    assert re.match(rf"transformers builds no model from {tmp_path}/config.json: .*{words}.*; correct that file", said)
+    assert re.match(rf"transformers cannot build a model from {tmp_path}/config.json: .*{words}.*; correct that file", said)
     assert "\n" not in said
 
 
@@ -159,7 +159,7 @@ def test_a_model_without_the_attention_that_was_asked_for(offered: bool, tmp_pat
     """Older releases of transformers offer sdpa for Gemma 2, and do not cap its scores then."""
     monkeypatch.setattr(Gemma2PreTrainedModel, "_supports_sdpa", offered)
     said = refused_before(tmp_path, Gemma2Config(**SIZES, head_dim=8), TP2)
-    assert said.endswith('has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another')
+    assert said.endswith('has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another model')
 
 
 @pytest.mark.parametrize("kind", ["own", "qwen2"])
@@ -170,7 +170,7 @@ def test_a_models_own_code_is_neither_run_nor_asked_about(kind: str, tmp_path: P
     own = {"model_type": kind, "auto_map": {"AutoConfig": "own_code.OwnConfig", "AutoModelForCausalLM": "own_code.OwnModel"}}
     if kind == "own":
         said = refused_before(tmp_path, Qwen2Config(**SIZES), TP2, changes=own)
-        assert "brings code of its own (auto_map in its config.json), which rlcore does not run unasked" in said
+        assert "ships its own code (auto_map in its config.json), which rlcore does not run unasked" in said
     else:  # transformers has a class for it, and setup takes that
         write(tmp_path, Qwen2Config(**SIZES), own)
         load_model(str(tmp_path), "sdpa", torch.device("cpu"))

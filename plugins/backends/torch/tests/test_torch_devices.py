@@ -56,7 +56,7 @@ def test_a_random_state_of_the_older_format_is_refused_on_cuda_and_read_on_a_cpu
     noise = torch.rand(3)
     restore_random(state, torch.device("cpu"))
     assert torch.equal(torch.rand(3), noise)
-    with pytest.raises(RunError, match="another version of the torch backend, which kept one of every CUDA device"):
+    with pytest.raises(RunError, match="another version of the torch backend, which saved that of every CUDA device"):
         restore_random(state, torch.device("cuda", 0))
 
 

@@ -118,7 +118,7 @@ def test_ranks_with_different_weights_are_refused(found: list[dict[str, Any]]) -
 
 @pytest.mark.fast
 def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="rendezvous 'here' of 2 trainer ranks is no address; it must be tcp://host:port"):
+    with pytest.raises(ConfigError, match="rendezvous 'here' of 2 trainer ranks is not an address; it must be tcp://host:port"):
         TorchRanks(layout=Layout(size=2), rendezvous="here").open()
 
 

@@ -1,4 +1,5 @@
-"""Inference on a Hugging Face model with a decode loop of our own. This module only says so; torch is imported on first use."""
+"""Inference on a Hugging Face model with rlcore's own decode loop. This module only registers the backend; torch is imported on first
+use."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ CAPABILITIES = InferenceCapabilities(
     reproducible="bitwise",
     implementation="transformers",
 )
-"""What the spec, the class and its refusals go by."""
+"""The capabilities that the spec and the backend class declare, and that its refusals refer to."""
 
 
 @hookimpl

@@ -1,6 +1,7 @@
-"""Attention of one new token a row on a CPU, as two batched matrix products: torch's fused kernel is made for long queries and loses there.
+"""Attention of one new token per row on a CPU, as two batched matrix products; torch's fused kernel is made for long queries and is slower
+here.
 
-Everything else (prompts, CUDA, arguments that this does not know) goes to transformers' own ``sdpa``.
+All other cases (prompts, CUDA, arguments that this function does not support) use transformers' own ``sdpa``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _UNKNOWN = ("softcap", "position_bias", "cache", "s_aux")
 
 
 def use_decode_attention(model: PreTrainedModel) -> None:
-    """Give a model that was loaded with ``sdpa`` this attention."""
+    """Let a model that was loaded with ``sdpa`` use this attention."""
     AttentionInterface.register(_NAME, _attend)
     AttentionMaskInterface.register(_NAME, sdpa_mask)
     model.set_attn_implementation(_NAME)

@@ -1,7 +1,7 @@
-"""Keys and values of all rows, each row from column 0, in tensors that are allocated once and grow by doubling.
+"""Keys and values of all rows, each row from column 0, in tensors that are allocated once and grow when needed.
 
-A row that ends leaves a hole that the last row fills; a prompt is computed once and written to every row of its group. Knows nothing of
-requests: it is told the rows.
+The last row fills the gap of a row that ends. A prompt is computed once and written to every row of its group. This module does not handle
+requests: the caller gives it the rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["RowCache"]
 class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
     """A transformers ``Cache`` over rows of different lengths.
 
-    Keys and values of layer ``l``: ``[rows, heads, columns, head size]``. Before each forward pass ``begin_prompts`` or ``begin_decode``
-    says where the pass writes; attention masks are the caller's, four-dimensional.
+    Keys and values of layer ``l``: ``[rows, heads, columns, head size]``. Before each forward pass, ``begin_prompts`` or ``begin_decode``
+    sets the places that the pass writes to. The caller provides four-dimensional attention masks.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,8 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         self._view = (0, 0)
 
     def reserve(self, rows: int, columns: int, *, used: int, bound: int) -> None:
-        """Make room for ``rows`` x ``columns``, keeping the first ``used`` rows; never more columns than ``bound``."""
+        """Allocate at least ``rows`` x ``columns``, and keep the first ``used`` rows; never more than ``bound`` columns unless
+        ``columns`` exceeds it."""
         if rows <= self._rows and columns <= self._columns:
             return
         used = min(used, self._rows)
@@ -60,9 +61,10 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         device: torch.device,
         part: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        """The next pass computes left-padded contexts int64[g] long; row ``rows[i]`` gets those of context ``owner[i]``, from column 0 on.
+        """Prepare a pass over left-padded contexts of int64[g] lengths; row ``rows[i]`` gets those of context ``owner[i]``, from column 0
+        on.
 
-        ``part``: of each context the first token that is kept and how many are, int64[g] both; None: all of it.
+        ``part``: the first token of each context that is kept and the number of kept tokens, int64[g] both; None: all tokens.
         """
         width = int(lengths.max())
         start, kept = (np.zeros_like(lengths), lengths) if part is None else part
@@ -75,14 +77,15 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         self._write_to(places[1], places[2])
 
     def begin_decode(self, positions: torch.Tensor, length: int) -> None:
-        """The next pass adds one token to each of the first rows, at column ``positions`` int64[n]; ``length`` columns are attended."""
+        """Prepare a pass that adds one token to each of the first rows, at column ``positions`` int64[n]; ``length`` columns are
+        attended to."""
         self._source, self._view = None, (len(positions), length)
         self._write_to(torch.arange(len(positions), device=positions.device), positions)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Called by the model: float[b, heads, t, head size] of one layer in, what to attend to out."""
+        """Store the keys and values of one layer, float[b, heads, t, head size], and return those to attend to; the model calls this."""
         if layer_idx == len(self._keys):
             self._keys.append(self._blank(key_states))
             self._values.append(self._blank(value_states))
@@ -91,19 +94,24 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         return (key_states, value_states) if self._source is not None else (keys, values)
 
     def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What ``update`` does in a decode step, of float[n, heads, head size]: what to attend to, [n, heads, columns, head size]."""
+        """Store float[n, heads, head size] in a decode step, as ``update`` does.
+
+        Returns the keys and values to attend to, [n, heads, columns, head size].
+        """
         if layer == len(self._keys):
             self._keys.append(self._blank(keys))
             self._values.append(self._blank(values))
         return self._put(self._keys[layer], keys), self._put(self._values[layer], values)
 
     def held(self, layer: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of the first rows and columns, [rows, heads, columns, head size]."""
+        """Return keys and values of the first rows and columns, [rows, heads, columns, head size]."""
         return self._keys[layer][:rows, :, :columns], self._values[layer][:rows, :, :columns]
 
     def move(self, source: np.ndarray, target: np.ndarray, length: int) -> None:
-        """Copy the first ``length`` columns of rows ``source`` over rows ``target``; the two sets are disjoint. A row for which no room was
-        reserved holds nothing."""
+        """Copy the first ``length`` columns of rows ``source`` over rows ``target``; the two sets are disjoint.
+
+        Rows outside the reserved ones hold nothing and are skipped.
+        """
         inside = source < self._rows
         source, target = source[inside], target[inside]
         for tensor in (*self._keys, *self._values):
@@ -111,7 +119,7 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
             tensor[places[1], :, :length] = tensor[places[0], :, :length]
 
     def clear(self) -> None:
-        """Free everything, the places of the last pass too: they are on the device."""
+        """Free everything, including the places of the last pass, which are on the device."""
         self._keys.clear()
         self._values.clear()
         self._places.clear()
@@ -119,7 +127,7 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         self._rows = self._columns = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Columns attended to before this pass; some models ask although positions and masks are given."""
+        """Return the number of columns attended to before this pass; some models ask although positions and masks are given."""
         return max(self._view[1] - 1, 0) if self._source is None else 0
 
     def _write_to(self, rows: torch.Tensor, columns: torch.Tensor) -> None:

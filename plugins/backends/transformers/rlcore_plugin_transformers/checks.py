@@ -1,4 +1,4 @@
-"""What the engine refuses: a request that it cannot serve, a model that its decode loop would serve wrong."""
+"""The engine's refusals: a request that it cannot serve, and a model that its decode loop would compute incorrectly."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rlcore.api import ConfigError, InferenceBackend, InferenceContext, Request,
 __all__ = ["check_decoding", "check_request"]
 
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
-# Nats between the decode loop and a plain forward pass of one model: 2e-5 was seen in fp32, a few 1e-2 in bf16.
+# Largest gap in nats between the decode loop and a plain forward pass of one model: 2e-5 was seen in fp32, a few 1e-2 in bf16.
 
 
 def check_request(request: Request, known: Container[str], *, max_tokens: int, vocabulary: int) -> None:
-    """RunError for an id that is in ``known``, ConfigError for a context or a sampling that cannot be served."""
+    """Raise RunError for an id that is in ``known``, and ConfigError for a context or sampling that cannot be served."""
     ids, name = request.token_ids, f"request {request.request_id}"
     if request.request_id in known:
         raise RunError(f"{name} is in flight already; a request id is used once")
@@ -24,7 +24,7 @@ def check_request(request: Request, known: Container[str], *, max_tokens: int, v
         raise ConfigError(f"{name} has no context; the chat template must give at least one token")
     if len(ids) >= max_tokens:
         raise ConfigError(
-            f"{name}: its context has {len(ids)} tokens, of the {max_tokens} that prompt and response may take together; "
+            f"{name}: its context has {len(ids)} tokens, but prompt and response together may have only {max_tokens}; "
             "raise --max-prompt-tokens or --max-new-tokens"
         )
     outside = ids[(ids < 0) | (ids >= vocabulary)]
@@ -33,14 +33,14 @@ def check_request(request: Request, known: Container[str], *, max_tokens: int, v
             f"{name}: token {int(outside[0])} is not one of the model's {vocabulary}; use the tokenizer that belongs to the model"
         )
     if request.sampling.max_new_tokens < 1 or "" in request.sampling.stop:
-        raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
+        raise ConfigError(f"{name}: max_new_tokens must be at least 1 and stop strings must not be empty, got {request.sampling}")
 
 
 def check_decoding(backend: InferenceBackend, context: InferenceContext, vocabulary: int, kind: str, window: int | None = None) -> None:
-    """Decode three tokens of two ragged prompts and compare with a plain forward pass; ConfigError for a model that needs another loop.
+    """Decode three tokens of two prompts of different lengths and compare with a plain forward pass.
 
-    One of the prompts outgrows ``window``, the sliding window of the model. Called before the stop tokens are set, so that both run their
-    length.
+    Raises ConfigError for a model that needs another loop. One of the prompts is longer than ``window``, the sliding window of the model.
+    Call this before the stop tokens are set, so that both prompts run to full length.
     """
     if context.max_tokens < 8:
         return
@@ -58,7 +58,7 @@ def check_decoding(backend: InferenceBackend, context: InferenceContext, vocabul
 
 
 def _unserved(context: InferenceContext, kind: str, why: str) -> str:
-    return f"model {context.model!r} ({kind}) is not served by the transformers backend: {why}; use another backend"
+    return f"model {context.model!r} ({kind}) is not supported by the transformers backend: {why}; use another backend"
 
 
 def _largest_gap(backend: InferenceBackend, prompts: Mapping[str, np.ndarray]) -> float:

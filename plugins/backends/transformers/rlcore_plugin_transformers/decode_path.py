@@ -1,6 +1,6 @@
-"""How the engine computes logits: by the model's own forward over a cache of rows, which serves every model and is the reference.
+"""The computation of logits by the model's own forward over a cache of rows, which supports every model and is the reference.
 
-``FusedPath`` does the same in fewer operations for the models that it knows.
+``FusedPath`` computes the same in fewer operations for the models that it supports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["DecodePath"]
 
 
 class DecodePath:
-    """Keys and values of all rows, and the passes over them. ``bool_masks``: attention takes bool masks, not what is added to scores."""
+    """Keys and values of all rows, and the passes over them. ``bool_masks``: attention takes bool masks rather than additive ones."""
 
     def __init__(self, model: PreTrainedModel, windows: LayerWindows, device: torch.device, *, bool_masks: bool) -> None:
         self._model = model
@@ -30,14 +30,17 @@ class DecodePath:
         self._cache = RowCache()
 
     def start(self, contexts: Sequence[np.ndarray], owner: np.ndarray, rows: Rows, first: int) -> torch.Tensor:
-        """Compute prompts; row ``first + i`` goes on from prompt ``owner[i]`` -> float32[len(owner), V]: logits of its last place."""
+        """Compute prompts -> float32[len(owner), V]: logits of each prompt's last place.
+
+        Row ``first + i`` continues prompt ``owner[i]``.
+        """
         lengths = np.array([len(context) for context in contexts])
         self._reserve(rows, int(lengths.max()), used=first)
         self._cache.begin_prompts(lengths, owner, first + np.arange(len(owner)), self._device)
         return self._over_contexts(contexts, lengths, self._cache)[torch.from_numpy(owner).to(self._device)]
 
     def decode(self, rows: Rows) -> torch.Tensor:
-        """float32[count, V]: the logits behind the newest token of each row."""
+        """Return float32[count, V]: the logits after the newest token of each row."""
         tokens, positions = torch.from_numpy(rows.newest()).to(self._device)
         length = int((rows.context + rows.generated)[: rows.count].max())
         self._reserve(rows, length, used=rows.count)
@@ -47,7 +50,7 @@ class DecodePath:
         return self._forward(tokens[:, None], positions[:, None], visible[:, None, None, :], columns[None], self._cache)
 
     def recompute(self, rows: Rows, at_once: int) -> None:
-        """Keys and values of every row under the weights of now, ``at_once`` rows in a pass."""
+        """Compute keys and values of every row again under the current weights, ``at_once`` rows in a pass."""
         for first in range(0, rows.count, at_once):
             contexts = rows.cached(first, at_once)
             lengths = np.array([len(context) for context in contexts])
@@ -55,7 +58,7 @@ class DecodePath:
             self._over_contexts(contexts, lengths, self._cache)
 
     def moved(self, rows: Rows, source: np.ndarray, target: np.ndarray) -> None:
-        """Rows have ended: what was in rows ``source`` stands in rows ``target`` now, and ``rows.count`` are left."""
+        """Move rows after some have ended: rows ``source`` are now rows ``target``, and ``rows.count`` rows are left."""
         if len(source):
             self._cache.move(source, target, int((rows.context + rows.generated)[: rows.count].max()))
 
@@ -64,11 +67,11 @@ class DecodePath:
         self._cache.clear()
 
     def release(self) -> None:
-        """Free keys and values, and let go of the weights: the engine sleeps."""
+        """Free keys and values, and release the weights: the engine sleeps."""
         self.clear()
 
     def bind(self) -> None:
-        """The weights stand in other memory than before."""
+        """Handle that the weights now have other memory."""
 
     def _over_contexts(self, contexts: Sequence[np.ndarray], lengths: np.ndarray, cache: Cache) -> torch.Tensor:
         tokens, positions, visible = left_padded(contexts, lengths, self._device)
@@ -77,8 +80,10 @@ class DecodePath:
     def _forward(
         self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor, columns: torch.Tensor, cache: Cache
     ) -> torch.Tensor:
-        """int64[b, t] tokens and positions, bool[b, 1, t, columns] visible, int64[b or 1, columns] positions of the columns -> float32[b,
-        V] logits of the last place."""
+        """Return float32[b, V]: logits of the last place.
+
+        int64[b, t] tokens and positions, bool[b, 1, t, columns] visible, int64[b or 1, columns] positions of the columns.
+        """
         masks = self._masks(visible, positions, columns)
         output = self._model(
             input_ids=tokens,
@@ -92,7 +97,7 @@ class DecodePath:
         return logits
 
     def _masks(self, visible: torch.Tensor, positions: torch.Tensor, columns: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """What layers of each kind take: bool for the fused kernels of CUDA, else what is added to the scores."""
+        """Return the masks by kind of layer: bool for the fused kernels of CUDA, otherwise additive."""
         masks = self._windows.masks(visible, positions, columns)
         if self._bool_masks:
             return masks

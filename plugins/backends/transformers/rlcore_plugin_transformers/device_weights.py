@@ -1,6 +1,7 @@
 """A model's weights on their device: freed while the engine sleeps, allocated by ``wake``, filled bucket by bucket by an update.
 
-What an update brings is dropped; what it does not bring (tables such as rotary frequencies) moves to host memory and back, bit for bit.
+Tensors that an update provides are freed. Tensors that it does not provide (tables such as rotary frequencies) move to host memory and
+back, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CARRIER = {"float32": "float32", "float64": "float64", "float16": "float16", "b
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A parameter or saved buffer of the model, and the shape that it has when the weights are here."""
+    """A parameter or saved buffer of the model, and its shape when the weights are on the device."""
 
     tensor: torch.Tensor
     shape: torch.Size
@@ -35,8 +36,8 @@ class DeviceWeights:
     >>> residence.offload(); residence.onload()
     >>> residence.begin(version, manifest); residence.take(bucket); residence.finish()
 
-    Buckets are copied into the weights that are served, so between ``begin`` and the end of ``finish``, and after an update that broke off,
-    the weights are torn, and ``require_weights`` refuses.
+    Buckets are copied into the served weights. The weights are therefore inconsistent between ``begin`` and the end of ``finish``, and
+    after an update that broke off; ``require_weights`` then raises an error.
     """
 
     def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
@@ -48,26 +49,26 @@ class DeviceWeights:
         self._due: dict[str, TensorInfo] = {}
         self._written: dict[int, str] = {}  # id of a tensor that this update has written -> the name under which it came
         for tensor in self._carried() if device.type == "cpu" else ():
-            # Weights mapped from a file stand at any address, and kernels of the CPU round by alignment: an engine that
-            # slept would differ in the last bit from one that never did. On CUDA the allocator aligned them already.
+            # Weights that are mapped from a file have any address, and kernels of the CPU round by alignment: an engine that slept would
+            # differ in the last bit from one that never did. On CUDA the allocator has already aligned them.
             tensor.data = torch.empty_like(tensor.data).copy_(tensor.data)
 
     def require_weights(self, doing: str) -> None:
-        """RunError if there are no whole weights to compute with."""
+        """Raise RunError if there are no whole weights to compute with."""
         self.require_device(doing)
         if self._lacking:
             raise RunError(f"the engine {self._lacking} and cannot {doing}; update its weights first")
 
     def require_device(self, doing: str) -> None:
-        """RunError if the engine sleeps."""
+        """Raise RunError if the engine sleeps."""
         if not self._here:
             raise RunError(f"the engine sleeps and cannot {doing}; call wake(), then update its weights")
 
     def begin(self, version: int, manifest: WeightsManifest) -> None:
-        """Expect these tensors. WeightsError, naming the tensor, if they are not the model's: nothing has changed then. RunError if the
-        engine sleeps.
+        """Expect the tensors of a manifest.
 
-        A tied tensor (``lm_head.weight``) may be sent under one of its names or all; what is sent under two names must be equal.
+        Raises WeightsError, which names the tensor, if they are not the model's; nothing has changed then. Raises RunError if the engine
+        sleeps. A tied tensor (``lm_head.weight``) may be sent under one or all of its names; tensors sent under two names must be equal.
         """
         self.require_device("take weights")
         if manifest.kind is not WeightsKind.FULL:
@@ -81,7 +82,8 @@ class DeviceWeights:
         self._lacking = f"holds an unfinished version {version} of the weights"
 
     def take(self, bucket: Bucket) -> None:
-        """Copy a bucket's tensors into the model. WeightsError, naming the tensor, for one that is not due or is not what was announced."""
+        """Copy a bucket's tensors into the model. Raises WeightsError, which names the tensor, if one is not due or differs from its
+        announcement."""
         own = self._model.state_dict(keep_vars=True)
         with torch.no_grad():
             for name, tensor in bucket.tensors.items():
@@ -91,7 +93,7 @@ class DeviceWeights:
                 self._write(name, own[name], tensor, bucket.version)
 
     def _write(self, name: str, own: torch.Tensor, tensor: Tensor, version: int) -> None:
-        """Copy it, or compare it if the model has it as one tensor with another that this update has brought."""
+        """Copy the tensor, or compare it if this update has already written the same tensor of the model under another name."""
         other = self._written.setdefault(id(own), name)
         if other == name:
             own.copy_(_as_torch(tensor))
@@ -99,14 +101,14 @@ class DeviceWeights:
             raise WeightsError(f"version {version}: {other} and {name} are one tensor in the model and were sent unequal")
 
     def finish(self) -> None:
-        """From here on the weights are whole. WeightsError, naming the tensor, if one did not come."""
+        """Declare the weights whole. Raises WeightsError, which names the tensor, if one did not come."""
         if self._due:
             raise WeightsError(f"tensor {next(iter(self._due))!r} did not come ({len(self._due)} missing)")
         self._lacking = ""
         self._written = {}
 
     def offload(self) -> None:
-        """Free every weight, really: no tensor keeps the memory, and on CUDA the allocator hands it back to the device."""
+        """Free the memory of every weight: no tensor keeps it, and on CUDA the allocator returns it to the device."""
         if not self._here:
             return
         self._weights = [_Weight(tensor, tensor.shape) for tensor in self._carried()]
@@ -128,7 +130,7 @@ class DeviceWeights:
         self._weights, self._here = [], True
 
     def _carried(self) -> list[torch.Tensor]:
-        """Parameters and saved buffers, tied ones once: what an update brings."""
+        """Return the tensors that an update provides: parameters and saved buffers, tied ones once."""
         return list({id(tensor): tensor for tensor in self._model.state_dict(keep_vars=True).values()}.values())
 
     def _move_tables(self, device: torch.device) -> None:
@@ -161,21 +163,21 @@ def _check_info(info: TensorInfo, own: torch.Tensor, version: int) -> None:
 def _check_data(info: TensorInfo, tensor: Tensor, version: int) -> None:
     where = f"version {version}: tensor {info.name!r}"
     if (tensor.dtype, tuple(tensor.shape)) != (info.dtype, tuple(info.shape)):
-        raise WeightsError(f"{where} came as {tensor.dtype}{list(tensor.shape)}, announced was {info.dtype}{list(info.shape)}")
+        raise WeightsError(f"{where} came as {tensor.dtype}{list(tensor.shape)}, but was announced as {info.dtype}{list(info.shape)}")
     if tensor.data.dtype != _CARRIER[tensor.dtype] or tensor.data.size != math.prod(tensor.shape):
         raise WeightsError(
             f"{where} carries {tensor.data.size} values of {tensor.data.dtype}, "
-            f"its record says {math.prod(tensor.shape)} of {tensor.dtype}, which travels as {_CARRIER[tensor.dtype]}"
+            f"its record says {math.prod(tensor.shape)} of {tensor.dtype}, which is sent as {_CARRIER[tensor.dtype]}"
         )
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Its bytes, by which NaN equals itself."""
+    """Return the bytes of the tensor, so that NaN equals itself."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _as_torch(tensor: Tensor) -> torch.Tensor:
-    """A view of the record's array, or a copy where it is read-only: torch has no read-only tensors and warns."""
+    """Return a view of the record's array, or a copy if it is read-only: torch has no read-only tensors and warns."""
     array = np.ascontiguousarray(tensor.data)
     value = torch.from_numpy(array if array.flags.writeable else array.copy())
     return (value.view(torch.bfloat16) if tensor.dtype == "bfloat16" else value).reshape(tensor.shape)

@@ -1,5 +1,7 @@
-"""The engine: admits prompts, decodes all rows one token at a time, drops those that end. Batches are an accident of timing here:
-what a request gets depends on its context, its sampling, its noise and the weights (and, to rounding, on the shape of the batch).
+"""The engine: admit prompts, decode all rows one token at a time, and drop the rows that end.
+
+The composition of batches depends on timing. The result of a request does not: it depends on its context, its sampling, its noise and the
+weights (and, up to rounding, on the shape of the batch).
 """
 
 from __future__ import annotations
@@ -43,10 +45,11 @@ __all__ = ["TransformersBackend"]
 class TransformersBackend(InferenceBackend):
     """Inference with a Hugging Face causal language model of attention layers, on one device.
 
-    After an update requests go on (RESUME): tokens so far stay, and their keys and values are computed again under the new weights, so that
-    later tokens, which carry the new version, are drawn from what the new weights say of the whole context.
-    New weights are copied over the old ones, so an update that breaks off leaves it refusing work until another one has ended. ``sleep``
-    frees weights, keys and values; from then on it serves nothing until ``wake`` and an update.
+    After an update, requests in flight continue (RESUME): their tokens stay, and their keys and values are computed again under the new
+    weights. Later tokens carry the new version, and are drawn from the new weights' distribution over the whole context.
+
+    New weights are copied over the old ones, so after an update that breaks off the engine refuses work until another update has ended.
+    ``sleep`` frees weights, keys and values; the engine then serves nothing until ``wake`` and an update.
     """
 
     capabilities = CAPABILITIES
@@ -85,7 +88,7 @@ class TransformersBackend(InferenceBackend):
     # --- the interface -------------------------------------------------------------------------------------------------
 
     def submit(self, requests: Sequence[Request]) -> None:
-        """Queue requests; RunError for an id that is in flight, ConfigError for a context that cannot be served."""
+        """Queue requests. Raises RunError for an id that is in flight, and ConfigError for a context that cannot be served."""
         self._residence.require_weights("take requests")
         known = set(self._open)
         for request in requests:
@@ -96,10 +99,10 @@ class TransformersBackend(InferenceBackend):
 
     @torch.inference_mode()
     def poll(self, timeout: float) -> list[Completion]:
-        """Decode until something finishes or ``timeout`` seconds have passed, at least one step; [] at once where nothing is in flight.
+        """Decode until a request finishes or ``timeout`` seconds have passed, at least one step; return [] at once if nothing is in flight.
 
-        The work happens in the calling thread, here and only here. RunError if the model gives logits that are not finite, or if an update
-        of the weights broke off.
+        The work happens only here, in the calling thread. Raises RunError if the model gives logits that are not finite, or if an update of
+        the weights broke off.
         """
         deadline = time.monotonic() + timeout
         while not self._done and (self._rows.count or self._waiting):
@@ -113,7 +116,7 @@ class TransformersBackend(InferenceBackend):
 
     @torch.inference_mode()
     def cancel(self, request_ids: Iterable[str]) -> None:
-        """Drop requests; ``poll`` returns them as ABORTED with the tokens that they have, none where they had not started."""
+        """Drop requests. ``poll`` returns them as ABORTED with their tokens so far, which are none if they had not started."""
         wanted = set(request_ids)
         for request in self._waiting.drop(wanted):
             none = np.zeros(0)
@@ -125,8 +128,10 @@ class TransformersBackend(InferenceBackend):
             self._end(np.array(rows), [FinishReason.ABORTED] * len(rows))
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
-        """Take the weights of a version from here on; requests in flight go on under them. WeightsError, and on as before, if the manifest
-        does not fit the model."""
+        """Begin to receive the weights of a version; requests in flight continue under them.
+
+        Raises WeightsError if the manifest does not fit the model; the engine then continues as before.
+        """
         self._residence.begin(version, manifest)
         self._coming = version
 
@@ -136,7 +141,7 @@ class TransformersBackend(InferenceBackend):
 
     @torch.inference_mode()
     def finish_update(self) -> int:
-        """Serve the new weights; WeightsError, naming the tensor, if one did not come."""
+        """Serve the new weights. Raises WeightsError, which names the tensor, if one did not come."""
         self._residence.finish()
         if self._rows.count:
             self._path.recompute(self._rows, self._context.prompts_per_forward)
@@ -155,19 +160,20 @@ class TransformersBackend(InferenceBackend):
         return np.asarray(logprobs.squeeze(1).cpu().numpy(), np.float32)
 
     def sleep(self, level: int = 1) -> None:
-        """Free the weights, the keys and the values, at either level; RunError if a request is in flight, or answered and not polled."""
+        """Free the weights, the keys and the values, at either level. Raises RunError if a request is in flight, or finished but not
+        polled."""
         if self._open:
             raise RunError(f"the engine cannot sleep with {len(self._open)} requests in flight; poll until every one is answered")
         self._path.release()
         self._residence.offload()
 
     def wake(self) -> None:
-        """Allocate the weights again, unfilled: an update follows, and nothing is served before it."""
+        """Allocate the weights again, without values: an update follows, and nothing is served before it."""
         self._residence.onload()
         self._path.bind()
 
     def close(self) -> None:
-        """Forget every request and free keys and values; the model goes with this object."""
+        """Discard every request and free keys and values; the model is freed with this object."""
         self._path.clear()
         self._rows, self._waiting, self._open, self._done = Rows(), PendingPrompts(), set(), []
         self._running.clear()
@@ -182,7 +188,7 @@ class TransformersBackend(InferenceBackend):
             self._draw(0, self._path.decode(self._rows))
 
     def _admissible(self) -> list[list[Request]]:
-        """Groups to start now. Prompts are computed several at a time, so it waits until an eighth of the places is free."""
+        """Return the groups to start now. Prompts are computed several at a time, so this waits until an eighth of the places is free."""
         if not self._waiting:
             return []
         places = self._context.prompts_per_forward - len(self._running)
@@ -194,7 +200,7 @@ class TransformersBackend(InferenceBackend):
         return groups
 
     def _start(self, groups: list[list[Request]]) -> None:
-        """Compute each group's prompt once, hand its keys and values to the group's rows, draw their first tokens."""
+        """Compute each group's prompt once, give its keys and values to the group's rows, and draw their first tokens."""
         first = self._rows.count
         for requests in groups:
             room = self._context.max_tokens - len(requests[0].token_ids)
@@ -212,7 +218,7 @@ class TransformersBackend(InferenceBackend):
         self._draw(first, self._path.start(contexts, owner, self._rows, first))
 
     def _draw(self, first: int, logits: torch.Tensor) -> None:
-        """Draw the next token of each row from ``first`` on, record it, end the rows that it ends."""
+        """Draw the next token of each row from ``first`` on, record it, and end the rows that it completes."""
         rows = self._rows
         uniforms = torch.from_numpy(rows.uniforms(first)).to(self._device)
         if self._settings is None or first:
@@ -243,7 +249,7 @@ class TransformersBackend(InferenceBackend):
             self._end(first + places, [FinishReason.STOP if stopped[place] else FinishReason.LENGTH for place in places])
 
     def _completed(self, matcher: StopMatcher, rows: np.ndarray, first: int, tokens: np.ndarray) -> np.ndarray:
-        """bool[n]: of the given rows, those whose new token completed a stop string."""
+        """Return bool[n]: of the given rows, those whose new token completed a stop string."""
         candidates = np.flatnonzero(rows)
         candidates = candidates[matcher.candidates(tokens[candidates])]
         completed = np.zeros(len(tokens), np.bool_)

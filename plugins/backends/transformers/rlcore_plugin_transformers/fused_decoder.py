@@ -1,8 +1,8 @@
-"""One decode step in few operations, of decoders of the Llama kind in float32: RMS norms before attention and MLP, rotary positions, a
-gated MLP; with biases, and with norms of queries and keys, if the model has them.
+"""One decode step in few operations, for decoders of the Llama kind in float32: RMS norms before attention and MLP, rotary positions, and a
+gated MLP. Biases, and norms of queries and keys, are included if the model has them.
 
 Shapes: ``n`` rows, ``H`` hidden size, ``h`` query heads, ``k`` heads of keys and values, ``m`` = h / k, ``d`` head size, ``P`` columns of
-prompts, ``c`` columns of what rows generated.
+prompts, ``c`` columns of generated tokens.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from rlcore_plugin_transformers.cache import RowCache
 __all__ = ["FusedDecoder", "Sharing"]
 
 _SERVED = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Kinds of models whose layers compute what this computes, whatever their weights."""
+"""Model types whose layers compute the same function as this module, for any weights."""
 _FEWEST = 400
-"""Multiplications in a product of a batch of them below which torch does not call its library on a CPU, and takes several times as long."""
+"""The number of multiplications of one product in a batch below which torch, on a CPU, does not call its library and is several times
+slower."""
 
 
 class FusedDecoder:
     """The decode step of one model, over the keys and values of a ``RowCache``.
 
-    Weights stay the model's own: those that are multiplied together lie side by side in one tensor, of which its parameters are views. So
-    an update that copies into the parameters reaches both paths. If a parameter gets other memory (after a sleep), make this anew.
+    It uses the model's own weights. Weights that are multiplied together are adjacent in one tensor, and the parameters are views of it. So
+    an update that copies into the parameters reaches both paths. If a parameter gets other memory (after a sleep), create a new decoder.
     """
 
     def __init__(self, model: PreTrainedModel, max_tokens: int) -> None:
-        """For sequences of at most ``max_tokens`` tokens of a model of a kind that is served."""
+        """Prepare sequences of at most ``max_tokens`` tokens, for a model that ``serves`` accepts."""
         decoder = model.get_decoder()
         config = model.config.get_text_config(decoder=True)
         self._embedding: torch.Tensor = decoder.embed_tokens.weight
@@ -45,15 +46,15 @@ class FusedDecoder:
         first = self._layers[0]
         size = len(decoder.layers[0].self_attn.k_proj.weight) // first.shared
         self.fewest_columns = -(-_FEWEST * first.shared // (first.heads * size))
-        """With fewer columns of what rows generated, attention of a row is slower and not faster."""
+        """With fewer columns of generated tokens, attention of a row is slower, not faster."""
         positions = torch.arange(max_tokens, device=self._embedding.device)[None]
         self._cosine, self._sine = (table[0] for table in decoder.rotary_emb(self._embedding[:1, None], positions))
-        """float32[max_tokens, d]; of the sine the first half of a head is negated, as the other half is added to it with that sign."""
+        """float32[max_tokens, d]. The first half of a head's sine is negated, because the other half is added to it with that sign."""
         self._sine = torch.cat((-self._sine[:, : self._sine.shape[1] // 2], self._sine[:, self._sine.shape[1] // 2 :]), dim=1)
 
     @staticmethod
     def serves(model: PreTrainedModel) -> bool:
-        """Whether the model is of a kind and precision that this computes, on a CPU: it was never run on CUDA."""
+        """Return whether this class supports the model's type and precision. It supports CPUs only: it was never run on CUDA."""
         known = model.config.model_type in _SERVED and model.config.hidden_act == "silu"
         return known and model.dtype == torch.float32 and model.device.type == "cpu"
 
@@ -66,9 +67,9 @@ class FusedDecoder:
         prompts: RowCache,
         sharing: Sharing,
     ) -> torch.Tensor:
-        """int64[n] tokens at int64[n] positions, masks float[n, 1, 1, P + c] by kind of layer (one serves all) -> float32[n, V] logits.
+        """int64[n] tokens at int64[n] positions, masks float[n, 1, 1, P + c] by kind of layer -> float32[n, V] logits.
 
-        ``cache`` was told of the step by ``begin_decode``.
+        A single mask serves all kinds. The caller has called ``begin_decode`` of ``cache`` for this step.
         """
         hidden = self._embedding.index_select(0, tokens)
         rotation = self._cosine.index_select(0, positions)[:, None], self._sine.index_select(0, positions)[:, None]
@@ -84,9 +85,12 @@ class FusedDecoder:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Which rows share a prompt. ``rows`` int64[slots x most]: those of each slot, its first one in place of those that are none;
-    ``places`` int64[n]: where in ``rows`` each row stands. ``lengths`` int64[n]: of each row's prompt; ``visible`` bool[n, width]: the
-    columns of its slot that are its prompt's."""
+    """The rows that share each prompt.
+
+    ``rows`` int64[slots x most]: the rows of each slot, filled up with its first row. ``places`` int64[n]: the index of each row in
+    ``rows``. ``lengths`` int64[n]: of each row's prompt. ``visible`` bool[n, width]: the columns of the slot that belong to the row's
+    prompt.
+    """
 
     rows: torch.Tensor
     places: torch.Tensor
@@ -98,7 +102,8 @@ class Sharing:
 
     @classmethod
     def of(cls, slot: np.ndarray, lengths: np.ndarray, device: torch.device) -> Sharing:
-        """From the slot of each row, int64[n], and the prompt's length in each slot, int64[slots]; every slot has a row."""
+        """Build the sharing from the slot of each row, int64[n], and the prompt's length in each slot, int64[slots]; every slot has a
+        row."""
         counts = np.bincount(slot, minlength=len(lengths))
         order = np.argsort(slot, kind="stable")
         first = np.cumsum(counts) - counts
@@ -113,20 +118,20 @@ class Sharing:
         return cls(*tensors, slots=len(lengths), most=most, width=width)
 
     def together(self, values: torch.Tensor) -> torch.Tensor:
-        """[n, k, m, x] -> [slots, k, most x m, x]: what the rows of a slot have, one after another."""
+        """[n, k, m, x] -> [slots, k, most x m, x]: put the values of the rows of a slot one after another."""
         _, shared, many, size = values.shape
         by_slot = values.index_select(0, self.rows).view(self.slots, self.most, shared, many, size)
         return by_slot.transpose(1, 2).reshape(self.slots, shared, self.most * many, size)
 
     def apart(self, values: torch.Tensor) -> torch.Tensor:
-        """[slots, k, most x m, x] -> [n, k, m, x]: back to the rows."""
+        """[slots, k, most x m, x] -> [n, k, m, x]: undo ``together``."""
         _, shared, _, size = values.shape
         by_row = values.view(self.slots, shared, self.most, -1, size).transpose(1, 2)
         return by_row.reshape(self.slots * self.most, shared, -1, size).index_select(0, self.places)
 
 
 class _Heads(NamedTuple):
-    """Of one layer and step: queries [n, k, h/k, d], scaled; keys and values [n, k, d]."""
+    """The heads of one layer and step: queries [n, k, h/k, d], scaled; keys and values [n, k, d]."""
 
     queries: torch.Tensor
     keys: torch.Tensor
@@ -135,7 +140,7 @@ class _Heads(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Attention and MLP, each added to what came in. ``kind``: its name in ``config.layer_types``, by which it takes its mask."""
+    """Attention and MLP, each added to its input. ``kind``: the layer's name in ``config.layer_types``, which selects its mask."""
 
     kind: str
     before_attention: _Norm
@@ -172,7 +177,7 @@ class _Layer:
         )
 
     def project(self, hidden: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> _Heads:
-        """[n, H] -> what attention takes."""
+        """[n, H] -> queries, keys and values."""
         rows, heads, shared = len(hidden), self.heads, self.shared
         mixed = self.into_heads(self.before_attention(hidden)).view(rows, heads + 2 * shared, -1)
         turned = self._turn(mixed, rotation)
@@ -180,13 +185,13 @@ class _Layer:
         return _Heads(queries, turned[:, heads:], mixed[:, heads + shared :])
 
     def finish(self, attended: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """[n, k, h/k, d] and what came into the layer, [n, H] -> [n, H]."""
+        """[n, k, h/k, d] and the input of the layer, [n, H] -> [n, H]."""
         hidden = self.out_of_heads.add(attended.view(len(hidden), -1), hidden)
         gate, up = self.into_mlp(self.before_mlp(hidden)).chunk(2, dim=1)
         return self.out_of_mlp.add(silu(gate).mul_(up), hidden)
 
     def _turn(self, mixed: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        """[n, h + 2 k, d] -> [n, h + k, d]: queries and keys, normed if the model does that, turned to their positions."""
+        """[n, h + 2 k, d] -> [n, h + k, d]: queries and keys, normed if the model does that, rotated to their positions."""
         heads, both = self.heads, mixed[:, : self.heads + self.shared]
         if self.of_queries is not None and self.of_keys is not None:
             both = torch.cat((self.of_queries(both[:, :heads]), self.of_keys(both[:, heads:])), dim=1)
@@ -201,8 +206,11 @@ def _attend(
     mask: torch.Tensor,
     sharing: Sharing,
 ) -> torch.Tensor:
-    """[n, k, m, d] queries; keys and values of what rows generated [n, k, c, d] and of the prompts [slots, k, P, d]; mask [n, 1, 1, P + c]
-    -> [n, k, m, d]. One softmax over both."""
+    """Compute attention with one softmax over the prompt and the generated tokens.
+
+    Queries [n, k, m, d]; keys and values of generated tokens [n, k, c, d] and of the prompts [slots, k, P, d]; mask [n, 1, 1, P + c] -> [n,
+    k, m, d].
+    """
     of_prompt = sharing.apart(torch.matmul(sharing.together(queries), prompt[0].transpose(2, 3)))
     scores = torch.cat((of_prompt, torch.matmul(queries, own[0].transpose(2, 3))), dim=3).add_(mask)
     weights = torch.softmax(scores, dim=3)
@@ -240,13 +248,13 @@ class _Product:
         return torch.mm(values, self.weight) if self.bias is None else torch.addmm(self.bias, values, self.weight)
 
     def add(self, values: torch.Tensor, onto: torch.Tensor) -> torch.Tensor:
-        """``onto`` and the product."""
+        """Return ``onto`` plus the product."""
         added = torch.addmm(onto, values, self.weight)
         return added if self.bias is None else added.add_(self.bias)
 
 
 def _side_by_side(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Put the parameters into one tensor along their first axis and make them views of it; a single one stays where it is."""
+    """Put the parameters into one tensor along their first axis and make them views of it; a single parameter keeps its memory."""
     if len(parameters) == 1:
         return parameters[0].detach()
     whole = torch.cat([parameter.detach() for parameter in parameters])

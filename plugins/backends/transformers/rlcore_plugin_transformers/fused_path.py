@@ -1,7 +1,7 @@
-"""The decode path of models that ``FusedDecoder`` knows: keys and values of a prompt stand once in memory for all rows of its group.
+"""The decode path of models that ``FusedDecoder`` supports: keys and values of a prompt are in memory once for all rows of its group.
 
-What a decode step of a small model waits for is the number of operations, and memory: every step reads all keys and values. Those of a
-prompt are read once a group here, by one product with the queries of all its rows.
+The speed of a decode step of a small model depends on the number of operations and on memory: every step reads all keys and values. This
+path reads those of a prompt once per group, with one product with the queries of all its rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ __all__ = ["FusedPath"]
 
 
 class FusedPath(DecodePath):
-    """Prompts in slots, dense as rows are: a slot whose group has ended is filled by the last one. ``_cache`` holds what rows generated,
-    from column 0."""
+    """Prompts in slots, dense like rows: the last slot fills a slot whose group has ended.
+
+    ``_cache`` holds the generated tokens of the rows, from column 0.
+    """
 
     def __init__(self, model: PreTrainedModel, windows: LayerWindows, device: torch.device, *, max_tokens: int) -> None:
         super().__init__(model, windows, device, bool_masks=False)
@@ -47,14 +49,14 @@ class FusedPath(DecodePath):
 
     def decode(self, rows: Rows) -> torch.Tensor:
         """See DecodePath."""
-        assert self._decoder is not None  # the engine decodes nothing while it sleeps
+        assert self._decoder is not None  # the engine does not decode while it sleeps
         sharing, limit = self._shared(rows), int(rows.limit[: rows.count].max())
         length = max(int(rows.generated[: rows.count].max()), min(self._decoder.fewest_columns, limit))
         tokens, positions = torch.from_numpy(rows.newest()).to(self._device)
         newest = positions - sharing.lengths
         self._cache.reserve(rows.count, length, used=rows.count, bound=limit)
         self._cache.begin_decode(newest, length)
-        # A row sees its prompt's slot, of which the last columns may be of longer prompts, and then its own.
+        # A row sees the slot of its prompt, except the last columns if they belong to longer prompts, and then its own columns.
         columns = torch.arange(length, device=self._device)
         visible = torch.cat((sharing.visible, columns <= newest[:, None]), dim=1)
         standing = positions[:, None]
@@ -65,7 +67,7 @@ class FusedPath(DecodePath):
         return self._decoder(tokens, positions, masks, self._cache, self._prompts, sharing)
 
     def recompute(self, rows: Rows, at_once: int) -> None:
-        """See DecodePath: a row's prompt goes to its slot, what it generated to the row."""
+        """See DecodePath. A row's prompt goes to its slot, and its generated tokens to the row."""
         for first in range(0, rows.count, at_once):
             contexts = rows.cached(first, at_once)
             chosen = first + np.arange(len(contexts))
@@ -91,12 +93,12 @@ class FusedPath(DecodePath):
         self._slots, self._sharing = _Slots(), None
 
     def release(self) -> None:
-        """Free keys and values, and let go of the weights."""
+        """Free keys and values, and release the weights."""
         super().release()
         self._decoder = None
 
     def bind(self) -> None:
-        """The weights stand in other memory than before."""
+        """Handle that the weights now have other memory."""
         self._decoder = FusedDecoder(self._model, self._max_tokens)
 
     def _shared(self, rows: Rows) -> Sharing:
@@ -106,29 +108,29 @@ class FusedPath(DecodePath):
 
 
 class _Slots:
-    """Which group's prompt is in which slot: ``groups`` and ``lengths`` int64[slots]."""
+    """The group whose prompt is in each slot: ``groups`` and ``lengths`` int64[slots]."""
 
     def __init__(self) -> None:
         self.groups, self.lengths = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     @property
     def count(self) -> int:
-        """Slots that are taken."""
+        """The number of slots in use."""
         return len(self.groups)
 
     def add(self, groups: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """int64[g]: the slots of new groups."""
+        """Return int64[g]: the slots of new groups."""
         first = self.count
         self.groups, self.lengths = np.concatenate([self.groups, groups]), np.concatenate([self.lengths, lengths])
         return np.arange(first, self.count)
 
     def of(self, groups: np.ndarray) -> np.ndarray:
-        """The slot of each group."""
+        """Return the slot of each group."""
         order = np.argsort(self.groups)
         return order[np.searchsorted(self.groups, groups, sorter=order)]
 
     def keep(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Let go of all other groups; (source, target) of the slots that move into the holes."""
+        """Drop all other groups. Returns (source, target) of the slots that move into the gaps."""
         stays = np.isin(self.groups, groups)
         left = int(stays.sum())
         target, source = np.flatnonzero(~stays[:left]), left + np.flatnonzero(stays[left:])
@@ -140,7 +142,7 @@ class _Slots:
 
 
 class _Both(Cache):  # type: ignore[misc]  # transformers is untyped here
-    """Hands keys and values of a pass over whole contexts to two caches."""
+    """A cache that passes the keys and values of a pass over whole contexts to other caches."""
 
     def __init__(self, *caches: RowCache) -> None:
         super().__init__(layers=[])
@@ -149,11 +151,11 @@ class _Both(Cache):  # type: ignore[misc]  # transformers is untyped here
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Called by the model."""
+        """Pass on the keys and values of one layer; the model calls this."""
         for cache in self._caches:
             cache.update(key_states, value_states, layer_idx)
         return key_states, value_states
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """None before this pass."""
+        """Return 0: the cache has no tokens before this pass."""
         return 0

@@ -1,4 +1,4 @@
-"""Loads a model for this backend, or refuses in one sentence what the decode loop cannot serve."""
+"""Load a model for this backend, or refuse in one sentence a model that the decode loop does not support."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["load_model", "pick_device"]
 
 
 def pick_device(name: str) -> torch.device:
-    """``auto``: CUDA where there is one. ConfigError for a device that is not here.
+    """Return the device; ``auto`` is CUDA if it is available. Raises ConfigError for a device that is not on this machine.
 
-    ``cuda`` is ``cuda:0``: the current device of torch belongs to a thread, and an engine is made in one thread and polled in another.
+    ``cuda`` is ``cuda:0``: torch sets the current device per thread, and an engine is created in one thread and polled in another.
     """
     name = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigError(f"inference.device {name!r} is no device of torch; use cpu, cuda or auto") from error
+        raise ConfigError(f"inference.device {name!r} is not a torch device; use cpu, cuda or auto") from error
     if device.type not in CAPABILITIES.devices:
-        raise ConfigError(f"inference.device {name!r} is not served by the transformers backend; use cpu, cuda or auto")
+        raise ConfigError(f"inference.device {name!r} is not supported by the transformers backend; use cpu, cuda or auto")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"inference.device {name!r}: torch finds no CUDA device here; use cpu or auto")
     if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
@@ -43,10 +43,11 @@ def pick_device(name: str) -> torch.device:
 
 
 def load_model(context: InferenceContext, options: TransformersOptions, device: torch.device) -> PreTrainedModel:
-    """The model in evaluation mode on ``device``; ConfigError where it cannot be read whole or is not of a kind that is served."""
+    """Return the model in evaluation mode on ``device``. Raises ConfigError if it cannot be read completely or is of an unsupported
+    kind."""
     if context.dtype not in CAPABILITIES.dtypes:
         offered = " or ".join(sorted(CAPABILITIES.dtypes))
-        raise ConfigError(f"inference.dtype {context.dtype!r} is not served by the transformers backend; use {offered}")
+        raise ConfigError(f"inference.dtype {context.dtype!r} is not supported by the transformers backend; use {offered}")
     if context.tensor_parallel != 1 and "tensor" not in CAPABILITIES.layouts:
         raise ConfigError(
             f"inference.producer_tensor_parallel_size {context.tensor_parallel}: the transformers backend runs on one device; use 1"
@@ -67,14 +68,14 @@ def load_model(context: InferenceContext, options: TransformersOptions, device: 
 
 
 def _check_finite(model: PreTrainedModel, path: str) -> None:
-    """ConfigError, with the tensor, for weights that are NaN or infinite: they give no log probability, whatever the prompt."""
-    # A sum over NaN or infinity is not finite, so most tensors are cleared without a copy of their size.
+    """Raise ConfigError, with the tensor, for weights that are NaN or infinite: they give no log probability for any prompt."""
+    # A sum over NaN or infinity is not finite, so the check passes most tensors without a copy of their size.
     suspects = [(name, weight) for name, weight in model.named_parameters() if not torch.isfinite(weight.detach().sum(dtype=torch.float32))]
     bad = [(name, count) for name, weight in suspects if (count := int((~torch.isfinite(weight)).sum()))]
     if bad:
-        (name, count), more = bad[0], f" (as do {len(bad) - 1} more)" if len(bad) > 1 else ""
+        (name, count), more = bad[0], f" (and {len(bad) - 1} more such)" if len(bad) > 1 else ""
         raise ConfigError(
-            f"model {path!r}: tensor {name!r} holds {count} value{'s' if count > 1 else ''} not finite (NaN, infinity){more}; "
+            f"model {path!r}: tensor {name!r} holds {count} non-finite value{'s' if count > 1 else ''} (NaN, infinity){more}; "
             "save or download the checkpoint again"
         )
 
@@ -95,7 +96,7 @@ def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreT
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         if not context.trust_remote_code and "trust_remote_code" in str(error):
             raise ConfigError(
-                f"model {context.model!r} brings code of its own (auto_map in its config.json), which rlcore does not run unasked; "
+                f"model {context.model!r} ships its own code (auto_map in its config.json), which rlcore does not run unasked; "
                 "read the code and type --trust-remote-code, or name another model"
             ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -107,7 +108,7 @@ def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreT
 
 @contextmanager
 def _quiet(model: str) -> Iterator[None]:
-    """No progress bar for reading a local folder, which would tear the run's own display; a download keeps its bar."""
+    """Hide the progress bar for reading a local folder, which would break the run's own display; a download keeps its bar."""
     hide = Path(model).is_dir() and logging.is_progress_bar_enabled()
     if hide:
         logging.disable_progress_bar()
@@ -119,7 +120,7 @@ def _quiet(model: str) -> Iterator[None]:
 
 
 def _check_kind(config: Any, context: InferenceContext) -> None:
-    """ConfigError, before weights are read, for a kind of model that the decode loop cannot serve."""
+    """Raise ConfigError, before weights are read, for a kind of model that the decode loop does not support."""
     text = config.get_text_config(decoder=True)
     windows = LayerWindows.of(text, context.max_tokens)
     refusal = windows if isinstance(windows, str) else _moving_positions(text, context.max_tokens)
@@ -132,7 +133,7 @@ def _check_kind(config: Any, context: InferenceContext) -> None:
 
 
 def _moving_positions(config: Any, max_tokens: int) -> str | None:
-    """Why the keys in the cache would not be those of a forward pass over the whole sequence, None if they are."""
+    """Return why keys in the cache would differ from those of a forward pass over the whole sequence; None if they would not."""
     parameters = getattr(config, "rope_parameters", None) or {}
     for rope in (parameters, *(one for one in parameters.values() if isinstance(one, dict))):
         kind = rope.get("rope_type", "")
@@ -153,7 +154,7 @@ def _check_served(model: PreTrainedModel, context: InferenceContext, options: Tr
     limit = getattr(config, "max_position_embeddings", None)
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
     if refusal is None and limit and not rotary and context.max_tokens > limit:
-        refusal = f"has {limit} learned positions, fewer than prompt and response may take together ({context.max_tokens})"
+        refusal = f"has {limit} learned positions, fewer than prompt and response together may have ({context.max_tokens})"
     if refusal:
         raise ConfigError(f"model {context.model!r} ({type(model).__name__}) {refusal}")
 

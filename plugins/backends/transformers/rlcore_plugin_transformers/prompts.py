@@ -1,4 +1,4 @@
-"""Prompts before they run: requests that wait, kept by prompt in the order in which prompts came, and prompts cut to one tensor."""
+"""Prompts before they run: the queue of requests, grouped by prompt in the order of arrival, and prompts combined into one tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PendingPrompts", "left_padded"]
 
 
 class PendingPrompts:
-    """A queue of groups: the requests with one context, which is computed once for them."""
+    """A queue of groups. A group holds the requests with one context, which is computed once for all of them."""
 
     def __init__(self) -> None:
         self._groups: dict[bytes, list[Request]] = {}
@@ -25,12 +25,12 @@ class PendingPrompts:
         return sum(map(len, self._groups.values()))
 
     def add(self, requests: Iterable[Request]) -> None:
-        """Queue requests behind their prompt's, or as a new group at the end."""
+        """Queue requests with those of the same prompt, or as a new group at the end."""
         for request in requests:
             self._groups.setdefault(request.token_ids.tobytes(), []).append(request)
 
     def take(self, prompts: int, rows: int | None) -> list[list[Request]]:
-        """Take up to ``prompts`` whole groups of together at most ``rows`` requests (None: any number)."""
+        """Take up to ``prompts`` whole groups with at most ``rows`` requests in total (None: any number)."""
         taken: list[list[Request]] = []
         for key in list(self._groups)[:prompts]:
             size = len(self._groups[key])
@@ -47,7 +47,7 @@ class PendingPrompts:
         return [group[:rows]]
 
     def drop(self, request_ids: set[str]) -> list[Request]:
-        """Take out the requests so named."""
+        """Remove and return the requests with these ids."""
         dropped: list[Request] = []
         for key, group in list(self._groups.items()):
             dropped += [request for request in group if request.request_id in request_ids]
@@ -62,7 +62,8 @@ class PendingPrompts:
 def left_padded(
     contexts: Sequence[np.ndarray], lengths: np.ndarray, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Contexts int32[C] of lengths int64[g] -> int64[g, width] tokens and positions, bool[g, 1, width, width]: what each place sees.
+    """Contexts int32[C] of lengths int64[g] -> int64[g, width] tokens and positions, bool[g, 1, width, width]: the places that each place
+    sees.
 
     Padding sees itself, so that no softmax is empty.
     """

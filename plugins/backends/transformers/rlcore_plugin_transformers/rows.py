@@ -1,6 +1,6 @@
-"""The completions under way, as arrays with one entry a row, so that a decode step costs no Python per row.
+"""The completions in progress, as arrays with one entry per row, so that a decode step needs no Python loop over rows.
 
-Rows are dense: 0 to ``count`` - 1. A row that ends is overwritten by the last one. All of it lives in host memory.
+Rows are dense: 0 to ``count`` - 1. The last row overwrites a row that ends. All arrays are in host memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["BLOCK", "NoiseStream", "Rows"]
 
 BLOCK = 64
 _LARGEST = 1.0 - 2.0**-40
-# Below 1 by more than the rounding of a cumulative sum, so that a draw never falls behind the last token that has probability.
+# Smaller than 1 by more than the rounding of a cumulative sum, so that a draw never lands after the last token with a probability above 0.
 
 
 class NoiseStream:
@@ -30,15 +30,15 @@ class NoiseStream:
         self._generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(noise)))
 
     def next_block(self) -> np.ndarray:
-        """float64[BLOCK], the next of the stream."""
+        """Return float64[BLOCK], the next numbers of the stream."""
         return np.minimum(self._generator.random(BLOCK), _LARGEST)
 
 
 class Rows:
     """Requests with their tokens so far.
 
-    ``context``, ``generated``, ``limit`` int64[rows] count tokens; ``group`` int64[rows] numbers the prompt; ``matcher`` int64[rows] its
-    stop strings (-1: none). ``tokens`` int32, ``logprobs`` float32, ``versions`` int32: [rows, tokens].
+    ``context``, ``generated``, ``limit`` int64[rows] count tokens; ``group`` int64[rows] is the number of the prompt; ``matcher``
+    int64[rows] that of its stop strings (-1: none). ``tokens`` int32, ``logprobs`` float32, ``versions`` int32: [rows, tokens].
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Rows:
         self._uniforms = np.zeros((0, BLOCK), np.float64)
 
     def add(self, requests: Sequence[Request], *, group: int, limits: Sequence[int], matchers: Sequence[int]) -> None:
-        """Append rows of one prompt that have generated nothing yet."""
+        """Append rows of one prompt that have not generated any tokens yet."""
         first, last = self.count, self.count + len(requests)
         self._reserve(last, int(self.generated[:first].max(initial=0)) + 1)
         self.requests.extend(requests)
@@ -64,14 +64,14 @@ class Rows:
         self.count = last
 
     def uniforms(self, first: int) -> np.ndarray:
-        """float64: for each row from ``first`` on the uniform number of its next token."""
+        """Return float64: for each row from ``first`` on, the uniform number of its next token."""
         place = self.generated[first : self.count] % BLOCK
         for row in np.flatnonzero(place == 0):
             self._uniforms[first + row] = self._noise[first + row].next_block()
         return self._uniforms[np.arange(first, self.count), place]
 
     def append(self, first: int, tokens: np.ndarray, logprobs: np.ndarray, version: int) -> None:
-        """Give each row from ``first`` on its next token."""
+        """Append the next token to each row from ``first`` on."""
         rows, place = np.arange(first, self.count), self.generated[first : self.count]
         self._reserve(self.count, int(place.max()) + 1)
         self.tokens[rows, place] = tokens
@@ -80,17 +80,18 @@ class Rows:
         self.generated[first : self.count] += 1
 
     def newest(self) -> np.ndarray:
-        """int64[2, count]: the last token of each row, which the cache does not hold yet, and its position."""
+        """Return int64[2, count]: the last token of each row, which is not in the cache yet, and its position."""
         filled = self.generated[: self.count]
         return np.stack([self.tokens[np.arange(self.count), filled - 1].astype(np.int64), self.context[: self.count] + filled - 1])
 
     def cached(self, first: int, most: int) -> list[np.ndarray]:
-        """Of up to ``most`` rows from ``first`` on, the tokens int32[T] whose keys and values the cache holds: all but the newest."""
+        """Return the tokens int32[T] of up to ``most`` rows from ``first`` on whose keys and values the cache holds: all except the
+        newest."""
         rows = range(first, min(first + most, self.count))
         return [np.concatenate([self.requests[row].token_ids, self.tokens[row, : self.generated[row] - 1]]) for row in rows]
 
     def completion(self, row: int, finish: FinishReason) -> Completion:
-        """What a row has come to."""
+        """Return the completion of a row."""
         end = self.generated[row]
         return Completion(
             request_id=self.requests[row].request_id,
@@ -101,7 +102,7 @@ class Rows:
         )
 
     def remove(self, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Drop rows int64[k], ascending; return (source, target) of the rows that moved into the holes."""
+        """Drop rows int64[k], ascending. Returns (source, target) of the rows that moved into the gaps."""
         left = self.count - len(ended)
         target = ended[ended < left]
         source = np.setdiff1d(np.arange(left, self.count), ended, assume_unique=True)

@@ -1,7 +1,7 @@
-"""From logits and one uniform number a row to a token and its log probability: inverse of the cumulative distribution.
+"""Draw a token and its log probability from logits and one uniform number per row, by inverting the cumulative distribution.
 
-Log probabilities are those of the distribution that was drawn from: at the row's temperature, over the whole vocabulary, or over the
-kept set where top-k, top-p or min-p cut it. A greedy row (temperature 0) reports them at temperature 1, as the trainer computes them.
+Log probabilities are those of the distribution that was sampled: at the row's temperature, over the whole vocabulary, or over the set that
+top-k, top-p or min-p keep. A greedy row (temperature 0) reports them at temperature 1, as the trainer computes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["RowSettings", "draw"]
 
 @dataclass(frozen=True, slots=True)
 class RowLimits:
-    """What cuts ``c`` rows: ``top_k`` int64[c, 1], ``top_p`` float32[c, 1], ``log_min_p`` float32[c, 1], -inf for none."""
+    """The limits of ``c`` truncated rows: ``top_k`` int64[c, 1], ``top_p`` float32[c, 1], ``log_min_p`` float32[c, 1], -inf for none."""
 
     top_k: torch.Tensor
     top_p: torch.Tensor
@@ -26,7 +26,7 @@ class RowLimits:
 
     @classmethod
     def of(cls, samplings: Sequence[Sampling], device: torch.device) -> RowLimits:
-        """Gather those of rows, in their order."""
+        """Gather the limits of rows, in their order."""
         return cls(
             top_k=torch.tensor([sampling.top_k for sampling in samplings], device=device)[:, None],
             top_p=torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float32, device=device)[:, None],
@@ -36,9 +36,10 @@ class RowLimits:
 
 @dataclass(frozen=True, slots=True)
 class RowSettings:
-    """The sampling of ``n`` rows as tensors on the device; None where no row needs it, which keeps the common case short.
+    """The sampling settings of ``n`` rows as tensors on the device; None if no row needs one, which keeps the common case short.
 
-    ``temperature`` float32[n, 1] (1 in greedy rows), ``greedy`` int64 rows, ``cut`` int64 rows with their ``limits``.
+    ``temperature`` float32[n, 1] (1 in greedy rows); ``greedy`` int64 row numbers; ``cut`` int64 numbers of truncated rows, with their
+    ``limits``.
     """
 
     temperature: torch.Tensor | None
@@ -76,10 +77,11 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, settings: RowSettings) ->
 
 
 def _cut(logprobs: torch.Tensor, limits: RowLimits) -> torch.Tensor:
-    """Keep the ``top_k`` likeliest (0: all), of these the fewest that hold ``top_p`` of the rest, of these those at least ``min_p``
-    times as likely as the likeliest, and renormalise; float32[c, V].
+    """Truncate and renormalise the log probabilities, float32[c, V].
 
-    Of tokens with equal probability the lower ids are kept by ``top_k`` and ``top_p``.
+    Keeps the ``top_k`` likeliest tokens (0: all). Of these keeps the fewest that hold ``top_p`` of the remaining probability, and of these
+    the ones at least ``min_p`` times as likely as the likeliest. Of tokens with equal probability, ``top_k`` and ``top_p`` keep the lower
+    ids.
     """
     top_k, top_p = limits.top_k, limits.top_p
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)

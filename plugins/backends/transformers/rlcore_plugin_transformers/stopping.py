@@ -1,4 +1,5 @@
-"""Stop strings: which token completes one. Decodes only where the new token could, and only as far back as a stop string reaches."""
+"""Stop strings: find the token that completes one. Decodes only if the new token can complete one, and only as far back as a stop string
+reaches."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _UNKNOWN, _NEVER, _MAYBE = 0, 1, 2
 
 
 class StopMatcher:
-    """Finds the stop strings ``stop`` in a response that grows token by token; the prompt is never searched."""
+    """A search for the stop strings ``stop`` in a response that grows token by token; the prompt is never searched."""
 
     def __init__(self, stop: tuple[str, ...], tokenizer: Tokenizer, vocabulary: int) -> None:
         self._stop = stop
@@ -27,24 +28,24 @@ class StopMatcher:
         self._reach = max(len(text.encode()) for text in stop) + 2
 
     def candidates(self, tokens: np.ndarray) -> np.ndarray:
-        """bool[n]: which of the new tokens int[n] can complete a stop string at all."""
+        """Return bool[n]: whether each of the new tokens int[n] can complete a stop string at all."""
         for token in np.unique(tokens[self._closing[tokens] == _UNKNOWN]).tolist():
             self._closing[token] = _MAYBE if self._may_close(token) else _NEVER
         possible: np.ndarray = self._closing[tokens] == _MAYBE
         return possible
 
     def found(self, tokens: Sequence[int]) -> bool:
-        """True where the last of the response's tokens completed a stop string; the tokens before it are known to hold none."""
+        """Return whether the last of the response's tokens completed a stop string; the tokens before it are known to contain none."""
         text = self._tokenizer.decode(self._tail(tokens))
         return any(stop in text for stop in self._stop)
 
     def _may_close(self, token: int) -> bool:
         piece = self._piece(token)
-        # U+FFFD: a part of a character, whose last byte may be the one that completes it.
+        # U+FFFD: a part of a character, whose last byte may complete it.
         return self._always or "\ufffd" in piece or any(character in piece for character in self._last_characters)
 
     def _tail(self, tokens: Sequence[int]) -> Sequence[int]:
-        """The last tokens, enough of them to hold a stop string even where each is one byte; tokens that print nothing do not count."""
+        """Return enough of the last tokens to hold a stop string even if each is one byte; tokens that print nothing do not count."""
         start, counted = len(tokens), 0
         while start > 0 and counted < self._reach:
             start -= 1

@@ -1,7 +1,7 @@
-"""What each layer of a model may see of the tokens before: all of them, or a sliding window of the last few.
+"""The tokens before that each layer of a model may see: all of them, or a sliding window of the last few.
 
-Keys and values of every token stay in the cache of every layer; a window is a mask over them. So rows of any length share one pass, and
-a window costs no more memory than full attention, and saves none.
+Keys and values of every token stay in the cache of every layer; a window is a mask over them. So rows of any length share one pass. A
+window needs as much memory as full attention.
 """
 
 from __future__ import annotations
@@ -30,17 +30,21 @@ _OF_THEIR_OWN = (
 
 @dataclass(frozen=True, slots=True)
 class LayerWindows:
-    """``sliding``: tokens that the layers with a window see, the newest included; None if no layer has one. ``mixed``: other layers see
-    everything, and the model takes one mask for each kind of layer, by its name in ``config.layer_types``."""
+    """The windows of a model's layers.
+
+    ``sliding``: tokens that the layers with a window see, including the newest; None if no layer has a window. ``mixed``: other layers see
+    all tokens, and the model takes one mask for each kind of layer, by its name in ``config.layer_types``.
+    """
 
     sliding: int | None = None
     mixed: bool = False
 
     @classmethod
     def of(cls, config: Any, max_tokens: int) -> LayerWindows | str:
-        """The windows of a model's text configuration, or why its layers cannot be served, as half a sentence.
+        """Return the windows of a model's text configuration, or half a sentence on why its layers are not supported.
 
-        A window that no sequence of ``max_tokens`` outgrows is none."""
+        A window of at least ``max_tokens`` counts as full attention.
+        """
         kinds = getattr(config, "layer_types", None) or []
         windows: dict[str, set[int | None]] = {}
         for number, layer in enumerate(DynamicCache(config=config).layers):
@@ -51,8 +55,8 @@ class LayerWindows:
                 windows.setdefault(kind, set()).add(layer.sliding_window if layer.sliding_window < max_tokens else None)
             else:
                 return (
-                    f"keeps the past of layer {number} as {kind or type(layer).__name__}, and the transformers backend serves layers that "
-                    "keep every key and value, with or without a sliding window; use another model or another backend"
+                    f"keeps the past of layer {number} as {kind or type(layer).__name__}, but the transformers backend only supports "
+                    "layers that keep every key and value, with or without a sliding window; use another model or another backend"
                 )
         if any(len(sizes) > 1 for sizes in windows.values()):
             return (
@@ -63,15 +67,18 @@ class LayerWindows:
             limit = getattr(config, name, None)
             if type(limit) is int and limit < max_tokens and (name != "window_size" or "local" in getattr(config, "attention_layers", ())):
                 return (
-                    f"limits what a token sees in a way of its own ({name} {limit}), which the decode loop does not know; use another "
-                    f"backend, or prompts and responses of at most {limit} tokens together (--max-prompt-tokens, --max-new-tokens)"
+                    f"limits in its own way which tokens a token sees ({name} {limit}), which the decode loop does not support; use "
+                    f"another backend, or prompts and responses of at most {limit} tokens together (--max-prompt-tokens, --max-new-tokens)"
                 )
         sizes = set().union(*windows.values())
         return cls(sliding=max((size for size in sizes if size is not None), default=None), mixed=len(sizes) > 1)
 
     def masks(self, visible: torch.Tensor, positions: torch.Tensor, columns: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """bool[b, 1, t, columns] visible, int64[b, t] positions of the queries, int64[b or 1, columns] of the keys -> a mask for each kind
-        of layer."""
+        """Return a mask for each kind of layer.
+
+        ``visible`` bool[b, 1, t, columns]; ``positions`` int64[b, t] of the queries; ``columns`` int64[b or 1, columns]: positions of the
+        keys.
+        """
         if self.sliding is None:
             return {FULL: visible}
         near = (positions[:, :, None] - columns[:, None, :] < self.sliding)[:, None]
@@ -79,5 +86,5 @@ class LayerWindows:
 
 
 def _chunked(config: Any) -> bool:
-    """Whether layers see a chunk of the sequence, whose cache looks like that of a window."""
+    """Return whether layers see a chunk of the sequence; the cache of such layers looks like that of a window."""
     return getattr(config, "attention_chunk_size", None) is not None and getattr(config, "sliding_window", None) is None

@@ -1,4 +1,4 @@
-"""Inference by the vLLM engine. This module only says so; vllm is imported when the backend is made."""
+"""Inference by the vLLM engine. This module only registers the backend; vllm is imported when the backend is created."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ CAPABILITIES = InferenceCapabilities(
     sampling=frozenset({"min_p"}),
     reproducible="seeded",
 )
-"""What the spec, the class and its refusals go by. The tests of this package have run all of it on the CPU; what is for CUDA alone was
-written by vLLM's sources and has not run: no GPU was at hand."""
+"""The capabilities that the spec and the backend class declare, and that its refusals refer to.
+
+The tests of this package have run all of it on the CPU. The code for CUDA was written from vLLM's sources and has not been run, because no
+GPU was available.
+"""
 
 
 @hookimpl
@@ -46,7 +49,7 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
 
 @hookimpl
 def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
-    """Offer vLLM's own transfers between GPUs; a user names them, ``auto`` takes neither."""
+    """Offer vLLM's own transfers between GPUs. A user must name them; ``auto`` never chooses them."""
     return [
         WeightTransferSpec(
             name=name,
@@ -59,14 +62,15 @@ def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
         )
         for name, target, reach, summary in (
             ("vllm_ipc", "VllmIpc", "host", "vLLM's transfer by CUDA IPC, for a trainer and an engine on one device"),
-            ("vllm_nccl", "VllmNccl", "cluster", "vLLM's transfer by NCCL, for a trainer and engines on devices of their own"),
+            ("vllm_nccl", "VllmNccl", "cluster", "vLLM's transfer by NCCL, for a trainer and engines on separate devices"),
         )
     ]
 
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """One device for both must hold both, by arithmetic; each of vLLM's transfers has its place; temperatures are those of vLLM."""
+    """Check that a shared device can hold both roles, by arithmetic, that vLLM's transfers reach the engines, and that vLLM supports the
+    temperatures."""
     problems = [_transfer_problem(config)]
     if config.inference.name.lower() == "vllm":
         from rlcore_plugin_vllm.device_memory import memory_problem
@@ -77,14 +81,14 @@ def rlcore_check_run(config: Any) -> list[str]:
 
 
 def _transfer_problem(config: Any) -> str:
-    """A sentence on a transfer that cannot reach the engines where the run places them."""
+    """Return a sentence if the transfer cannot reach the engines where the run places them; "" if it can."""
     transport, colocated = config.weights.transport.lower(), config.run.placement == "colocated"
     if transport == "vllm_nccl" and colocated:
-        return "--transport vllm_nccl joins devices, and --placement colocated shares one; type --transport vllm_ipc"
+        return "--transport vllm_nccl connects several devices, but --placement colocated shares one; type --transport vllm_ipc"
     if transport != "vllm_ipc":
         return ""
     if not colocated:
-        return "--transport vllm_ipc is for one device, and --placement split takes several; type --transport vllm_nccl"
+        return "--transport vllm_ipc is for one device, but --placement split uses several; type --transport vllm_nccl"
     sizes = {
         "-i": config.inference.num_inferencer,
         "-ptp": config.inference.producer_tensor_parallel_size,
@@ -96,7 +100,7 @@ def _transfer_problem(config: Any) -> str:
 
 @hookimpl
 def rlcore_note_run(config: Any) -> list[str]:
-    """What one device for both will hold."""
+    """Describe the memory that a device shared by both roles will hold."""
     if config.inference.name.lower() != "vllm":
         return []
     from rlcore_plugin_vllm.device_memory import memory_remark

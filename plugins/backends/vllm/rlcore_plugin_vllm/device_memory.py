@@ -1,5 +1,5 @@
-"""What one device that trainer and engine share must hold, by arithmetic, before anything is loaded: only JSON and the headers of the
-model's files are read. Activations of the trainer, and the fragments that allocators leave, are not counted."""
+"""The memory that a device shared by trainer and engine needs, by arithmetic, before anything is loaded. Only JSON and the headers of
+the model's files are read. Activations of the trainer, and fragmentation in allocators, are not counted."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["DeviceMemory", "KnownTrainer", "memory_problem", "memory_remark"]
 
 GIB = 1 << 30
 CUDA = 1.2 * GIB
-"""Of two processes with a context of CUDA each: an assumption."""
+"""Of two processes with one CUDA context each: an assumption."""
 UTILIZATION = 0.92
-"""What vLLM takes of the device if nobody says otherwise (config/cache.py of 0.32)."""
+"""The share of the device that vLLM takes by default (config/cache.py of 0.32)."""
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrainer:
-    """Bytes a parameter. ``sleeps``: it keeps nothing on the device while the engine generates."""
+    """Bytes per parameter. ``sleeps``: it keeps nothing on the device while the engine generates."""
 
     weights: int = 4
     gradients: int = 4
@@ -37,13 +37,16 @@ class KnownTrainer:
 
 
 TRAINERS: Mapping[str, KnownTrainer] = {"torch": KnownTrainer()}
-"""By the name of the training backend; another one is counted as AdamW in float32 that sleeps, the least that it may need."""
+"""By the name of the training backend. Another backend counts as AdamW in float32 that sleeps, the least that it may need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """Bytes. ``cache`` is what is left to keys and values of the engine's share, ``token`` what one token of them takes, ``answer`` the
-    longest context and answer in tokens; ``reference``: the model that KL is measured against, 0 if there is none."""
+    """The memory of the device and of its users, in bytes.
+
+    ``cache``: the rest of the engine's share, for keys and values; ``token``: the bytes of one token's keys and values. ``answer``: the
+    longest context and answer in tokens. ``reference``: the model that KL is measured against, 0 if there is none.
+    """
 
     total: float
     trainer: KnownTrainer
@@ -59,13 +62,13 @@ class DeviceMemory:
 
     @property
     def resident(self) -> float:
-        """Of the trainer, while the engine generates."""
+        """The trainer's bytes while the engine generates."""
         known = self.trainer
         return 0 if known.sleeps else self.parameters * (known.weights + known.optimizer) + self.reference
 
     @property
     def generating(self) -> float:
-        """The most that generation needs, its start included, when the trainer has no optimizer yet and the engine asks for its share."""
+        """The peak of generation, including the start, when the trainer has no optimizer yet and the engine requests its share."""
         start = self.parameters * self.trainer.weights + self.reference + self.reserved
         return CUDA + max(start, self.resident + self.engine)
 
@@ -76,7 +79,7 @@ class DeviceMemory:
         return CUDA + self.parameters * (known.weights + known.gradients + known.optimizer) + self.reference
 
     def parts(self) -> str:
-        """Each part, in GiB."""
+        """Return a description of each part, in GiB."""
         known, size = self.trainer, self.parameters
         reference = f", reference model {_gib(self.reference)}" if self.reference else ""
         stays = "gives its memory back meanwhile" if known.sleeps else f"keeps {_gib(self.resident)} of it meanwhile"
@@ -88,7 +91,10 @@ class DeviceMemory:
 
 
 def memory_problem(config: Any) -> str:
-    """A sentence if the device of a colocated run cannot hold both roles in turns, "" if it can, or if too little is known."""
+    """Return a sentence if the device of a colocated run cannot hold both roles alternately.
+
+    Returns "" if it can, or if too little is known.
+    """
     if problem := _share_problem(config):
         return problem
     memory = _memory_of(config)
@@ -97,7 +103,7 @@ def memory_problem(config: Any) -> str:
     device = f"--placement colocated: the device has {_gib(memory.total)} GiB"
     if memory.training > memory.total:
         return (
-            f"{device}, and an update needs {_gib(memory.training)} without its activations: {memory.parts()}; take a smaller model or "
+            f"{device}, but an update needs {_gib(memory.training)} without its activations: {memory.parts()}; take a smaller model or "
             "another training backend"
         )
     most = (memory.total - CUDA - max(memory.resident, memory.parameters * memory.trainer.weights + memory.reference)) / memory.total
@@ -108,10 +114,10 @@ def memory_problem(config: Any) -> str:
         bytes_of_cache = " and a smaller kv_cache_memory_bytes" if memory.engine != memory.reserved else ""
         fits = f"set gpu_memory_utilization = {share:g} or less in [inference.options.engine]{bytes_of_cache}"
     if memory.generating > memory.total:
-        return f"{device}, and generation needs {_gib(memory.generating)}: {memory.parts()}; {fits}"
+        return f"{device}, but generation needs {_gib(memory.generating)}: {memory.parts()}; {fits}"
     if memory.cache < memory.token * memory.answer:
         return (
-            f"{device}, and the engine's share leaves {_gib(max(memory.cache, 0))} to keys and values, of which one answer of "
+            f"{device}, and the engine's share leaves {_gib(max(memory.cache, 0))} for keys and values, but one answer of "
             f"{memory.answer} tokens needs {_gib(memory.token * memory.answer)}: {memory.parts()}; "
             f"{fits if share < least else 'raise gpu_memory_utilization in [inference.options.engine], or kv_cache_memory_bytes'}"
         )
@@ -119,7 +125,7 @@ def memory_problem(config: Any) -> str:
 
 
 def _share_problem(config: Any) -> str:
-    """vLLM would judge its own argument only when it is made, and the sum needs a number."""
+    """Return a sentence if vLLM's memory share is not valid. vLLM checks it only when the engine is created, and the sum needs a number."""
     share = config.inference.options.get("engine", {}).get("gpu_memory_utilization", UTILIZATION)
     if isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1:
         return ""
@@ -127,19 +133,19 @@ def _share_problem(config: Any) -> str:
 
 
 def memory_remark(config: Any) -> str:
-    """The same sum for a run that fits, or why there is none; "" for a run that shares no device."""
+    """Return the same sum for a run that fits, or why it is not known; "" for a run that shares no device."""
     memory = _memory_of(config)
     if isinstance(memory, str):
         return memory
     return (
         f"one device for both, by arithmetic, in GiB: {memory.parts()}; while it generates {_gib(memory.generating)}, while it trains "
         f"{_gib(memory.training)} and activations, of {_gib(memory.total)}; room for {int(memory.cache // (memory.token * memory.answer))} "
-        f"answers of {memory.answer} tokens side by side"
+        f"answers of {memory.answer} tokens at once"
     )
 
 
 def _memory_of(config: Any) -> DeviceMemory | str:
-    """The sum; a sentence on why it is not known; "" if the run shares no GPU with this engine."""
+    """Return the sum; a sentence if it is not known; "" if the run shares no GPU with this engine."""
     inference, training = config.inference, config.training
     if config.run.placement != "colocated" or inference.device == "cpu":
         return ""
@@ -148,7 +154,7 @@ def _memory_of(config: Any) -> DeviceMemory | str:
     total = total * GIB if total else _asked_of_driver()
     if total is None:
         return (
-            "the memory of the device is not known here, so nobody has checked that it holds both roles; set device_memory_gib in "
+            "the memory of the device is not known here, so rlcore has not checked that it holds both roles; set device_memory_gib in "
             "[inference.options]"
         )
     try:
@@ -180,7 +186,7 @@ def _memory_of(config: Any) -> DeviceMemory | str:
 
 
 def _cache_bytes(shape: Mapping[str, Any]) -> int:
-    """Numbers that the keys and values of one token are, by a model's ``config.json``."""
+    """Return the count of numbers in the keys and values of one token, by a model's ``config.json``."""
     heads = shape["num_attention_heads"]
     width = shape.get("head_dim") or shape["hidden_size"] // heads
     return 2 * int(shape["num_hidden_layers"]) * int(shape.get("num_key_value_heads") or heads) * int(width)
@@ -188,7 +194,10 @@ def _cache_bytes(shape: Mapping[str, Any]) -> int:
 
 @lru_cache
 def _asked_of_driver() -> float | None:
-    """Bytes of the smallest device here, by nvidia-smi: asking CUDA would leave a context in this process. None if there is none."""
+    """Return the bytes of the smallest device here; None if there is none.
+
+    This runs nvidia-smi, because a query through CUDA would leave a context in this process.
+    """
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout

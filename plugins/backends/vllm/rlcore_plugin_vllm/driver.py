@@ -1,4 +1,4 @@
-"""The face of vLLM's engine that the backend sees, whether it runs in the producer's process or in its own."""
+"""The interface of vLLM's engine for the backend, whether it runs in the producer's process or in a separate one."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ class Driver(ServingEngine):
 
     model_config: ModelConfig
     ranks: int
-    """How many workers it has."""
+    """The number of its workers."""
     adapter: LoRARequest | None = None
-    """Under which requests run; None if the engine takes none."""
+    """The adapter that requests use; None if there is none."""
 
     @property
     def vocabulary(self) -> int:  # type: ignore[override]
-        """Tokens of the model."""
+        """The number of tokens in the model's vocabulary."""
         return int(self.model_config.get_vocab_size())
 
     def score(self, token_ids: Sequence[int]) -> np.ndarray:
-        """By a request that passes the prefix cache by. The last token is asked for by its id, since a prompt of the greatest length leaves
-        no room for an answer."""
+        """Score by a request that bypasses the prefix cache.
+
+        The last token is requested by its id, since a prompt of the greatest length leaves no room for an answer.
+        """
         parameters = SamplingParams(
             max_tokens=1,
             ignore_eos=True,
@@ -47,16 +49,16 @@ class Driver(ServingEngine):
 
     @abstractmethod
     def whole(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> RequestOutput:
-        """The answer to a request whose output is of kind FINAL_ONLY; the others go on meanwhile."""
+        """Return the answer to a request whose output is of kind FINAL_ONLY; other requests continue meanwhile."""
 
     def swap_adapter(self, folder: str) -> None:
-        """Have every worker read the adapter in a folder, in the place of the one before; requests run under it."""
+        """Let every worker read the adapter in a folder, in place of the previous one; requests then use it."""
         self.add_adapter(LoRARequest("policy", 1, folder, load_inplace=True))
-        self.adapter = LoRARequest("policy", 1, folder)  # by its number, which the workers hold: the folder is not read again
+        self.adapter = LoRARequest("policy", 1, folder)  # by its number, under which the workers hold it: the folder is not read again
 
     @abstractmethod
     def add_adapter(self, adapter: LoRARequest) -> None:
-        """vLLM's ``add_lora``."""
+        """Call vLLM's ``add_lora``."""
 
     @abstractmethod
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), kwargs: Any = None) -> list[Any]:
@@ -64,7 +66,7 @@ class Driver(ServingEngine):
 
 
 def sampling_parameters(ask: EngineRequest) -> SamplingParams:
-    """A request in vLLM's words. ValueError for one that vLLM refuses."""
+    """Return the request as vLLM's parameters. Raises ValueError for a request that vLLM refuses."""
     sampling = ask.sampling
     return SamplingParams(
         temperature=sampling.temperature,
@@ -74,7 +76,7 @@ def sampling_parameters(ask: EngineRequest) -> SamplingParams:
         seed=ask.seed if sampling.temperature else None,
         max_tokens=ask.max_tokens,
         stop_token_ids=list(ask.stop_token_ids),
-        ignore_eos=True,  # the tokenizer says what ends an answer, not the model's configuration
+        ignore_eos=True,  # the tokenizer decides what ends an answer, not the model's configuration
         logprobs=0,
         flat_logprobs=True,
         detokenize=False,
@@ -83,5 +85,5 @@ def sampling_parameters(ask: EngineRequest) -> SamplingParams:
 
 
 def log_probabilities(record: object) -> list[float]:
-    """The log probability of each new token, from the engine's flat record: at each place the token that was drawn stands first."""
+    """Return the log probability of each new token from the engine's flat record, in which the sampled token comes first at each place."""
     return [record.logprobs[start] for start in record.start_indices]  # type: ignore[attr-defined]

@@ -1,4 +1,5 @@
-"""From rlcore's context and the user's options to the engine's arguments. A user may not set what rlcore sets; vllm sets the rest."""
+"""Build the engine's arguments from rlcore's context and the user's options. A user may not set arguments that rlcore sets; vllm sets
+the rest."""
 
 from __future__ import annotations
 
@@ -39,14 +40,15 @@ OWN = {
     "max_loras": "",
     "max_cpu_loras": "",
 }
-"""Arguments that rlcore sets, and the flag that does, "" if none."""
+"""Arguments that rlcore sets, and the flag that sets them, "" if there is none."""
 
 _BLOCK, _MOST = 128, 4 << 30
-# Tokens of a block of the cache on the CPU, and the bytes that vllm itself takes for it.
+# Tokens of a block of the cache on the CPU, and the bytes that vllm itself takes for the cache.
 
 
 def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEngineArgs:
-    """The arguments; ConfigError for an option that is none of the engine's, or that rlcore sets, and for what is not served here."""
+    """Return the arguments. Raises ConfigError for an unknown option, for one that rlcore sets, and for settings that are not supported
+    here."""
     _check_context(context)
     named = options.model_dump(exclude={"engine", "device_memory_gib", "own_process"})
     known = {field.name for field in fields(EngineArgs)}
@@ -54,12 +56,12 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEn
         if name in named:
             raise ConfigError(f"inference.options.engine.{name}: write it as inference.options.{name}")
         if name in OWN:
-            instead = f"use {OWN[name]}" if OWN[name] else "it must be as it is"
+            instead = f"use {OWN[name]}" if OWN[name] else "it cannot be changed"
             raise ConfigError(f"inference.options.engine.{name}: rlcore sets this argument of vLLM itself; {instead}")
         if name not in known:
             near = get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}?" if near else "see vLLM's page of engine arguments"
-            raise ConfigError(f"inference.options.engine.{name} is no argument of the installed vLLM's engine; {hint}")
+            raise ConfigError(f"inference.options.engine.{name} is not an argument of the installed vLLM's engine; {hint}")
     arguments: dict[str, Any] = {
         "use_tqdm_on_load": False,
         **named,
@@ -71,19 +73,19 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEn
         "tensor_parallel_size": context.tensor_parallel,
         "max_model_len": context.max_tokens,
         "skip_tokenizer_init": True,  # tokens in, tokens out
-        "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled, temperature included
+        "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled, including temperature
         "async_scheduling": False,  # so that no token of older weights arrives after an update
-        "generation_config": "vllm",  # the run says how to sample, not the model's folder
+        "generation_config": "vllm",  # the run sets how to sample, not the model's folder
         "disable_log_stats": True,
-        "weight_transfer_config": {"backend": "rlcore"},  # which one is said by the trainer: see worker_transfer
+        "weight_transfer_config": {"backend": "rlcore"},  # the trainer chooses the transfer: see worker_transfer
     }
     if context.adapter_rank:
         arguments |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for(context.adapter_rank)}
     if not current_platform.is_cpu():
         return AsyncEngineArgs(**arguments, enable_sleep_mode=True)
-    arguments["enable_chunked_prefill"] = False  # on the CPU the engine cannot read part of a prompt whose draws have a seed
+    arguments["enable_chunked_prefill"] = False  # on the CPU the engine cannot read part of a prompt if its draws have a seed
     if not options.enforce_eager:
-        raise ConfigError("inference.options.enforce_eager is false, and this backend compiles no model on the CPU; leave it out")
+        raise ConfigError("inference.options.enforce_eager is false, but this backend does not compile models on the CPU; leave it out")
     if options.pipeline_parallel_size > 1:
         raise ConfigError(
             f"inference.options.pipeline_parallel_size {options.pipeline_parallel_size}: on the CPU vLLM's stages do not pass tensors on; "
@@ -95,7 +97,8 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEn
 
 
 def cache_bytes(context: InferenceContext, sequences: int) -> int:
-    """Room in each process for keys and values of so many sequences of the greatest length, and never more than vllm takes by itself."""
+    """Return the bytes in each process for keys and values of ``sequences`` sequences of the greatest length, at most the bytes that
+    vllm itself takes."""
     tokens = -(-context.max_tokens // _BLOCK) * _BLOCK * (sequences + 1)
     return min(_MOST, max(64 << 20, token_bytes(context) * tokens))
 
@@ -103,7 +106,7 @@ def cache_bytes(context: InferenceContext, sequences: int) -> int:
 def _check_context(context: InferenceContext) -> None:
     if context.dtype not in CAPABILITIES.dtypes:
         offered = " or ".join(sorted(CAPABILITIES.dtypes))
-        raise ConfigError(f"inference.dtype {context.dtype!r} is not served by the vllm backend; use {offered}")
+        raise ConfigError(f"inference.dtype {context.dtype!r} is not supported by the vllm backend; use {offered}")
     kind, _, number = context.device.partition(":")
     if kind not in ("auto", here := "cpu" if current_platform.is_cpu() else "cuda"):
         raise ConfigError(

@@ -1,5 +1,5 @@
-"""The trainer's side of one group of engines: vLLM's trainer engine asks for the four methods of its client, and each of them is an order
-to every member."""
+"""The trainer's side of one group of engines. vLLM's trainer engine calls the four methods of its client, and each call is a command to
+every member."""
 
 from __future__ import annotations
 
@@ -23,57 +23,61 @@ from rlcore.api import TensorInfo, WeightsError
 __all__ = ["BrokenGroupError", "EngineGroup", "GroupMember", "Sender", "TrainerEngine", "disconnect"]
 
 TICK = 0.05
-"""Seconds between two looks at what changes without a word."""
+"""Seconds between two checks of state that changes without a notification."""
 
 
 class BrokenGroupError(Exception):
-    """The group broke; the version is to be sent by another one."""
+    """The group broke; another group must send the version."""
 
 
 class TrainerEngine(Protocol):
-    """What is used of vLLM's ``TrainerWeightTransferEngine`` (distributed/weight_transfer/base.py of 0.32)."""
+    """The methods of vLLM's ``TrainerWeightTransferEngine`` that this module calls (distributed/weight_transfer/base.py of 0.32)."""
 
     def send_weights(self) -> None:
-        """Drive one update from its start to its end, by the client."""
+        """Run one update from its start to its end, through the client."""
         ...
 
     def shutdown(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
         ...
 
 
 class Sender(Protocol):
-    """Makes vLLM's trainer engine for a group. ``backend``: the name of the transfer among vLLM's."""
+    """Creates vLLM's trainer engine for a group. ``backend``: vLLM's name of the transfer."""
 
     backend: str
 
     def open(self, client: EngineGroup, *, ranks: int, largest: int) -> TrainerEngine:
-        """``ranks``: of all members; ``largest``: bytes of the largest tensor. Meets the members by ``client`` meanwhile."""
+        """Create the engine, and meet the members through ``client`` meanwhile. ``ranks``: of all members; ``largest``: bytes of the
+        largest tensor."""
         ...
 
     def tensors(self, held: HostVersion) -> Iterator[tuple[str, Any]]:
-        """Name and tensor, on the device that they are sent from."""
+        """Yield name and tensor, on the device that they are sent from."""
         ...
 
 
 class GroupMember(Protocol):
-    """An engine as the group knows it. ``head_of``: the tensor that the head of its model repeats, "" if the head is one of its own."""
+    """An engine as the group knows it. ``head_of``: the tensor that the head of its model repeats, "" if the head has its own."""
 
     ranks: int
     head_of: str
 
 
 class EngineGroup:
-    """Fixed members, for as long as none is lost. It is also the client that vLLM's trainer engine calls
-    (``VLLMWeightSyncClient``) and the source that it reads: metadata and tensors of the version under way."""
+    """A fixed set of members, valid until one is lost.
+
+    It is also the client that vLLM's trainer engine calls (``VLLMWeightSyncClient``), and the source that it reads: metadata and tensors of
+    the version that is being sent.
+    """
 
     def __init__(self, epoch: int, members: Sequence[GroupMember], sender: Sender) -> None:
         self.epoch, self.members, self.key = epoch, tuple(members), secrets.token_hex(16)
         self.broken = False
         self.heard = time.monotonic()
-        """When it last got on."""
+        """The time of its last progress."""
         self.waits_for: set[int] = set(range(len(members)))
-        """Places of members that have not done what was asked."""
+        """Places of members that have not completed the current command."""
         self.held: HostVersion | None = None
         self._sender = sender
         self._links: dict[int, Connection] = {}
@@ -83,7 +87,7 @@ class EngineGroup:
     # --- members -------------------------------------------------------------------------------------------------------
 
     def attach(self, place: int, link: Connection) -> None:
-        """A member's engine is here."""
+        """Add the connection of a member's engine."""
         with self._joined:
             if self.broken:
                 link.close()
@@ -94,7 +98,10 @@ class EngineGroup:
             self._joined.notify_all()
 
     def update(self, held: HostVersion) -> None:
-        """Send a version, and return when every member serves it. BrokenGroupError if one is lost; WeightsError if their weights differ."""
+        """Send a version, and return when every member serves it.
+
+        Raises BrokenGroupError if a member is lost, and WeightsError if the members' weights differ.
+        """
         with self._joined:
             while len(self._links) < len(self.members):
                 if self.broken:
@@ -110,7 +117,7 @@ class EngineGroup:
         self._order(END, answered=False)
 
     def close(self) -> None:
-        """Hang up: whoever waits in it learns that it broke. From any thread."""
+        """Close all connections: a thread that waits in the group learns that it broke. Any thread may call this."""
         with self._joined:
             self.broken = True
             links = list(self._links.values())
@@ -121,10 +128,10 @@ class EngineGroup:
             with suppress(Exception):  # a communicator that lost a member may fail to end
                 self._engine.shutdown()
 
-    # --- what vLLM's trainer engine calls ----------------------------------------------------------------------------------
+    # --- methods for vLLM's trainer engine ---------------------------------------------------------------------------------
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Each member's ranks follow those of the member before."""
+        """Initialise the transfer; each member's ranks follow those of the previous member."""
         words, first = [], init_info.get("rank_offset", 0)
         for member in self.members:
             own = {"rank_offset": first} if "rank_offset" in init_info else {}
@@ -145,7 +152,10 @@ class EngineGroup:
         self._order(FINISH)
 
     def infos(self) -> list[TensorInfo]:
-        """What ``tensors`` yields. A head that the model ties is sent, too: an engine may keep a copy of it in a form of its own."""
+        """Return the infos of the tensors that ``tensors`` yields.
+
+        A tied head is sent too, because an engine may keep its own copy of it in another form.
+        """
         assert self.held is not None
         infos = list(self.held.layout.manifest.tensors)
         names = {info.name for info in infos}
@@ -156,7 +166,7 @@ class EngineGroup:
         return infos
 
     def tensors(self) -> Iterator[tuple[str, Any]]:
-        """Of the version under way, in that order; each that is asked for is a sign of life."""
+        """Yield the tensors of the version that is being sent, in that order; each request for one counts as progress."""
         assert self.held is not None
         names = [info.name for info in self.infos()]
         for name, tensor in self._sender.tensors(self.held):
@@ -171,7 +181,7 @@ class EngineGroup:
     # --- small parts ---------------------------------------------------------------------------------------------------
 
     def _order(self, method: str, words: Sequence[Mapping[str, Any]] = (), *, answered: bool = True) -> list[Any]:
-        """What every member answers, in their order."""
+        """Send a command to every member and return their answers, in member order."""
         places = {link: place for place, link in self._links.items()}
         answers: dict[int, Any] = {}
         try:
@@ -193,7 +203,7 @@ class EngineGroup:
         return [answers.get(place) for place in range(len(self.members))]
 
     def _compare(self, version: int, answers: Sequence[Any]) -> None:
-        """Engines that are split alike hold the same bytes after an update: WeightsError, naming the tensor, if they do not."""
+        """Raise WeightsError, which names the tensor, if engines with the same split do not hold the same bytes after an update."""
         first: dict[int, dict[str, str]] = {}
         for member, workers in zip(self.members, answers, strict=True):
             digests = {name: digest for worker in workers for name, digest in worker.items()}
@@ -205,6 +215,6 @@ class EngineGroup:
 
 
 def disconnect(channel: Connection) -> None:
-    """End it at once, for a thread that reads from it, too."""
+    """Close the channel at once, also for a thread that reads from it."""
     with suppress(OSError), socket.socket(fileno=os.dup(channel.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)

@@ -1,6 +1,6 @@
-"""A weight transfer that vLLM's own engines carry out: words between the trainer's process and the producers'; the bytes go from the
-trainer's side to the engine's workers. The trainer's weights are copied to the memory of its host first, so that it may train on, or sleep,
-while they are sent."""
+"""A weight transfer that vLLM's own engines carry out. The trainer's process and the producers' processes exchange messages; the weights
+go from the trainer's side to the engine's workers. The trainer's weights are first copied to its host memory, so that it can train or
+sleep while they are sent."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from rlcore_plugin_vllm.engine_group import TICK, BrokenGroupError, EngineGroup,
 __all__ = ["EnginePublisher", "EngineReceiver"]
 
 _GRACE = 2.0
-"""Seconds that members who have asked for a version wait for one that has not."""
+"""Seconds that members that have asked for a version wait for one that has not."""
 
 
 @dataclass(eq=False)
 class _Engine:
-    """A producer, as the publisher knows it: ``served``: the version of its engine, by its own word; ``ready``: the last round in which it
-    asked for weights."""
+    """A producer, as the publisher knows it.
+
+    ``served``: the version of its engine, as it reported; ``ready``: the last round in which it asked for weights.
+    """
 
     channel: Connection
     name: str
@@ -48,7 +50,7 @@ class _Engine:
 
 
 class EnginePublisher(BackgroundPublisher):
-    """The trainer's end. A round is one version for those who lack it; members that are the same as before keep their group."""
+    """The trainer's end. A round sends one version to the engines that lack it; if the members have not changed, their group is kept."""
 
     def __init__(
         self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None, *, sender: Sender, host: str = "127.0.0.1"
@@ -66,7 +68,7 @@ class EnginePublisher(BackgroundPublisher):
         threading.Thread(target=self._accept_forever, name="weights-engines", daemon=True).start()
 
     def address(self) -> tuple[Any, bytes]:
-        """Of the words; and the key to them."""
+        """Return the address for messages, and its key."""
         return self._address, self._key
 
     def left(self, name: str) -> None:
@@ -76,7 +78,7 @@ class EnginePublisher(BackgroundPublisher):
                 engine.gone = engine.gone or engine.name == name
             self._changed.notify_all()
 
-    # --- who is here -----------------------------------------------------------------------------------------------------
+    # --- the engines -----------------------------------------------------------------------------------------------------
 
     def _accept_forever(self) -> None:
         while not self._closed:
@@ -89,9 +91,9 @@ class EnginePublisher(BackgroundPublisher):
             threading.Thread(target=self._meet, args=(channel,), name="weights-engine", daemon=True).start()
 
     def _meet(self, channel: Connection) -> None:
-        """Ask for the key here, and not in the thread that accepts: one who says nothing keeps nobody out."""
+        """Authenticate in this thread and not in the one that accepts, so that a silent peer does not block others."""
         kept = False
-        with suppress(OSError, EOFError, AuthenticationError):  # gone, or somebody who has no key
+        with suppress(OSError, EOFError, AuthenticationError):  # gone, or a peer without the key
             deliver_challenge(channel, self._key)
             answer_challenge(channel, self._key)
             kind, *said = channel.recv()
@@ -104,15 +106,15 @@ class EnginePublisher(BackgroundPublisher):
                 self._attend(_Engine(channel, *said))
         with self._changed:
             self._channels.discard(channel)
-        if not kept:  # the group's is the group's to close
+        if not kept:  # the group closes its own channels
             channel.close()
 
     def _attend(self, engine: _Engine) -> None:
-        """Hear what a producer says until it hangs up."""
+        """Read a producer's messages until it closes the connection."""
         with self._changed:
             self._engines.append(engine)
             if self._waiting is None and self._newest is not None and not self._closed:
-                self._waiting = self._newest  # nobody publishes it again for a newcomer
+                self._waiting = self._newest  # the version is not published again for a newcomer
             self._changed.notify_all()
         try:
             while True:
@@ -132,10 +134,12 @@ class EnginePublisher(BackgroundPublisher):
                 self._changed.notify_all()
 
     def _end(self, engine: _Engine, why: str) -> None:
-        """Nobody waits for it any more: the runtime ends its process, and another takes its place. The number of the process is only what
-        the engine said, and the engine may run on another host."""
+        """Stop waiting for an engine: the runtime ends its process and starts another one.
+
+        The process number is only the engine's own report, and the engine may run on another host.
+        """
         engine.gone = True
-        advice = "look whether it was stopped or overloaded, or raise --weights-deadline"
+        advice = "check whether it was stopped or overloaded, or raise --weights-deadline"
         self.on_drop(f"producer {engine.name} (process {engine.pid}) {why} for {self._deadline:g} s, so it was ended; {advice}")
         self.on_end(engine.name)
 
@@ -154,16 +158,18 @@ class EnginePublisher(BackgroundPublisher):
                 self._drop_group()
 
     def _lacking(self, version: int) -> list[_Engine]:
-        """Those who do not serve this version yet. Under ``_changed``."""
+        """Return the engines that do not serve this version yet. Call this with ``_changed`` held."""
         return [engine for engine in self._engines if not engine.gone and engine.served < version]
 
     def _superseded(self, held: HostVersion) -> bool:
-        """Whether a newer version waits, in whose place nobody should begin this one. Under ``_changed``."""
+        """Return whether a newer version waits, which should be sent instead. Call this with ``_changed`` held."""
         return self._waiting is not None and self._waiting is not held
 
     def _who_asks(self, targets: list[_Engine], held: HostVersion) -> list[_Engine]:
-        """Tell them of the version, and wait until all have asked for it, or some for a while; [] if others lack it now, or a newer one is
-        here: then all is to be looked at anew."""
+        """Announce the version, and wait until all engines have asked for it, or some have and a short time has passed.
+
+        Returns [] if other engines lack it now, or a newer version has come: the caller then starts again.
+        """
         version, number, enough = held.layout.version, self._round, time.monotonic() + min(_GRACE, self._deadline)
         for engine in targets:
             engine.tell("news", number, version)
@@ -177,7 +183,10 @@ class EnginePublisher(BackgroundPublisher):
                 self._changed.wait(TICK)
 
     def _sent_to(self, targets: list[_Engine], held: HostVersion) -> bool:
-        """One round; False if it broke off. vLLM's trainer engine may wait in a collective that nobody can end, so it has a thread."""
+        """Run one round; return False if it broke off.
+
+        vLLM's trainer engine may wait in a collective that nothing can end, so it has its own thread.
+        """
         if self._group is None or self._group.broken or set(self._group.members) != set(targets):
             self._drop_group()
             self._epoch += 1
@@ -203,13 +212,13 @@ class EnginePublisher(BackgroundPublisher):
                     return False
                 if time.monotonic() - group.heard > self._deadline:
                     for place in sorted(group.waits_for) or range(len(targets)):
-                        self._end(targets[place], f"stood still in the transfer of version {held.layout.version}")
+                        self._end(targets[place], f"stalled in the transfer of version {held.layout.version}")
                     return False
                 self._changed.wait(TICK)
         error = outcome[0]
         if error is None or isinstance(error, BrokenGroupError):
             return error is None
-        self._drop_group()  # nobody shall wait in it
+        self._drop_group()  # so that no member waits in it
         if isinstance(error, WeightsError):
             raise error
         raise WeightsError(
@@ -217,7 +226,8 @@ class EnginePublisher(BackgroundPublisher):
         ) from error
 
     def _are_served(self, asked: list[_Engine], held: HostVersion) -> bool:
-        """Wait until each engine serves the version, or a newer one is here; who says nothing is ended. False if the group broke."""
+        """Wait until each engine serves the version, or a newer one has come; silent engines are ended. Returns False if the group
+        broke."""
         group, version = self._group, held.layout.version
         assert group is not None
 
@@ -227,7 +237,7 @@ class EnginePublisher(BackgroundPublisher):
         with self._changed:
             if not self._changed.wait_for(lambda: self._closed or group.broken or self._superseded(held) or not late(), self._deadline):
                 for engine in late():
-                    self._end(engine, f"has taken version {version} and not said that it serves it")
+                    self._end(engine, f"received version {version} but did not report that it serves it")
             return not group.broken
 
     def _remote(self, held: HostVersion, group: EngineGroup, place: int) -> RemoteSnapshot:
@@ -265,7 +275,10 @@ class EnginePublisher(BackgroundPublisher):
 
 
 class EngineReceiver(Receiver):
-    """A producer's end: words alone. It says that its engine is free when the producer asks for weights, and hands out what answers."""
+    """A producer's end, which exchanges only messages.
+
+    It reports that its engine is free when the producer asks for weights, and returns the snapshot that the trainer then sends.
+    """
 
     def __init__(self, name: str, address: tuple[Any, bytes], on_news: Callable[[], None]) -> None:
         super().__init__(name, on_news)
@@ -279,12 +292,12 @@ class EngineReceiver(Receiver):
         self._closed = False
 
     def introduce(self, engine: Mapping[str, Any]) -> None:
-        """See Receiver. Says who it is, and what its engine is."""
+        """See Receiver. Sends the producer's name and process, and the facts about its engine."""
         self._tell("producer", self.name, os.getpid(), int(engine["ranks"]), str(engine["head_of"]))
         threading.Thread(target=self._listen, name=f"weights-{self.name}", daemon=True).start()
 
     def newer_than(self, version: int) -> RemoteSnapshot | None:
-        """See Receiver. What was announced is asked for here, and comes once the others have asked for it, too."""
+        """See Receiver. This asks for an announced version, which comes once the others have asked for it too."""
         with self._lock:
             go, self._go = self._go, None
             if go is not None and go.version > version:
@@ -308,7 +321,7 @@ class EngineReceiver(Receiver):
         disconnect(self._channel)
 
     def _tell(self, *word: Any) -> None:
-        with self._lock, suppress(OSError):  # the trainer is gone, which others say
+        with self._lock, suppress(OSError):  # the trainer is gone, which others report
             self._channel.send(word)
 
     def _listen(self) -> None:

@@ -1,4 +1,4 @@
-"""The weight transfers ``vllm_ipc`` and ``vllm_nccl``. Written by vLLM's sources and tested without a GPU; they have not run on one."""
+"""The weight transfers ``vllm_ipc`` and ``vllm_nccl``. Written from vLLM's sources and tested without a GPU; they have not run on one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["VllmIpc", "VllmNccl", "VllmTransfer"]
 
 
 class VllmTransfer(WeightTransfer):
-    """What both have in common: words between the processes."""
+    """The code that both transfers share: messages between the processes."""
 
     name = ""
     host = "127.0.0.1"
 
     @abstractmethod
     def sender(self, device: str, bucket_bytes: int) -> Sender:
-        """What opens vLLM's trainer engine."""
+        """Return the sender that creates vLLM's trainer engine."""
 
     def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> EnginePublisher:
-        """See WeightTransfer. ConfigError in an environment without vllm, and for a trainer that is not on a GPU."""
+        """See WeightTransfer. Raises ConfigError in an environment without vllm, and for a trainer that is not on a GPU."""
         return EnginePublisher(deadline, bucket_bytes, on_failure, sender=self.sender(device, bucket_bytes), host=self.host)
 
     def receiver(self, *, name: str, address: Any, deadline: float, on_news: Callable[[], None]) -> EngineReceiver:
@@ -36,12 +36,12 @@ class VllmTransfer(WeightTransfer):
         return EngineReceiver(name, address, on_news)
 
     def check_trainer(self, device: str) -> None:
-        """ConfigError if vLLM's trainer engine cannot be here."""
+        """Raise ConfigError if vLLM's trainer engine cannot run here."""
         if device.partition(":")[0] != "cuda":
-            raise ConfigError(f"--transport {self.name} takes weights from a GPU, and the trainer is on {device}; type --transport auto")
+            raise ConfigError(f"--transport {self.name} takes weights from a GPU, but the trainer is on {device}; type --transport auto")
         if find_spec("vllm") is None:
             raise ConfigError(
-                f"--transport {self.name}: the trainer's side of it is vLLM's, which the trainer's environment lacks; install vllm there, "
+                f"--transport {self.name}: its trainer's side needs vllm, which the trainer's environment lacks; install vllm there, "
                 "or type --transport auto"
             )
 
@@ -60,13 +60,13 @@ class VllmIpc(VllmTransfer):
 
 
 class VllmNccl(VllmTransfer):
-    """``vllm_nccl``: trainer and engines on devices of their own."""
+    """``vllm_nccl``: trainer and engines on separate devices."""
 
     name = "vllm_nccl"
 
     @property
     def host(self) -> str:  # type: ignore[override]
-        """The address of this machine that others reach it by; of itself without a network."""
+        """The address at which other machines reach this one; the loopback address without a network."""
         with suppress(OSError), closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asked:
             asked.connect(("192.0.2.1", 9))  # sends nothing: it only chooses an interface
             return str(asked.getsockname()[0])

@@ -1,5 +1,5 @@
-"""The engines of this process. vLLM keeps the groups of its processes in module variables, and the end of one engine removes them for
-every engine of the process. So an engine that is ended beside others waits for the last one."""
+"""The engines of this process. vLLM keeps its process groups in module variables, and the end of one engine removes them for every
+engine of the process. So an engine that is ended while others run is freed with the last one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _ended: list[LLMEngine] = []
 
 
 def make_engine(arguments: EngineArgs) -> LLMEngine:
-    """An engine that lives until ``end_engine``, also if nothing refers to it."""
+    """Create an engine that exists until ``end_engine``, even if nothing refers to it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of torch's names that vllm uses
+        warnings.simplefilter("ignore", FutureWarning)  # about names of torch that vllm uses
         engine = LLMEngine.from_engine_args(arguments)
     _running.append(engine)
     return engine
 
 
 def end_engine(engine: LLMEngine) -> None:
-    """Free the engine once no other one runs in this process."""
+    """Free the engine once no other engine runs in this process."""
     _running.remove(engine)
     _ended.append(engine)
     if not _running:

@@ -19,7 +19,7 @@ __all__ = ["InProcessEngine"]
 
 
 class InProcessEngine(Driver):
-    """Runs ``LLMEngine``. Nothing happens between two calls."""
+    """A driver that runs ``LLMEngine``. It does nothing between two calls."""
 
     def __init__(self, arguments: EngineArgs) -> None:
         self._engine = make_engine(arguments)
@@ -30,62 +30,62 @@ class InProcessEngine(Driver):
         self._parts: list[NewTokens] = []
 
     def add(self, asks: Sequence[EngineRequest]) -> None:
-        """Into the queue of the scheduler."""
-        for ask, parameters in [(ask, sampling_parameters(ask)) for ask in asks]:  # vLLM looks at each before any is queued
+        """Add requests to the queue of the scheduler."""
+        for ask, parameters in [(ask, sampling_parameters(ask)) for ask in asks]:  # vLLM checks each before any is queued
             self._add(ask.name, ask.token_ids, parameters)
 
     def take(self, timeout: float) -> list[NewTokens]:
-        """One step, unless the probe has taken some already: a token for every running request."""
+        """Run one step, unless the probe has taken some already: a token for every running request."""
         if not self._parts:
             self._step()
         found, self._parts = self._parts, []
         return found
 
     def abort(self, names: Iterable[str]) -> list[NewTokens]:
-        """At once."""
+        """Drop requests at once."""
         names = list(names)
         self._engine.abort_request(names)
         found, self._parts = self._parts, []
         return [*found, *(NewTokens(name, finish="abort") for name in names)]
 
     def whole(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> RequestOutput:
-        """Steps until it is there."""
+        """Run steps until the answer is complete."""
         self._add(name, token_ids, parameters)
         while (output := self._step(name)) is None:
             pass
         return output
 
     def pause(self) -> None:
-        """Nothing is computed between two calls."""
+        """Do nothing: nothing is computed between two calls."""
 
     def load(self, incoming: IncomingWeights) -> None:
-        """The worker is in this process, too."""
+        """Load the weights; the worker is in this process too."""
         self.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(incoming.whole().items())})
 
     def add_adapter(self, adapter: LoRARequest) -> None:
-        """By the worker in this process."""
+        """Add an adapter by the worker in this process."""
         self._engine.add_lora(adapter)
 
     def serve(self, version: int) -> None:
-        """RunError if the engine keeps something of the old ones."""
+        """Serve the new version. Raises RunError if the engine keeps keys and values of the old weights."""
         if not self._engine.reset_prefix_cache(reset_running_requests=True):
-            raise RunError(f"vLLM did not forget the keys and values of version {self._version}")
+            raise RunError(f"vLLM did not drop the keys and values of version {self._version}")
         self._version = version
 
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), kwargs: Any = None) -> list[Any]:
-        """Of the one worker."""
+        """Call a method of the one worker."""
         return self._engine.collective_rpc(method, timeout, args, kwargs)
 
     def sleep(self, level: int = 1) -> object:
-        """Nothing is in flight."""
+        """Release the device; no request is in flight."""
         return self._engine.sleep(level)
 
     def wake_up(self, tags: list[str] | None = None) -> object:
-        """Part by part."""
+        """Take memory back, part by part."""
         return self._engine.wake_up(tags=tags)
 
     def end(self) -> None:
-        """With the last engine of this process."""
+        """Mark the engine as ended; it is freed with the last engine of this process."""
         self._end()
 
     def _add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:

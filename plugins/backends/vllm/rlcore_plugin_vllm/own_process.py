@@ -1,5 +1,5 @@
-"""The engine as processes of its own: one that schedules, and one for each shard of the model if there are several. A thread of the
-producer's process has an event loop in which vLLM's asynchronous engine lives; the producer's own thread gives orders and takes tokens."""
+"""The engine in separate processes: one that schedules, and one for each shard of the model if there are several. vLLM's asynchronous
+engine runs in the event loop of a thread in the producer's process. The producer's own thread sends commands and takes tokens."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from rlcore_plugin_vllm.workers import DependentEngine, DependentMultiprocEngine
 __all__ = ["VllmSubprocess", "with_dependent_executors"]
 
 _LOOK = 0.5
-"""Seconds after which somebody who waits for a token looks whether the engine is alive."""
+"""Seconds after which a caller that waits for a token checks whether the engine is alive."""
 _DIED = "vLLM's engine process, or a worker of it, died; its own log above says more"
 _CLOSING = 60.0
 """Seconds that the engine's processes may take to end; vLLM itself kills them sooner."""
 
 
 def with_dependent_executors(arguments: AsyncEngineArgs) -> AsyncEngineArgs:
-    """Arguments of an engine whose processes end with the one that started them, and whose workers map the weights that come."""
+    """Set the arguments so that the engine's processes end with the process that started them, and its workers map incoming weights."""
     if arguments.distributed_executor_backend is None:
         several = arguments.tensor_parallel_size * arguments.pipeline_parallel_size > 1
         arguments.distributed_executor_backend = DependentMultiprocEngine if several else DependentEngine
@@ -52,14 +52,14 @@ def with_dependent_executors(arguments: AsyncEngineArgs) -> AsyncEngineArgs:
 
 
 class VllmSubprocess(Driver):
-    """Runs ``AsyncLLM``. Tokens wait here until they are taken; the engine does not wait for that."""
+    """A driver that runs ``AsyncLLM``. Tokens wait here until they are taken; the engine does not wait for that."""
 
     def __init__(self, arguments: AsyncEngineArgs) -> None:
         self._parts: queue.SimpleQueue[NewTokens] = queue.SimpleQueue()
         self._following: dict[str, asyncio.Task[None]] = {}
         self._dead = ""
         self._loop = asyncio.new_event_loop()
-        # A daemon, since its death is the engine's; `end` stops it, also when the interpreter ends.
+        # A daemon thread, because the engine ends with it; `end` stops it, also when the interpreter ends.
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm-engine", daemon=True)
         self._thread.start()
         try:
@@ -75,12 +75,12 @@ class VllmSubprocess(Driver):
         self._end = weakref.finalize(self, _end, self._engine, self._loop, self._thread, self._following)
 
     def add(self, asks: Sequence[EngineRequest]) -> None:
-        """Hand them to the engine and follow them from there."""
-        for ask, parameters in [(ask, sampling_parameters(ask)) for ask in asks]:  # vLLM looks at each before any is queued
+        """Send the requests to the engine and follow their outputs."""
+        for ask, parameters in [(ask, sampling_parameters(ask)) for ask in asks]:  # vLLM checks each before any is queued
             self._wait(self._add(ask.name, ask.token_ids, parameters))
 
     def take(self, timeout: float) -> list[NewTokens]:
-        """All that has come. Waits for the first token beyond ``timeout``, as the engine in the producer's process does, too."""
+        """Return all parts that have come. Waits for the first one, even beyond ``timeout``, like the engine in the producer's process."""
         found = self._taken()
         while not found:
             try:
@@ -90,41 +90,41 @@ class VllmSubprocess(Driver):
         return found + self._taken()
 
     def abort(self, names: Iterable[str]) -> list[NewTokens]:
-        """Wait until the engine has let go of each."""
+        """Drop the requests, and wait until the engine has dropped each."""
         self._wait(self._abort(list(names)))
         return self._taken()
 
     def whole(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> RequestOutput:
-        """One output is all that the collector of such a request gets."""
+        """Return the answer; the collector of such a request receives only one output."""
         return self._wait(self._whole(name, token_ids, parameters))
 
     def pause(self) -> None:
-        """The scheduler keeps what is in flight, without keys and values."""
+        """Pause; the scheduler keeps requests in flight, without keys and values."""
         self._wait(self._engine.pause_generation(mode="keep", clear_cache=True))
 
     def load(self, incoming: IncomingWeights) -> None:
-        """Every worker maps the host's memory and copies its shard out of it."""
+        """Let every worker map the host memory and copy its shard from it."""
         self.collective_rpc("load_mapped", args=(incoming.path, incoming.places()))
 
     def add_adapter(self, adapter: LoRARequest) -> None:
-        """By every worker."""
+        """Add an adapter in every worker."""
         self._wait(self._engine.add_lora(adapter))
 
     def serve(self, version: int) -> None:
-        """Tokens that are drawn from here on carry the version."""
+        """Serve the version: tokens that are drawn from now on carry it."""
         self._wait(self._serve(version))
 
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), kwargs: Any = None) -> list[Any]:
-        """In their own processes."""
+        """Call a method of every worker, in its own process."""
         found: list[Any] = self._wait(self._engine.collective_rpc(method, timeout, args, kwargs))
         return found
 
     def sleep(self, level: int = 1) -> object:
-        """Every worker."""
+        """Release the device of every worker."""
         return self._wait(self._engine.sleep(level))
 
     def wake_up(self, tags: list[str] | None = None) -> object:
-        """Every worker."""
+        """Take memory back in every worker."""
         return self._wait(self._engine.wake_up(tags=tags))
 
     def end(self) -> None:
@@ -149,7 +149,7 @@ class VllmSubprocess(Driver):
                 self._parts.put(_part(name, output))
         except EngineDeadError:
             self._dead = _DIED
-        except Exception as error:  # whatever it is, the producer's thread must hear of it
+        except Exception as error:  # any error must reach the producer's thread
             self._dead = f"vLLM's engine failed at request {name}: {' '.join(str(error).split()) or type(error).__name__}"
         finally:
             collector.close()
@@ -197,7 +197,10 @@ class VllmSubprocess(Driver):
 
 
 async def _started(arguments: AsyncEngineArgs) -> AsyncLLM:
-    """Made in the loop, where its sockets belong. The thread of the loop is the parent of its processes, which divide its threads."""
+    """Create the engine in the loop, which its sockets belong to.
+
+    The thread of the loop is the parent of the engine's processes, which divide this process's threads.
+    """
     with _threads(arguments.tensor_parallel_size * arguments.pipeline_parallel_size):
         engine = AsyncLLM.from_engine_args(arguments)
     await engine.update_weight_version("0")
@@ -206,7 +209,7 @@ async def _started(arguments: AsyncEngineArgs) -> AsyncLLM:
 
 @contextmanager
 def _threads(shards: int) -> Iterator[None]:
-    """Processes that are started inside have each a share of the threads that rlcore gave this one, which computes nothing meanwhile."""
+    """Divide this process's threads between the processes that the body starts; this process computes nothing meanwhile."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdigit():
         os.environ["OMP_NUM_THREADS"] = str(max(1, int(given) // shards))

@@ -1,4 +1,4 @@
-"""Temperatures that vLLM samples at: it raises a lower one to 0.01 with a warning, and refuses a higher one when a request comes."""
+"""Temperatures that vLLM supports: it raises a lower one to 0.01 with a warning, and refuses a request with a higher one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 __all__ = ["COLDEST", "HOTTEST", "temperature_problem", "unsupported"]
 
 COLDEST, HOTTEST = 0.01, 2.0
-"""vllm/sampling_params.py of 0.32: ``_MAX_TEMP``, and the check of ``_verify_args``."""
+"""From vllm/sampling_params.py of 0.32: ``_MAX_TEMP``, and the check of ``_verify_args``."""
 
 
 def unsupported(temperature: float) -> bool:
-    """Whether vLLM would not sample at this temperature. 0 is greedy, and served."""
-    return temperature != 0 and not COLDEST <= temperature <= HOTTEST  # a temperature that is no number is not served either
+    """Return whether vLLM would not sample at this temperature. 0 means greedy, and is supported."""
+    return temperature != 0 and not COLDEST <= temperature <= HOTTEST  # a temperature that is NaN is not supported either
 
 
 def temperature_problem(config: Any) -> str:
-    """Return a sentence on a temperature that vLLM does not sample at, of a run whose engine is vLLM; "" if it serves all of them."""
+    """Return a sentence on a temperature at which vLLM does not sample, for a run whose engine is vLLM; "" if it supports all of them."""
     asked = {
         "--temperature": config.sampling.temperature,
         "--temperature-end": config.sampling.temperature_end,

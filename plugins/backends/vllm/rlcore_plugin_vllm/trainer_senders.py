@@ -1,5 +1,5 @@
-"""vLLM's trainer engines, opened for a group of engines: CUDA IPC on one device, NCCL between devices. vllm is imported when the first
-version is sent."""
+"""vLLM's trainer engines for a group of engines: CUDA IPC on one device, NCCL between devices. vllm is imported when the first version
+is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["IpcSender", "NcclSender", "VllmSender", "host_tensors"]
 
 
 def host_tensors(held: HostVersion) -> Iterator[tuple[str, torch.Tensor]]:
-    """Name and tensor, views of the version in the memory of the host."""
+    """Yield name and tensor; the tensors are views of the version in host memory."""
     layout, flat = held.layout, held.memory.flat
     for info, start in zip(layout.manifest.tensors, layout.offsets, strict=True):
         memory = torch.from_numpy(flat[start : start + info.nbytes])
@@ -25,7 +25,7 @@ def host_tensors(held: HostVersion) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class VllmSender:
-    """Opens what vLLM's factory makes of ``init_info(ranks, largest)``, whose class names the backend."""
+    """A sender whose engine vLLM's factory creates from ``init_info(ranks, largest)``, whose class selects the backend."""
 
     def __init__(self, backend: str, device: str, init_info: Callable[[int, int], Any]) -> None:
         self.backend = backend
@@ -46,7 +46,7 @@ class VllmSender:
                 return client.tensors()
 
         if self._device.type == "cuda":
-            torch.cuda.set_device(self._device.index or 0)  # of this thread; vLLM's engines take the current device
+            torch.cuda.set_device(self._device.index or 0)  # the current device of this thread, which vLLM's engines use
         made: TrainerEngine = WeightTransferTrainerFactory.trainer_init(
             self._init_info(ranks, largest), client=client, source=VersionSource()
         )

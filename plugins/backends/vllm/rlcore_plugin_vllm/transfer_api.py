@@ -1,8 +1,8 @@
-"""Everything of vllm that the trainer's side of its weight transfers uses, in one place; read in 0.32. Apart from ``vllm_api``, which
-prepares a process for an engine: this one trains.
+"""All names of vllm that the trainer's side of its weight transfers uses, in one module; read in 0.32. Separate from ``vllm_api``, which
+prepares a process for an engine: this process trains.
 
 vllm/distributed/weight_transfer/: ``factory.py`` (both factories), ``base.py`` (``WeightSource``, ``ParamMeta``), ``ipc_engine.py`` and
-``nccl_engine.py`` (what the trainer says of itself).
+``nccl_engine.py`` (the trainer's init info).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", FutureWarning)  # of torch's names that vllm uses
+    warnings.simplefilter("ignore", FutureWarning)  # about names of torch that vllm uses
     from vllm.distributed.weight_transfer import ParamMeta, WeightSource, WeightTransferTrainerFactory
     from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo

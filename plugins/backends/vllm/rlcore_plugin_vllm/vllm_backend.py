@@ -1,5 +1,5 @@
-"""The engine of vLLM, whose own scheduler batches: in the producer's process, whose thread steps it in ``poll``, or as processes of its
-own, which go on between two calls."""
+"""The vLLM engine, whose own scheduler forms batches. It runs in the producer's process, whose thread steps it in ``poll``, or in
+separate processes, which continue between two calls."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["VllmBackend"]
 class VllmBackend(JoiningBackend):
     """Inference by vLLM, on CPUs or GPUs.
 
-    After an update requests go on (RESUME): their keys and values are computed again under the new weights, and each token carries the
-    version that drew it. New weights are collected on the host beside the old ones, which are served until ``finish_update``.
+    After an update, requests in flight continue (RESUME): their keys and values are computed again under the new weights, and each token
+    carries the version that drew it. New weights are collected in host memory while the old ones are served until ``finish_update``.
     """
 
     capabilities = CAPABILITIES
@@ -72,10 +72,10 @@ class VllmBackend(JoiningBackend):
 
 
 def in_processes(arguments: AsyncEngineArgs, options: VllmOptions) -> bool:
-    """Whether the engine runs as processes of its own: it does if the model is spread over several, and if that is asked for."""
+    """Return whether the engine runs in separate processes: if the model is spread over several, or if the options ask for it."""
     several = arguments.tensor_parallel_size * arguments.pipeline_parallel_size > 1
     if several and options.own_process is False:
-        raise ConfigError("inference.options.own_process is false, and a model that is split needs processes; leave the option out")
+        raise ConfigError("inference.options.own_process is false, but a model that is split needs processes; leave the option out")
     return several or bool(options.own_process)
 
 
@@ -87,4 +87,4 @@ def _driver(arguments: AsyncEngineArgs, own: bool, model: str) -> Driver:
 
         return VllmSubprocess(arguments)
     except (OSError, ValueError, NotImplementedError) as error:
-        raise ConfigError(f"vLLM does not make an engine of model {model!r}: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"vLLM cannot create an engine for model {model!r}: {' '.join(str(error).split())}") from error

@@ -1,4 +1,4 @@
-"""What vLLM loads in every one of its processes: the entry point ``rlcore`` of the group ``vllm.general_plugins``."""
+"""The function that vLLM loads in each of its processes: the entry point ``rlcore`` of the group ``vllm.general_plugins``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ _done = False
 
 
 def register() -> None:
-    """Make ``weight_transfer_config = {"backend": "rlcore"}`` known to vLLM. Twice is once; the engine is imported when it is made."""
+    """Register ``weight_transfer_config = {"backend": "rlcore"}`` with vLLM.
+
+    A second call does nothing. The engine class is imported when it is created.
+    """
     global _done
     if _done:
         return

@@ -1,8 +1,8 @@
-"""The engine of vLLM's weight transfers that its workers make: the one that the trainer names when it joins, made anew for every group.
+"""The weight-transfer engine that vLLM's workers create: the one that the trainer names when it joins, created again for every group.
 
-vLLM wants the transfer's name when an engine is made, and asks for ``init_transfer_engine`` once in its life; rlcore chooses the transfer
-apart from the engine, and builds a group anew whenever a member is lost. Registered by vLLM's own registry (``register_engine``), under the
-entry point group ``vllm.general_plugins``, which every worker loads.
+vLLM needs the transfer's name when an engine is created, and calls ``init_transfer_engine`` once in the engine's life. rlcore chooses the
+transfer separately from the engine, and builds a new group whenever a member is lost. The class is registered in vLLM's own registry
+(``register_engine``), under the entry point group ``vllm.general_plugins``, which every worker loads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME = "rlcore"
 
 
 class ChosenTransferEngine(WeightTransferEngine):  # type: ignore[misc]
-    """Hands everything on to the engine that the trainer named."""
+    """A transfer engine that passes all calls on to the engine that the trainer named."""
 
     supports_draft_weight_update = False
 
@@ -27,7 +27,7 @@ class ChosenTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         self._chosen: Any = None
 
     def parse_init_info(self, init_dict: dict[str, Any]) -> Any:
-        """Make the engine ``init_dict["backend"]``; what is left of the one before is freed."""
+        """Create the engine ``init_dict["backend"]``; the previous one is freed."""
         words = dict(init_dict)
         config = WeightTransferConfig(backend=words.pop("backend"))
         self.shutdown()
@@ -35,7 +35,7 @@ class ChosenTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         return self._chosen.parse_init_info(words)
 
     def init_transfer_engine(self, init_info: Any) -> None:
-        """Of the engine that was chosen, as all that follows."""
+        """Initialise the chosen engine; the following methods also call that engine."""
         self._chosen.init_transfer_engine(init_info)
 
     def start_weight_update(self) -> None:
@@ -55,7 +55,7 @@ class ChosenTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         self._chosen.finish_weight_update()
 
     def shutdown(self) -> None:
-        """Free what the chosen engine holds; nothing if there is none."""
+        """Free the resources of the chosen engine, if there is one."""
         if self._chosen is not None:
             self._chosen.shutdown()
             self._chosen = None

@@ -30,7 +30,7 @@ def test_the_runtime_is_asked_to_end_a_producer_whatever_process_it_names(innoce
             until = time.monotonic() + 30
             while not publisher._engines and time.monotonic() < until:
                 time.sleep(0.01)
-            publisher._end(publisher._engines[0], "stood still")
+            publisher._end(publisher._engines[0], "stalled")
     finally:
         publisher.close()
     assert ends == ["p0"]

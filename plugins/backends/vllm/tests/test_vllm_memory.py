@@ -47,13 +47,13 @@ def test_each_part_is_said_in_the_plan(tester: RunTester) -> None:
     assert notes[-1] == (
         "rlcore-plugin-vllm: one device for both, by arithmetic, in GiB: engine 12.0 (weights 0.9, keys and values 11.1), trainer torch "
         "weights 1.9, gradients 1.9, optimizer 3.7 (gives its memory back meanwhile), CUDA 1.2; while it generates 15.1, while it trains "
-        "8.7 and activations, of 24.0; room for 944 answers of 1024 tokens side by side"
+        "8.7 and activations, of 24.0; room for 944 answers of 1024 tokens at once"
     )
 
 
 def test_a_device_that_is_too_small_is_refused_with_the_sum_and_what_to_change(tester: RunTester) -> None:
     planned(tester, device_memory_gib=24.0).assert_refused(
-        "--placement colocated: the device has 24.0 GiB, and generation needs 25.1: engine 22.1 (weights 0.9, keys and values 21.1), "
+        "--placement colocated: the device has 24.0 GiB, but generation needs 25.1: engine 22.1 (weights 0.9, keys and values 21.1), "
         "trainer torch weights 1.9, gradients 1.9, optimizer 3.7 (gives its memory back meanwhile), CUDA 1.2; set "
         "gpu_memory_utilization = 0.87 or less in [inference.options.engine]"
     )
@@ -61,7 +61,7 @@ def test_a_device_that_is_too_small_is_refused_with_the_sum_and_what_to_change(t
 
 
 def test_a_model_whose_training_does_not_fit_is_refused(tester: RunTester) -> None:
-    said = "the device has 8.0 GiB, and an update needs 8.7 without its activations"
+    said = "the device has 8.0 GiB, but an update needs 8.7 without its activations"
     planned(tester, device_memory_gib=8.0).assert_refused(said, "take a smaller model or another training backend")
 
 
@@ -71,7 +71,7 @@ def test_a_reference_model_counts(tester: RunTester) -> None:
 
 def test_a_share_without_room_for_one_answer_is_refused(tester: RunTester) -> None:
     planned(tester, device_memory_gib=24.0, engine={"gpu_memory_utilization": 0.03}).assert_refused(
-        "leaves 0 to keys and values, of which one answer of 1024 tokens needs 0.012", "raise gpu_memory_utilization"
+        "leaves 0 for keys and values, but one answer of 1024 tokens needs 0.012", "raise gpu_memory_utilization"
     )
 
 

@@ -100,7 +100,7 @@ def test_a_manifest_must_be_the_models_tensors() -> None:
     CheckpointShapes(shapes, tied=False).check(1, snapshot(a__weight=(2, 3), b__weight=(4,)).manifest())
     for sent, word in [
         ({"a__weight": (2, 3)}, "lacks tensor 'b.weight'"),
-        ({"a__weight": (2, 3), "b__weight": (4,), "c": (1,)}, "brings tensor 'c'"),
+        ({"a__weight": (2, 3), "b__weight": (4,), "c": (1,)}, "has tensor 'c'"),
         ({"a__weight": (3, 2), "b__weight": (4,)}, r"'a.weight' has shape \[3, 2\], the model's has \[2, 3\]"),
     ]:
         with pytest.raises(WeightsError, match=word):
@@ -161,7 +161,7 @@ def test_shapes_are_read_from_the_headers_of_a_checkpoint(tmp_path) -> None:
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     assert read_shapes(tmp_path) == {"a": (2, 1)}
     (tmp_path / "model-2.safetensors").write_bytes(b"no such file")
-    with pytest.raises(ConfigError, match=r"model-2\.safetensors is no safetensors file that can be read"):
+    with pytest.raises(ConfigError, match=r"model-2\.safetensors is not a readable safetensors file"):
         read_shapes(tmp_path)
 
 
@@ -179,5 +179,5 @@ def test_only_the_files_that_an_index_names_belong_to_the_model(tmp_path: Path) 
     index.write_text(json.dumps({"weight_map": {"one": "a.safetensors"}}), encoding="utf-8")
     assert read_shapes(tmp_path) == {"one": (2,)}
     index.write_text("[]", encoding="utf-8")
-    with pytest.raises(ConfigError, match="is no index of safetensors files"):
+    with pytest.raises(ConfigError, match="is not an index of safetensors files"):
         read_shapes(tmp_path)

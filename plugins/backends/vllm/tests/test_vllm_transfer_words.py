@@ -97,7 +97,7 @@ class TestWords(EngineTransferSuite):
         self.publish(publisher, 2)
         self.serves(2, free)
         assert len(dropped) == 1
-        assert f"producer stands (process {os.getpid()}) stood still in the transfer of version 2 for 1 s" in dropped[0]
+        assert f"producer stands (process {os.getpid()}) stalled in the transfer of version 2 for 1 s" in dropped[0]
 
     def test_an_update_that_failed_in_a_worker_needs_a_new_engine(self) -> None:
         publisher = self.publisher()
@@ -111,7 +111,7 @@ class TestWords(EngineTransferSuite):
         while producer.failure is None and time.monotonic() < until:
             time.sleep(0.01)
         assert "vLLM's workers failed in update_weights: OSError: no memory" in str(producer.failure)
-        with pytest.raises(RunError, match="only a new engine mends"):
+        with pytest.raises(RunError, match="only a new engine fixes"):
             engine.joined.leave()
 
     def test_what_is_not_received_is_not_finished(self) -> None:
@@ -119,7 +119,7 @@ class TestWords(EngineTransferSuite):
         producer = self.producer(publisher)
         self.publish(publisher, 1)
         self.serves(1, producer)
-        with pytest.raises(RunError, match="did not come whole"):
+        with pytest.raises(RunError, match="did not arrive completely"):
             producer.engine.joined.finish()
 
 
@@ -130,7 +130,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_inference_backends():
-    options, tokenizer = "rlcore.testing.inference.fake_inference:FakeInferenceOptions", "rlcore.testing:load_fake_tokenizer"
+    options, tokenizer = "rlcore.testing:FakeInferenceOptions", "rlcore.testing:load_fake_tokenizer"
     offered = r.RecordedJoining.capabilities
     return [InferenceBackendSpec(name="recorded-joining", target="recorded_transfer:RecordedJoining", config=options, tokenizer=tokenizer,
                                  summary="x", capabilities=offered)]
@@ -182,12 +182,12 @@ def test_without_a_gpu_both_are_refused_in_one_sentence(tmp_path: Path) -> None:
         assert {spec.unusable for spec in specs} == {"this machine has no NVIDIA GPU"}
         tester = RunTester(tmp_path, in_process=True).with_fakes()
         config = tester.fake_run(inference={"name": "vllm"}, run={"runtime": "local"})
-        tester.run("train", config, "--transport", "vllm_nccl").assert_refused("for this machine has no NVIDIA GPU")
+        tester.run("train", config, "--transport", "vllm_nccl").assert_refused("because this machine has no NVIDIA GPU")
 
 
 @pytest.mark.parametrize("transfer", [VllmIpc(), VllmNccl()], ids=lambda transfer: transfer.name)
 def test_a_trainer_that_is_not_on_a_gpu_is_refused(transfer: Any) -> None:
-    with pytest.raises(ConfigError, match=f"--transport {transfer.name} takes weights from a GPU, and the trainer is on cpu"):
+    with pytest.raises(ConfigError, match=f"--transport {transfer.name} takes weights from a GPU, but the trainer is on cpu"):
         transfer.publisher(deadline=1.0, bucket_bytes=1)
 
 
@@ -195,7 +195,7 @@ def test_a_trainer_that_is_not_on_a_gpu_is_refused(transfer: Any) -> None:
     ("transport", "flags", "words"),
     [
         ("vllm_nccl", ("--placement", "colocated"), "--placement colocated shares one; type --transport vllm_ipc"),
-        ("vllm_ipc", (), "--placement split takes several; type --transport vllm_nccl"),
+        ("vllm_ipc", (), "--placement split uses several; type --transport vllm_nccl"),
         ("vllm_ipc", ("--placement", "colocated", "-i", "2"), "for one trainer and one engine on one device; type -i 1"),
     ],
 )

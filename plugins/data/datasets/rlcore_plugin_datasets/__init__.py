@@ -24,7 +24,7 @@ _FORMATS = (
 
 @hookimpl
 def rlcore_register_data_sources() -> Sequence[DataSourceSpec]:
-    """Offer tables, and the hub."""
+    """Return the specs of the data sources: tables, and the hub."""
     return [
         DataSourceSpec(
             name="csv",
@@ -42,7 +42,7 @@ def rlcore_register_data_sources() -> Sequence[DataSourceSpec]:
         DataSourceSpec(
             name="hub",
             target="rlcore_plugin_datasets.tables:HubRows",
-            summary="hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT of the Hugging Face hub, or a folder saved by datasets",
+            summary="hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT on the Hugging Face hub, or a folder saved by datasets",
             prefix="hf:",
             folders=True,
         ),
@@ -51,5 +51,5 @@ def rlcore_register_data_sources() -> Sequence[DataSourceSpec]:
 
 @hookimpl
 def rlcore_register_row_formats() -> Sequence[RowFormatSpec]:
-    """Offer the formats."""
+    """Return the spec of each row format."""
     return [RowFormatSpec(name=name, target=f"rlcore_plugin_datasets.{target}", summary=summary) for name, target, summary in _FORMATS]

@@ -19,7 +19,7 @@ _LONG = (
     *("generations", "is_reasoning_complete", "correctness_math_verify", "correctness_llama", "finish_reasons"),
     *("generated_solution", "conversations", "responses_create_params"),
 )
-"""Columns that hold what other models answered, thousands of words a row."""
+"""Columns with the answers of other models, thousands of words a row."""
 
 
 class OpenR1Rows(RowFormat):
@@ -31,7 +31,7 @@ class OpenR1Rows(RowFormat):
         return typed and is_text(row.get("problem")) and "answer" in row and "expected_answer" not in row
 
     def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See RowFormat. The answer "proof" says that there is none."""
+        """See RowFormat. The answer "proof" means that there is none."""
         answer = answer_of(row.get("answer"), "answer")
         if answer.lower() == "proof":
             raise BadRow('"answer" is "proof", so there is no answer to compare with; leave such rows out')
@@ -50,7 +50,7 @@ class Gsm8kRows(RowFormat):
         """See RowFormat."""
         answer = row.get("answer")
         if not isinstance(answer, str) or _MARK not in answer:
-            raise BadRow(f'"answer" has no {_MARK}, behind which the number stands')
+            raise BadRow(f'"answer" has no {_MARK}, after which the number should be')
         number = answer_of(answer.rpartition(_MARK)[2], "answer")
         return row_of(messages_of(row, "question"), number, kept(row, "question"))
 
@@ -59,7 +59,7 @@ class MathRows(RowFormat):
     """``problem``, ``solution`` with a box, ``level``, ``type``; MATH-500, DeepScaleR, AIME have ``answer``, and may lack ``solution``."""
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
-        """See RowFormat. Sets that say more of a problem have formats of their own."""
+        """See RowFormat. Data sets with more columns about a problem have their own formats."""
         others = {"generations", "problem_type", "question_type", "expected_answer", "prompt", "reward_model"}
         solution, answer = row.get("solution"), row.get("answer")
         boxed = isinstance(solution, str) and bool(boxed_in(solution))
@@ -70,7 +70,7 @@ class MathRows(RowFormat):
         solution = row.get("solution")
         answer = answer_of(row["answer"], "answer") if row.get("answer") is not None else boxed_in(str(solution or ""))
         if not answer:
-            raise BadRow('"solution" has no \\boxed{…}, which holds the answer')
+            raise BadRow('"solution" has no \\boxed{…}, which should contain the answer')
         return row_of(messages_of(row, "problem"), answer, kept(row, "problem", *_LONG))
 
 

@@ -1,5 +1,5 @@
-"""What several formats take out of a row: a prompt, a gold answer, the last box of a solution, the columns that stay. BadRow if it is not
-there."""
+"""Parts that several formats read from a row: a prompt, a gold answer, the last box of a solution, the columns that stay. BadRow if one is
+missing."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ _BOXES = ("\\boxed{", "\\fbox{")
 
 
 def is_text(value: object) -> bool:
-    """A text that says something."""
+    """Return whether the value is text that is not blank."""
     return isinstance(value, str) and bool(value.strip())
 
 
 def is_chat(value: object) -> bool:
-    """A list of messages, as chat templates take them."""
+    """Return whether the value is a list of messages, as chat templates take it."""
     return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, Mapping) and "role" in item for item in value)
 
 
 def messages_of(row: Mapping[str, Any], column: str) -> list[dict[str, str]]:
-    """The prompt that stands in a column: a text of the user, or messages, of which role and content are kept."""
+    """Return the prompt in a column: a text of the user, or messages, of which role and content are kept."""
     return _messages(row.get(column), column)
 
 
 def _messages(value: object, name: str) -> list[dict[str, str]]:
     if isinstance(value, str) and value.strip():
         return [{"role": "user", "content": value}]
-    value = [value] if isinstance(value, Mapping) else value  # as a CSV file gives its prompt
+    value = [value] if isinstance(value, Mapping) else value  # a CSV file gives its prompt as one message
     if not isinstance(value, list | tuple) or not is_chat(value):
         raise BadRow(f'"{name}" must be text, or a list of messages with "role" and "content"')
     return [{"role": str(message["role"]), "content": _content(message.get("content"), name)} for message in value]
 
 
 def _content(value: object, name: str) -> str:
-    """The text of one message, which may come in parts."""
+    """Return the text of one message, which may come in parts."""
     if isinstance(value, str):
         return value
     parts = value if isinstance(value, Sequence) else ()
     texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") in ("text", "input_text")]
     if not texts or len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
-        raise BadRow(f'a message of "{name}" has a content that is no text; rlcore trains on text alone')
+        raise BadRow(f'a message of "{name}" has a content that is not text; rlcore trains only on text')
     return "".join(str(text) for text in texts)
 
 
 def answer_of(value: object, column: str) -> str:
-    """A gold answer as text: numbers are written out, a list of one is what it holds."""
+    """Return a gold answer as text. Numbers become text; a list of one gives its element."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadRow(f'"{column}" holds no answer to compare with: it must be text or a number')
+        raise BadRow(f'"{column}" has no answer to compare with: it must be text or a number')
     text = str(value).strip()
     if not text:
         raise BadRow(f'"{column}" is empty, so there is no answer to compare with')
@@ -61,13 +61,13 @@ def answer_of(value: object, column: str) -> str:
 
 
 def boxed_in(text: str) -> str:
-    """What the last box of a text holds, its braces balanced; "" if it has none."""
+    """Return the content of the last box of a text, with balanced braces; "" if it has none."""
     start = max(text.rfind(box) + len(box) if box in text else -1 for box in _BOXES)
     depth, place = 1, start
     while 0 < start <= place < len(text):
         character = text[place]
         if character == "\\":
-            place += 2  # an escaped brace is a sign, not a brace
+            place += 2  # an escaped brace is a character, not a brace
             continue
         depth += (character == "{") - (character == "}")
         if not depth:
@@ -77,11 +77,12 @@ def boxed_in(text: str) -> str:
 
 
 def kept(row: Mapping[str, Any], *dropped: str) -> dict[str, Any]:
-    """The other columns, for rewards that read them. null, an ``id`` that is none, and ``reward``, which names one in rlcore, stay out."""
+    """Return the other columns, for rewards that read them. Left out are null, an ``id`` that is not text or a whole number, and
+    ``reward``, which names a reward in rlcore."""
     out = {"messages", "reward", *dropped} | (set() if isinstance(row.get("id"), str | int) else {"id"})
     return {name: value for name, value in row.items() if value is not None and name not in out}
 
 
 def row_of(messages: list[dict[str, str]], answer: str, others: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of rlcore."""
+    """Return a row of rlcore."""
     return {**others, "messages": messages, "gt_answer": answer}

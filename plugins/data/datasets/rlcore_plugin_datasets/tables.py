@@ -1,4 +1,4 @@
-"""Rows from Parquet files and Hugging Face ``datasets``; both libraries are optional and imported here only."""
+"""Rows from Parquet files and Hugging Face ``datasets``; both libraries are optional and imported only here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HubRows", "ParquetFile"]
 _PREFIX = "hf:"
 _ALWAYS_UNPACKED = 1 << 30
 _MOST_TIMES = 200
-"""A Parquet file may unpack to so many times its size: columns that say the same in every row take nearly nothing."""
+"""How many times its size a Parquet file may unpack to: columns with the same value in every row take almost no space."""
 
 
 class ParquetFile(RowSource):
@@ -24,27 +24,27 @@ class ParquetFile(RowSource):
         """See RowSource."""
         parquet = _optional("pyarrow.parquet", path)
         if not Path(path).is_file():
-            raise DataError(f"{path}: is no regular file; write the rows to a file and name that")
+            raise DataError(f"{path}: is not a regular file; write the rows to a file and name that file")
         try:
             with parquet.ParquetFile(path) as file:
                 batches = _bounded(path, file.iter_batches(batch_size=1024))
                 yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
         except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
-            raise DataError(f"{path}: not a Parquet file that can be read ({_first_line(error)})") from error
+            raise DataError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
 
 
 def _bounded(path: str, batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches of a file. DataError once they have too many bytes."""
+    """Yield the batches of a file. DataError once they have too many bytes."""
     most = room = max(_ALWAYS_UNPACKED, _MOST_TIMES * Path(path).stat().st_size)
     for batch in batches:
         room -= batch.nbytes
         if room < 0:
-            raise DataError(f"{path}: it unpacks to more than {most >> 20} MiB, the most for a Parquet file of its size; name it as JSONL")
+            raise DataError(f"{path}: it unpacks to more than {most >> 20} MiB, the limit for a Parquet file of its size; save it as JSONL")
         yield batch
 
 
 class HubRows(RowSource):
-    """The data source ``hub``: data sets of the Hugging Face hub (``hf:NAME``, ``hf:NAME:SPLIT`` or ``hf:NAME:CONFIG:SPLIT``; the split is
+    """The data source ``hub``: data sets on the Hugging Face hub (``hf:NAME``, ``hf:NAME:SPLIT`` or ``hf:NAME:CONFIG:SPLIT``; the split is
     ``train`` if none is named), and folders written by ``Dataset.save_to_disk``."""
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
@@ -61,7 +61,7 @@ def _of_hub(name: str) -> Iterable[object]:
     config = parts[1] if len(parts) == 3 else None
     try:
         rows: Iterable[object] = datasets.load_dataset(parts[0], config, split=split)
-    except Exception as error:  # the library raises dozens of types for a name, a split, the network; all are the user's to mend
+    except Exception as error:  # the library raises dozens of types for a name, a split or the network; the user can correct all of them
         raise DataError(f"{name}: the data set could not be loaded ({_first_line(error)}); check name, configuration and split") from error
     return rows
 
@@ -69,7 +69,7 @@ def _of_hub(name: str) -> Iterable[object]:
 def _saved(folder: Path) -> Iterable[object]:
     if (folder / "dataset_dict.json").is_file():
         splits = ", ".join(sorted(entry.name for entry in folder.iterdir() if entry.is_dir()))
-        raise DataError(f"{folder}: the folder holds several splits; name one of them, like {folder / 'SPLIT'} (it has: {splits})")
+        raise DataError(f"{folder}: the folder contains several splits; name one, for example {folder / 'SPLIT'} (it has: {splits})")
     if not (folder / "dataset_info.json").is_file():
         raise DataError(f"{folder}: a folder, but not a saved `datasets` data set; name a .jsonl or .parquet file in it")
     datasets = _optional("datasets", str(folder))

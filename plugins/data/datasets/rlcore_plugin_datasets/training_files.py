@@ -1,4 +1,4 @@
-"""Rows as other trainers take them: verl's files, DAPO-Math, TRL.
+"""Rows in the formats of other trainers: verl's files, DAPO-Math, TRL.
 
 Sources: verl's documentation ("Prepare Data for Post-Training"), the cards of BytedTsinghua-SIA/DAPO-Math-17k and
 open-r1/DAPO-Math-17k-Processed, TRL's page on dataset formats.
@@ -16,18 +16,18 @@ from rlcore_plugin_datasets.row_parts import answer_of, boxed_in, is_chat, is_te
 __all__ = ["DapoRows", "TrlRows", "VerlRows"]
 
 _TESTS = frozenset({"inputs", "outputs", "fn_name", "functional", "assert_case", "input_output", "test_cases", "tests", "testtype"})
-"""Keys of a ground truth that is tests of a program."""
+"""Keys of a ground truth that consists of tests of a program."""
 
 
 class VerlRows(RowFormat):
     """``prompt`` (messages), ``data_source``, ``ability``, ``reward_model`` = {style, ground_truth}, ``extra_info``.
 
-    ``ground_truth`` becomes a column of its own, as it was; ``gt_answer`` is there if it is text, a number, or a list of one, and no
-    tests of a program.
+    ``ground_truth`` becomes a column, unchanged. ``gt_answer`` is there if it is text, a number, or a list of one, and not tests of a
+    program.
     """
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
-        """See RowFormat. DAPO-Math is its own, and programs are no answers."""
+        """See RowFormat. DAPO-Math has its own format, and programs are not answers."""
         truth = _truth(row)
         return is_chat(row.get("prompt")) and truth is not None and not _is_dapo(row) and not _is_code(row, truth)
 
@@ -37,7 +37,7 @@ class VerlRows(RowFormat):
 
 
 class DapoRows(RowFormat):
-    """DAPO-Math-17k: verl's columns with ``data_source`` "math_dapo"; the processed one has its prompt as text, too."""
+    """DAPO-Math-17k: verl's columns with ``data_source`` "math_dapo"; in the processed version the prompt may also be text."""
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         """See RowFormat."""
@@ -49,7 +49,7 @@ class DapoRows(RowFormat):
 
 
 class TrlRows(RowFormat):
-    """``prompt`` (text or messages) and ``solution``, whose last box is the answer; without a box, all of it."""
+    """``prompt`` (text or messages) and ``solution``, whose last box is the answer; without a box, the whole solution is."""
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         """See RowFormat. A row for verl has its ground truth elsewhere."""
@@ -57,7 +57,7 @@ class TrlRows(RowFormat):
         return (is_text(prompt) or is_chat(prompt)) and is_text(row.get("solution")) and "reward_model" not in row and "problem" not in row
 
     def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See RowFormat. A CSV file has its prompt as messages already."""
+        """See RowFormat. A CSV file already has its prompt as messages."""
         solution = answer_of(row.get("solution"), "solution")
         messages = messages_of(row, "prompt" if row.get("prompt") is not None else "messages")
         return row_of(messages, boxed_in(solution) or solution, kept(row, "prompt"))
@@ -75,7 +75,7 @@ def _converted(row: Mapping[str, Any], *dropped: str) -> dict[str, Any]:
 
 
 def _is_answer(truth: object) -> bool:
-    """Text, a number, or a list of one."""
+    """Return whether the ground truth is text, a number, or a list of one."""
     return isinstance(truth, str | int | float) or (isinstance(truth, list | tuple) and len(truth) == 1)
 
 
@@ -90,7 +90,7 @@ def _is_dapo(row: Mapping[str, Any]) -> bool:
 
 
 def _is_code(row: Mapping[str, Any], truth: object) -> bool:
-    """Whether the ground truth is tests of a program, or the row says that one is asked for."""
+    """Return whether the ground truth consists of tests of a program, or the row says that it asks for a program."""
     if row.get("ability") in ("code", "coding"):
         return True
     if isinstance(truth, str) and truth.lstrip().startswith(("{", "[")):

@@ -43,14 +43,14 @@ def test_csv_cells_are_text_and_empty_ones_absent(tmp_path: Path) -> None:
 def test_csv_rows_that_do_not_fit_are_told(tmp_path: Path) -> None:
     assert isinstance(csv_rows("prompt,gt_answer\na,b,c\n", tmp_path)[0][1], BadRow)
     assert "not JSON" in str(csv_rows("messages\nhello\n", tmp_path)[0][1])
-    with pytest.raises(DataError, match="not a CSV file"):
+    with pytest.raises(DataError, match="not a readable CSV file"):
         csv_rows('prompt\n"open\n', tmp_path)
 
 
 @pytest.mark.parametrize(("header", "option"), [("question", "prompt"), ("prompt", "question")])
 def test_a_csv_row_without_its_prompt_is_told_the_column(header: str, option: str, tmp_path: Path) -> None:
     ((_, row),) = csv_rows(f"{header},gt_answer\n1 + 2,3\n", tmp_path, prompt=option)
-    said = f'the row has no "{option}", which holds the user\'s message (it has {header}, gt_answer); '
+    said = f'the row has no "{option}", which is the user\'s message (it has {header}, gt_answer); '
     assert str(row) == f'{said}fill that column, or name another: options = {{prompt = "…"}}'
 
 
@@ -69,7 +69,7 @@ def test_a_csv_file_packed_with_gzip_is_read(tmp_path: Path) -> None:
 
 def test_json_in_a_csv_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(f"{ROW}\n{ROW}\n")
-    with pytest.raises(DataError, match=r"train\.csv: the file holds JSON, not CSV; .*name end in \.jsonl"):
+    with pytest.raises(DataError, match=r"train\.csv: the file contains JSON, not CSV; .*name must end in \.jsonl"):
         load_eval(tmp_path / "train.csv", [], REGISTRY)
 
 
@@ -123,7 +123,7 @@ def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_with_another_delimiter_is_told_about_it(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"cells stand between ','.*delimiter"):
+    with pytest.raises(DataError, match=r"the delimiter is ','.*delimiter"):
         csv_rows('question;answer\n"1+1";2\n', tmp_path)
 
 
@@ -138,7 +138,7 @@ def test_a_file_with_another_delimiter_is_told_about_it(tmp_path: Path) -> None:
 )
 def test_a_row_without_an_end_is_refused_with_its_line(rows: str, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore_plugin_datasets.csv_file.LONGEST_ROW", MIB)
-    with pytest.raises(DataError, match=rf"train\.csv:{line}: the row has more than 1 MiB, the most that one may have"):
+    with pytest.raises(DataError, match=rf"train\.csv:{line}: the row has more than 1 MiB, the limit for one row"):
         csv_rows(f"prompt,gt_answer\n{rows}", tmp_path)
 
 
@@ -151,5 +151,5 @@ def test_a_parquet_file_that_unpacks_to_far_more_than_its_size_is_refused(tmp_pa
     monkeypatch.setattr("rlcore_plugin_datasets.tables._ALWAYS_UNPACKED", 1 << 20)
     path = tmp_path / "t.parquet"
     parquet.write_table(pyarrow.table({"messages": ["x" * 10_000] * 10_000}), path)
-    with pytest.raises(DataError, match=r"t\.parquet: it unpacks to more than \d+ MiB, the most for a Parquet file of its size"):
+    with pytest.raises(DataError, match=r"t\.parquet: it unpacks to more than \d+ MiB, the limit for a Parquet file of its size"):
         list(ParquetFile().rows(str(path)))

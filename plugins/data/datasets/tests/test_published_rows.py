@@ -187,7 +187,7 @@ def test_a_message_in_parts_is_joined_and_a_picture_is_refused() -> None:
     parts = [{"type": "text", "text": "1 +"}, {"type": "text", "text": " 2"}]
     row = {"prompt": [{"role": "user", "content": parts}], "solution": "3"}
     assert TrlRows().convert(row)["messages"] == PROMPT
-    with pytest.raises(BadRow, match="trains on text alone"):
+    with pytest.raises(BadRow, match="trains only on text"):
         TrlRows().convert({**row, "prompt": [{"role": "user", "content": [*parts, {"type": "image"}]}]})
 
 

@@ -28,7 +28,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert [prompt.columns["gt_answer"] for prompt in data.prompts] == ["3", "4"]
     assert data.prompts[1].source == f"{path}:2"
     path.write_bytes(b"no parquet")
-    with pytest.raises(DataError, match="not a Parquet file"):
+    with pytest.raises(DataError, match="not a readable Parquet file"):
         load_eval(path, [], REGISTRY)
 
 
@@ -42,7 +42,7 @@ def test_a_saved_data_set(tmp_path: Path) -> None:
     assert len(load_eval(saved(tmp_path / "one"), [], REGISTRY)) == 2
     assert len(load_eval(saved(tmp_path / "many" / "train"), [], REGISTRY)) == 2
     (tmp_path / "many" / "dataset_dict.json").write_text('{"splits": ["train"]}', encoding="utf-8")
-    with pytest.raises(DataError, match=r"several splits; name one of them, like .*SPLIT .it has: train"):
+    with pytest.raises(DataError, match=r"several splits; name one, for example .*SPLIT .it has: train"):
         load_eval(tmp_path / "many", [], REGISTRY)
 
 

@@ -1,6 +1,6 @@
-"""Rewards that were written for others, run by rlcore as they are; and rlcore's rewards for TRL (``trl``).
+"""Rewards that were written for other libraries, which rlcore runs unchanged; and rlcore's rewards for TRL (``trl``).
 
-This module only declares them; what judges is imported in the worker processes.
+This module only declares them; the judging code is imported in the worker processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRL_FUNCTION = RewardSpec(
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
-    """One reward for each form that a function may have, and the check of JSON."""
+    """Return one reward for each form that a function may have, and the check of JSON."""
     return [
         TRL_FUNCTION,
         RewardSpec(
@@ -46,7 +46,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             name="reasoning_gym",
             target="rlcore_plugin_adapters.gym_reward:GymReward",
             config="rlcore_plugin_adapters.adapter_options:GymOptions",
-            summary="score_answer of the reasoning-gym data set that the row is from; rows: data source gym:NAME",
+            summary="score_answer of the row's reasoning-gym data set; rows: data source gym:NAME",
             system_prompt=_GYM_PROMPT,
             full_value_option="correct_score",
         ),
@@ -62,7 +62,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
 
 @hookimpl
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
-    """Rows of reasoning-gym, made as they are read."""
+    """Return the data source of reasoning-gym, whose rows are generated when they are read."""
     return [
         DataSourceSpec(
             name="reasoning_gym",
@@ -82,16 +82,17 @@ def trl(
     workers: int = 2,
     length_limit: int | None = None,
 ) -> RewardOfRlcore:
-    """A reward function for ``reward_funcs`` of TRL's trainers that judges by a reward of rlcore, in worker processes, with its deadline.
+    """Return a reward function for ``reward_funcs`` of TRL's trainers. It judges by a reward of rlcore, in worker processes, with its
+    deadline.
 
-    :param reward: its name ("boxed"), ``./my_reward.py:Mine``, a class, an instance or a function. Or a list of them, each a mapping
-        like a table of ``[[rewards]]`` (``name``, ``weight``, ``options``, ``deadline``): their weighted sum, and none where one of them
-        has no verdict. Of functions that stand side by side in ``reward_funcs`` TRL adds the others up, as if this one had said 0.
+    :param reward: its name ("boxed"), ``./my_reward.py:Mine``, a class, an instance or a function. Or a list of mappings like tables of
+        ``[[rewards]]`` (``name``, ``weight``, ``options``, ``deadline``): the result is their weighted sum, and None if one of them has no
+        verdict. If functions are listed separately in ``reward_funcs``, TRL instead adds up the others, as if this one had returned 0.
     :param options: its options, as in ``[[rewards]]``.
-    :param columns: where TRL's data set calls a column otherwise: {"gt_answer": "solution"}.
-    :param deadline: seconds for one response; None: what the reward asks for. Both are for a single reward.
-    :param workers: worker processes, of each process that trains.
-    :param length_limit: ``max_completion_length`` of the trainer: a completion of so many tokens was cut.
+    :param columns: columns that have another name in TRL's data set: {"gt_answer": "solution"}.
+    :param deadline: seconds for one response; None: the reward's own deadline. ``options`` and ``deadline`` are for a single reward.
+    :param workers: worker processes of each training process.
+    :param length_limit: ``max_completion_length`` of the trainer: a completion of so many tokens was truncated.
     :raises PluginError, ConfigError: there is no such reward, or it refuses its options. At the first call: it cannot be built.
     """
     from rlcore_plugin_adapters.for_trl import RewardOfRlcore, entries_of

@@ -1,4 +1,4 @@
-"""What users set. Read whenever a run is configured: imports nothing that judges."""
+"""Options that users set. This module is imported whenever a run is configured, so it imports no judging code."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class CallOptions(BaseModel):
-    """Common to rewards that call a function of the user's."""
+    """Options common to rewards that call a function of the user's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    function: str = Field(description="./file.py:NAME, as seen from where the command is typed, or package.module:NAME")
-    right: float = Field(default=1.0, gt=0, description="a value from which on a response counts as right: accuracy 1, else 0")
-    columns: tuple[str, ...] = Field(default=(), description="columns of the row that it reads beside those that its signature names")
+    function: str = Field(description="./file.py:NAME, relative to the folder where the command is typed, or package.module:NAME")
+    right: float = Field(default=1.0, gt=0, description="a response with at least this value counts as right: accuracy 1, else 0")
+    columns: tuple[str, ...] = Field(default=(), description="columns of the row that it reads in addition to those in its signature")
 
     @field_validator("function")
     @classmethod
     def _where(cls, value: str) -> str:
         place, _, name = value.rpartition(":")
         if not place or not _NAME.fullmatch(name) or not (place.endswith(".py") or _NAME.fullmatch(place)):
-            raise ValueError(f"function {value!r} must read ./file.py:NAME or package.module:NAME")
+            raise ValueError(f"function {value!r} must be ./file.py:NAME or package.module:NAME")
         if not place.endswith(".py"):
             return value
         path = Path(place).expanduser().resolve()
@@ -42,14 +42,14 @@ class TrlOptions(CallOptions):
 
     form: Literal["conversational", "text"] = Field(
         default="conversational",
-        description="what the function is given: lists of messages, or text, as TRL has it for a data set of that form",
+        description="argument of the function: lists of messages, or text, as in TRL for a data set of that form",
     )
     batch: Literal["single", "group"] = Field(
         default="single",
-        description="single: a call for each response, so that one that hangs costs itself alone; group: one for all of a prompt",
+        description="single: a call for each response, so that one that hangs affects only itself; group: one call for all of a prompt",
     )
     not_applicable: Literal["mask", "nothing"] = Field(
-        default="mask", description="a value None (or NaN): mask, the response trains nothing; nothing: it adds 0 to other rewards"
+        default="mask", description="a value None (or NaN): mask, the response does not train; nothing: it adds 0 to other rewards"
     )
 
 
@@ -57,7 +57,7 @@ class VerlOptions(CallOptions):
     """Options of ``verl_function``."""
 
     ground_truth: str = Field(
-        default="", description='column of the ground truth, dots go into objects; "": reward_model.ground_truth, ground_truth or gt_answer'
+        default="", description='column of the ground truth (dots enter objects); "": reward_model.ground_truth, ground_truth or gt_answer'
     )
     data_source: str = Field(default="", description="data_source for rows that have no such column")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="further arguments of the function: verl's reward_kwargs")
@@ -66,7 +66,7 @@ class VerlOptions(CallOptions):
     @classmethod
     def _further(cls, value: dict[str, Any]) -> dict[str, Any]:
         if taken := sorted({"data_source", "solution_str", "ground_truth", "extra_info"} & value.keys()):
-            raise ValueError(f"kwargs may not hold {' and '.join(taken)}, which each row gives")
+            raise ValueError(f"kwargs may not contain {' and '.join(taken)}, which each row gives")
         return value
 
 
@@ -75,9 +75,9 @@ class GymOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    correct_score: float = Field(default=1.0, gt=0, description="value of a score of 1; others earn their share")
+    correct_score: float = Field(default=1.0, gt=0, description="value of a score of 1; lower scores get their share")
     extract: Extraction = Field(default=Extraction(by=("answer_tags",)), description="how the answer is marked")
-    dataset: str = Field(default="", description='name of the data set, for rows that do not say; "": metadata.source_dataset')
+    dataset: str = Field(default="", description='name of the data set, for rows that do not name one; "": metadata.source_dataset')
 
 
 class SchemaOptions(BaseModel):
@@ -89,9 +89,9 @@ class SchemaOptions(BaseModel):
     file: str = Field(default="", description='a file with the schema; "": the column of the row')
     column: str = Field(default="json_schema", min_length=1, description="column that has the schema, an object or its text")
     where: Literal["auto", "text", "fenced"] = Field(
-        default="auto", description="auto: the whole text if it is JSON, else the last ```json block; text, fenced: only the one"
+        default="auto", description="auto: the whole text if it is JSON, else the last ```json block; text, fenced: only this one"
     )
-    think: Literal["auto", "required", "ignore"] = Field(default="auto", description="as in extract: only what follows </think>")
+    think: Literal["auto", "required", "ignore"] = Field(default="auto", description="as in extract: only text after </think>")
     max_chars: int = Field(default=100_000, ge=1, description="longest text that is read; a longer one is wrong")
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""A reward of rlcore as a reward function of TRL: judged by worker processes that are killed at the deadline, as in a run of rlcore."""
+"""A reward of rlcore as a reward function of TRL. Worker processes judge, and are killed at the deadline, as in a run of rlcore."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _WAIT_SECONDS = 1.0
 
 
 def entries_of(rewards: Sequence[Mapping[str, Any]]) -> tuple[RewardEntry, ...]:
-    """The rewards as the engine runs them, with their options checked; see ``rlcore_plugin_adapters.trl``."""
+    """Return the rewards as the engine runs them, with their options checked; see ``rlcore_plugin_adapters.trl``."""
     if not rewards:
-        raise ConfigError("the list holds no reward; name one, for example trl('boxed')")
+        raise ConfigError("the list contains no reward; name one, for example trl('boxed')")
     if nameless := next((reward for reward in rewards if "name" not in reward), None):
         raise ConfigError(f"a reward of the list has no name: {nameless!r}; write {{'name': 'boxed', …}}")
     registry = Registry.discover()
@@ -32,10 +32,12 @@ def entries_of(rewards: Sequence[Mapping[str, Any]]) -> tuple[RewardEntry, ...]:
 
 
 class RewardOfRlcore(RewardMixer[PendingScores]):
-    """Call it as TRL does. A response without a verdict (deadline, error, machine) has None, TRL's word for no reward, never 0; how many
-    is logged, and given to ``log_metric``. A row that the reward cannot judge is a DataError, at the first call that has it.
+    """A reward function that TRL can call. A response without a verdict (deadline, error, machine) gets None, TRL's value for no reward,
+    never 0. The number of such responses is logged and passed to ``log_metric``. If the reward cannot judge a row, the first call with that
+    row raises DataError.
 
-    The workers start with the first call, and end with ``close`` or the process."""
+    The workers start with the first call, and end with ``close`` or the process.
+    """
 
     def __init__(self, entries: Sequence[RewardEntry], columns: Mapping[str, str], workers: int, length_limit: int | None) -> None:
         self.__name__ = "+".join(entry.name for entry in entries)
@@ -46,7 +48,7 @@ class RewardOfRlcore(RewardMixer[PendingScores]):
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any] | None = None, **given: Any
     ) -> list[float | None]:
-        """One number, or None, for each completion."""
+        """Return one number, or None, for each completion."""
         if not self._started:
             super().__init__(self._given, workers=self._workers)
             self._started = True
@@ -84,17 +86,17 @@ class RewardOfRlcore(RewardMixer[PendingScores]):
         )
 
     def _check_columns(self, items: Sequence[RewardInput]) -> None:
-        """Without a column that it needs a reward would raise for every response, and train nothing."""
+        """Raise DataError if a required column is missing. Otherwise the reward would raise for every response, and train nothing."""
         needed = {name: entry.name for entry in self._given for name in entry.spec.requires} if items else {}
         for name, reward in needed.items():
             if name not in (has := items[0].columns):
                 raise DataError(
                     f'the data set has no column "{name}", which reward {reward} needs (it has {", ".join(has) or "none"}); '
-                    f'say what it is called there: columns={{"{name}": "…"}}'
+                    f'give its name there: columns={{"{name}": "…"}}'
                 )
 
     def _judged(self, items: Sequence[RewardInput]) -> list[Score]:
-        """Scores in order. Completions of one prompt stand together, so a reward of groups gets those of a prompt at once."""
+        """Return scores in order. Completions of one prompt are adjacent, so a group-level reward gets those of a prompt together."""
         case = PendingScores(rewards=self.routes(None))
         checks: dict[int, bytes] = {}
         tasks = [task for first, group in _groups(items) for r in case.rewards for task in self._tasks(case, checks, r, first, group)]
@@ -128,7 +130,7 @@ class RewardOfRlcore(RewardMixer[PendingScores]):
         failed = [score for score in scores if not score.outcome.judged]
         if failed:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in Counter(score.outcome.value for score in failed).items())
-            text = "reward %s: %d of %d responses have no verdict (%s), and train nothing by it; the first: %s"
+            text = "reward %s: %d of %d responses have no verdict (%s) and do not train; the first: %s"
             _LOG.warning(text, self.__name__, len(failed), len(scores), counts, failed[0].reason)
         if log_metric is not None and scores:
             log_metric(f"{self.__name__}/no_verdict", len(failed) / len(scores))
@@ -143,7 +145,7 @@ def _groups(items: Sequence[RewardInput]) -> Iterator[tuple[int, Sequence[Reward
 
 
 def _messages(said: Any, role: str, *, policy: bool = False) -> Iterator[Message]:
-    """A text, or a list of messages, of TRL. ``policy``: what the assistant says in it is the policy's."""
+    """Yield the messages of a text, or of a list of messages, from TRL. ``policy``: the assistant's messages in it are the policy's."""
     if isinstance(said, str):
         said = [{"role": role, "content": said}]
     for message in said:

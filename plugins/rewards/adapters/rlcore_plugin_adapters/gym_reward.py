@@ -16,18 +16,18 @@ __all__ = ["GymReward"]
 
 
 class GymReward(Reward):
-    """Rows are those of the data source ``gym:``, or exported entries: ``question``, ``answer`` (or ``gt_answer``), ``metadata``."""
+    """Judges rows of the data source ``gym:``, or exported entries: ``question``, ``answer`` (or ``gt_answer``), ``metadata``."""
 
     def __init__(self, options: GymOptions | None = None) -> None:
         self.options = options or GymOptions()
-        self.requires = ("reasoning_gym", "question", "answer", "gt_answer", "metadata")  # those that there are: ``check`` says what lacks
+        self.requires = ("reasoning_gym", "question", "answer", "gt_answer", "metadata")  # ``check`` says which one is missing
 
     def open(self) -> None:
-        """The package is imported; DataError, with what to type, if it is not here."""
+        """Import the package; DataError, with what to type, if it is not installed."""
         gym()
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
-        """Whether the entry is found, and the data set it is from."""
+        """Return why the entry or its data set cannot be found; None if both can."""
         try:
             self._found(columns)
         except (DataError, IndexError) as error:
@@ -35,7 +35,7 @@ class GymReward(Reward):
         return None
 
     def score(self, item: RewardInput) -> Score:
-        """The score of ``score_answer``, times ``correct_score``; right if it is 1."""
+        """Return the score of ``score_answer``, times ``correct_score``; right if it is 1."""
         dataset, entry = self._found(item.columns)
         found = self.options.extract.find(item.text)
         if found.answer is None:
@@ -58,7 +58,7 @@ class GymReward(Reward):
         answer = columns.get("answer", columns.get("gt_answer"))
         if not name or answer is None:
             raise DataError(
-                "it is no entry of reasoning-gym: it needs reasoning_gym, or answer and metadata.source_dataset (option dataset)"
+                "it is not an entry of reasoning-gym: it needs reasoning_gym, or answer and metadata.source_dataset (option dataset)"
             )
         entry = {"question": columns.get("question", ""), "answer": answer, "metadata": columns.get("metadata") or {}}
         return _dataset(name, "{}"), entry

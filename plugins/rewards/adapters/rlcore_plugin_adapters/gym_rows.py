@@ -1,4 +1,4 @@
-"""Rows of a data set of reasoning-gym, made as they are read: ``gym:NAME?size=500&seed=0&OPTION=VALUE``."""
+"""Rows of a data set of reasoning-gym, generated when they are read: ``gym:NAME?size=500&seed=0&OPTION=VALUE``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _DEFAULTS = {"size": 500, "seed": 0}
 
 
 class GymRows(RowSource):
-    """A row has the question as its message, the answer, if there is one alone, as ``gt_answer``, and under ``reasoning_gym`` where the
-    entry is found again: its metadata need not be plain data. The seed is 0 unless the path says another, so that a run can be repeated."""
+    """The data source. A row has the question as its message and, if there is only one answer, ``gt_answer``. Under ``reasoning_gym`` it
+    has the place of the entry, since the entry's metadata need not be plain data. The seed is 0 unless the path has another, so that a run
+    can be repeated."""
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         name, settings = _parsed(path)
@@ -35,7 +36,7 @@ class GymRows(RowSource):
 def _parsed(path: str) -> tuple[str, dict[str, Any]]:
     name, _, query = path.removeprefix(_PREFIX).partition("?")
     if not name:
-        raise DataError(f"{path}: name a data set of reasoning-gym, gym:leg_counting?size=500&seed=0")
+        raise DataError(f"{path}: name a data set of reasoning-gym, for example gym:leg_counting?size=500&seed=0")
     return name, _DEFAULTS | {key: _value(text) for key, text in parse_qsl(query, keep_blank_values=True)}
 
 
@@ -47,7 +48,7 @@ def _value(text: str) -> Any:
 
 
 def gym() -> ModuleType:
-    """The package; DataError, with what to type, if it is not here."""
+    """Return the package; DataError, with what to type, if it is not installed."""
     try:
         return importlib.import_module("reasoning_gym")
     except ModuleNotFoundError as error:
@@ -57,8 +58,8 @@ def gym() -> ModuleType:
 
 
 def gym_dataset(name: str, settings: dict[str, Any], typed: str = "") -> Any:
-    """The data set, which makes its entries by index; DataError, with what was ``typed``, if reasoning-gym has no such one or refuses the
-    settings."""
+    """Return the data set, which generates its entries by index. DataError, with what was ``typed``, if reasoning-gym has no such data set
+    or refuses the settings."""
     package = gym()
     try:
         return package.create_dataset(name, **settings)

@@ -1,4 +1,4 @@
-"""Finds a function of the user's by its name, looks at what it takes, calls it, and puts what it returned into a ``Score``."""
+"""Finds a user's function by its name, inspects its signature, calls it, and converts its result to a ``Score``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["NamedFunction", "column_at", "number_or_none", "plain_score"]
 
 @dataclass(frozen=True)
 class NamedFunction:
-    """``call`` with keywords only. ``named``: those of its signature; ``required``: of these the ones without a default; ``open``: it takes
-    any other too."""
+    """A function that is called with keywords only. ``named``: the parameters of its signature; ``required``: those without a default;
+    ``open``: it also takes any other keyword."""
 
     reference: str
     function: Callable[..., Any]
@@ -33,7 +33,7 @@ class NamedFunction:
 
     @classmethod
     def load(cls, reference: str) -> NamedFunction:
-        """PluginError, in one sentence, if it cannot be imported or is no function."""
+        """Import the function; PluginError, in one sentence, if it cannot be imported or is not a function."""
         where, _, name = reference.rpartition(":")
         found: Any = _module(where, reference)
         for part in name.split("."):
@@ -41,7 +41,7 @@ class NamedFunction:
                 raise PluginError(f"function {reference!r}: {where} has no {name!r}")
             found = getattr(found, part)
         if not callable(found):
-            raise PluginError(f"function {reference!r} is of type {type(found).__name__}, it must be a function")
+            raise PluginError(f"function {reference!r} is of type {type(found).__name__}; it must be a function")
         parameters = inspect.signature(found).parameters.values()
         plain = [one for one in parameters if one.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)]
         return cls(
@@ -53,18 +53,20 @@ class NamedFunction:
         )
 
     def refuse_other_keywords(self, given: Collection[str], optional: Collection[str], caller: str) -> None:
-        """PluginError if a call by keywords, ``given`` always and ``optional`` where asked for, cannot work: found before any row is."""
+        """Raise PluginError if a call by keywords cannot work, before any row is judged. ``given`` are always passed, ``optional`` if they
+        are requested."""
         asked = ", ".join(sorted(self.named)) or "nothing by name"
         if lacks := [] if self.open else [name for name in given if name not in self.named]:
             raise PluginError(
-                f"function {self.reference!r} takes {asked}; {caller} calls it by keywords, so it must take {' and '.join(lacks)} too, "
+                f"function {self.reference!r} takes {asked}; {caller} calls it by keywords, so it must also take {' and '.join(lacks)}, "
                 "or **kwargs"
             )
         if needs := sorted(self.required - {*given, *optional}):
-            raise PluginError(f"function {self.reference!r} needs {' and '.join(needs)}, which {caller} does not give it")
+            raise PluginError(f"function {self.reference!r} needs {' and '.join(needs)}, which {caller} does not pass")
 
     def call(self, given: Mapping[str, Any], *, always: Collection[str] = ()) -> Any:
-        """What it returns, awaited if need be. It gets what it can take of ``given``, and those of ``always`` in any case."""
+        """Call the function and return its result, awaited if necessary. It receives the part of ``given`` that it can take, and those of
+        ``always`` in any case."""
         taken = {name: value for name, value in given.items() if self.open or name in self.named or name in always}
         try:
             result = self.function(**taken)
@@ -72,8 +74,8 @@ class NamedFunction:
         except KeyError as error:
             if error.args and isinstance(error.args[0], str) and error.args[0] not in given and self.open:
                 raise KeyError(
-                    f'{error.args[0]!r}: if that is a column of the row, say columns = ["{error.args[0]}"] in the options, '
-                    f"for the signature of {self.reference} does not name it"
+                    f'{error.args[0]!r}: if that is a column of the row, set columns = ["{error.args[0]}"] in the options, '
+                    f"since the signature of {self.reference} does not name it"
                 ) from error
             raise
 
@@ -90,7 +92,7 @@ def _module(where: str, reference: str) -> ModuleType:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """The file as a module of a name of its own; what lies beside it can be imported by it, as if it were run."""
+    """Import the file as a module with a unique name; it can import files next to it, as if it were run."""
     name = f"rlcore_adapted_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -98,7 +100,7 @@ def _of_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be read as Python")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up while it is being executed
+    sys.modules[name] = module  # dataclasses look up their module while it is being executed
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     try:
@@ -110,7 +112,7 @@ def _of_file(path: Path) -> ModuleType:
 
 
 def column_at(columns: Mapping[str, Any], path: str) -> Any:
-    """The value of a column, dots go into objects; None if there is none."""
+    """Return the value of a column, in which dots go into objects; None if there is none."""
     found: Any = columns
     for part in path.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -118,19 +120,20 @@ def column_at(columns: Mapping[str, Any], path: str) -> Any:
 
 
 def number_or_none(value: Any, what: str) -> float | None:
-    """A number of whatever kind (of numpy or torch too) as float; None for None and NaN; TypeError, naming ``what``, for all else."""
+    """Return a number of any kind (also of numpy or torch) as float; None for None and NaN; TypeError, naming ``what``, for anything
+    else."""
     if value is None:
         return None
     if isinstance(value, str | bytes):  # "nan", too, would be taken for a number
-        raise TypeError(f"{what} is the text {value[:40]!r}, it must be a number")
+        raise TypeError(f"{what} is the text {value[:40]!r}; it must be a number")
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} is a {type(value).__name__}, it must be a number") from error
+        raise TypeError(f"{what} is a {type(value).__name__}; it must be a number") from error
     return None if math.isnan(number) else number
 
 
 def plain_score(value: float, *, right: float, **more: Any) -> Score:
-    """A verdict: right, with accuracy 1, from that value on."""
+    """Return a verdict: right, with accuracy 1, from that value on."""
     outcome = Outcome.OK if value >= right else Outcome.WRONG
     return Score(**{"value": value, "accuracy": float(value >= right), "outcome": outcome, **more})

@@ -24,7 +24,7 @@ _FENCE = re.compile(r"^[ \t]*```[ \t]*(\w*)[ \t]*$", re.MULTILINE)
 
 
 class SchemaReward(Reward):
-    """Right or wrong; what cannot be read as JSON is ``malformed``. References to schemas elsewhere are never followed."""
+    """Right or wrong; text that cannot be read as JSON is ``malformed``. References to external schemas are never followed."""
 
     def __init__(self, options: SchemaOptions | None = None) -> None:
         self.options = options or SchemaOptions()
@@ -33,21 +33,21 @@ class SchemaReward(Reward):
         self._schema = Path(self.options.file).expanduser().read_text(encoding="utf-8") if self.options.file else ""
 
     def open(self) -> None:
-        """The schema of the file is checked; PluginError if it is none."""
+        """Check the schema of the file; PluginError if it is not a schema."""
         if self._schema and (problem := _problem(self._schema)):
-            raise PluginError(f"{self.options.file} is no JSON Schema: {problem}")
+            raise PluginError(f"{self.options.file} is not a JSON Schema: {problem}")
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
-        """Why the row's schema cannot be used."""
+        """Return why the row's schema cannot be used."""
         if self._schema:
             return None
         if columns.get(self.options.column) is None:
-            return f"it has no column {self.options.column}, which is to hold the schema; or say file = … in the options"
+            return f"it has no column {self.options.column}, which must contain the schema; or set file = … in the options"
         problem = _problem(self._text(columns))
-        return f"{self.options.column} is no JSON Schema: {problem}" if problem else None
+        return f"{self.options.column} is not a JSON Schema: {problem}" if problem else None
 
     def score(self, item: RewardInput) -> Score:
-        """A verdict; a reference that leads nowhere in the schema is outcome ``error``."""
+        """Return a verdict; a reference that the schema cannot resolve is outcome ``error``."""
         spoken = self._extract.find(item.text)
         if spoken.answer is None:
             return self._malformed(spoken.reason)
@@ -95,18 +95,18 @@ def _said(error: ValidationError) -> str:
 
 
 def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return made
 
 
 def _problem(text: str) -> str:
-    """Half a sentence if it is no JSON Schema."""
+    """Return half a sentence if the text is not a JSON Schema."""
     try:
         schema = json.loads(text)
         if not isinstance(schema, dict | bool):

@@ -1,7 +1,7 @@
-"""A reward function of TRL, called as its trainer calls it.
+"""A reward function of TRL, called as TRL's trainer calls it.
 
-TRL 1.16 (``GRPOTrainer``) calls ``fn(prompts=…, completions=…, completion_ids=…, **columns, trainer_state=…, log_extra=…, log_metric=…)``,
-every argument a list with one entry for each completion, and takes a list of floats, None where the function does not apply.
+TRL 1.16 (``GRPOTrainer``) calls ``fn(prompts=…, completions=…, completion_ids=…, **columns, trainer_state=…, log_extra=…, log_metric=…)``.
+Arguments with data are lists with one entry for each completion. The function returns a list of floats, None if it does not apply.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ _NO_COLUMNS = frozenset({"prompt", "completion", "completion_ids"})
 
 
 class TrlReward(Reward, spec=TRL_FUNCTION):
-    """Calls the function for one response, or for all of a prompt. What it logs by ``log_metric`` becomes parts of the scores."""
+    """Calls the function for one response, or for all responses of a prompt. Values that it logs by ``log_metric`` become parts of the
+    scores."""
 
     def __init__(self, options: TrlOptions) -> None:
         self.options = options
         self._function = NamedFunction.load(options.function)
         if missing := self._function.required & _OF_THE_TRAINER:
-            raise PluginError(f"function {options.function!r} asks for {' and '.join(sorted(missing))}, which only TRL's trainer has")
+            raise PluginError(f"function {options.function!r} asks for {' and '.join(sorted(missing))}, which only TRL's trainer provides")
         self._function.refuse_other_keywords(("prompts", "completions"), self._function.required - {"self"}, "TRL")
         columns = self._function.named - _OF_TRL - _OF_THE_TRAINER - _NO_COLUMNS
         self.requires = tuple(sorted({*columns, *options.columns}))
@@ -36,7 +37,7 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
         self.group_level = options.batch == "group"
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
-        """Whether the row has the columns that the function cannot do without."""
+        """Return which required columns the row lacks; None if it has all."""
         missing = [name for name in self._needed if name not in columns]
         return f"the function {self.options.function} needs the column {' and '.join(missing)}" if missing else None
 
@@ -44,7 +45,7 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
         return self.score_group([item])[0]
 
     def score_group(self, items: Sequence[RewardInput]) -> list[Score]:
-        """Whatever the function raises is outcome ``error``, as is a list of another length."""
+        """Return the scores. Any exception of the function is outcome ``error``, and so is a list of another length."""
         if not self.group_level and len(items) > 1:
             return [self.score(item) for item in items]
         metrics: dict[str, float] = {}
@@ -65,13 +66,13 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
         if all(item.token_ids is not None for item in items):
             given["completion_ids"] = [_ids(item) for item in items]
         elif "completion_ids" in self._function.required:
-            raise RuntimeError(f"{self.options.function} asks for completion_ids; a text that no model sampled here has none")
+            raise RuntimeError(f"{self.options.function} asks for completion_ids, which text that was not sampled here does not have")
 
         def log_metric(name: str, value: Any) -> None:
             metrics[str(name)] = float(value)
 
         def log_extra(column: str, values: Any) -> None:
-            """TRL's table of completions, which rlcore has not."""
+            """Ignore an entry for TRL's table of completions, which rlcore does not have."""
 
         return given | {"log_metric": log_metric, "log_extra": log_extra}
 
@@ -84,7 +85,7 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
 
 
 def _turns(item: RewardInput) -> tuple[Message, ...]:
-    """All that was said; the answer alone where that is no more than one turn."""
+    """Return the whole conversation, or only the answer if there is at most one turn."""
     return item.turns if len(item.turns) > 1 else (Message(role="assistant", content=item.text),)
 
 

@@ -1,5 +1,5 @@
-"""A reward function of verl (``custom_reward_function``): ``compute_score(data_source, solution_str, ground_truth, extra_info)``, called by
-keywords, returning a number or a mapping with ``score``."""
+"""A reward function of verl (``custom_reward_function``): ``compute_score(data_source, solution_str, ground_truth, extra_info)``. It is
+called by keywords and returns a number or a mapping with ``score``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 
 
 class VerlReward(Reward):
-    """``score`` of a mapping trains, ``acc`` is the accuracy, ``pred`` the answer; its other numbers are parts."""
+    """``score`` of a mapping is the reward, ``acc`` the accuracy, ``pred`` the parsed answer; its other numbers are parts."""
 
     def __init__(self, options: VerlOptions) -> None:
         self.options = options
@@ -28,16 +28,16 @@ class VerlReward(Reward):
         self.requires = tuple(dict.fromkeys(["data_source", "extra_info", *firsts, *options.columns]))
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
-        """Whether the row has a ground truth, and the function's further columns."""
+        """Return why the row has no ground truth, or which further columns of the function it lacks; None if nothing is missing."""
         if self._truth(columns) is None:
-            return f"it has no ground truth, in none of {', '.join(self._truths)}; say ground_truth = COLUMN in the options"
+            return f"it has no ground truth in any of {', '.join(self._truths)}; set ground_truth = COLUMN in the options"
         if not isinstance(columns.get("extra_info") or {}, Mapping):
-            return f"its extra_info is a {type(columns['extra_info']).__name__}, it must be an object"
+            return f"its extra_info is a {type(columns['extra_info']).__name__}; it must be an object"
         missing = [name for name in self.options.columns if name not in columns]
         return f"it lacks the column {' and '.join(missing)}" if missing else None
 
     def score(self, item: RewardInput) -> Score:
-        """Whatever the function raises is outcome ``error``."""
+        """Return the score. Any exception of the function is outcome ``error``."""
         columns = item.columns
         given = {
             **self.options.kwargs,
@@ -61,7 +61,7 @@ class VerlReward(Reward):
             raise KeyError(f"the function returned a mapping without 'score': {', '.join(map(str, result))}")
         value = number_or_none(result["score"], "the score")
         if value is None:
-            raise TypeError("the score is None or NaN, it must be a number")
+            raise TypeError("the score is None or NaN; it must be a number")
         more: dict[str, Any] = {"parts": {str(name): float(part) for name, part in result.items() if _is_part(name, part)}}
         accuracy = result.get("acc")
         if isinstance(accuracy, bool | int | float) and 0 <= accuracy <= 1:

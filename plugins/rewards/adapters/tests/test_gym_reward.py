@@ -101,7 +101,7 @@ def test_entries_that_were_exported() -> None:
     columns = {"question": "1 + 1?", "answer": "2", "metadata": {"source_dataset": "sums"}}
     exported = RewardInput(messages=(), columns=columns, text="<answer>2</answer>")
     assert (reward.check(columns), reward.score(exported).value) == (None, 1.0)
-    assert "no entry of reasoning-gym" in str(reward.check({"answer": "2"}))
+    assert "not an entry of reasoning-gym" in str(reward.check({"answer": "2"}))
     assert "not registered" in str(GymReward(GymOptions(dataset="other")).check({"answer": "2"}))
 
 

@@ -88,7 +88,7 @@ def test_a_schema_as_text_or_in_a_file(tmp_path: Path) -> None:
     assert (reward.requires, reward.check({})) == ((), None)
     assert reward.score(RewardInput(messages=(), columns={}, text=GOOD)).outcome is Outcome.OK
     path.write_text('{"type": "objekt"}', encoding="utf-8")
-    with pytest.raises(PluginError, match="is no JSON Schema"):
+    with pytest.raises(PluginError, match="is not a JSON Schema"):
         SchemaReward(SchemaOptions(file=str(path))).open()
     with pytest.raises(ValidationError, match="there is no file"):
         SchemaOptions(file=str(tmp_path / "absent.json"))
@@ -98,8 +98,8 @@ def test_a_schema_as_text_or_in_a_file(tmp_path: Path) -> None:
     ("columns", "says"),
     [
         ({}, "no column json_schema"),
-        ({"json_schema": {"type": "objekt"}}, "no JSON Schema"),
-        ({"json_schema": "{"}, "no JSON Schema"),
+        ({"json_schema": {"type": "objekt"}}, "not a JSON Schema"),
+        ({"json_schema": "{"}, "not a JSON Schema"),
         ({"json_schema": "[]"}, "not an object"),
     ],
 )

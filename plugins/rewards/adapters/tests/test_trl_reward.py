@@ -86,7 +86,7 @@ def test_a_column_that_no_signature_names() -> None:
 
 
 def test_what_only_a_trainer_has_is_refused() -> None:
-    with pytest.raises(PluginError, match="trainer_state, which only TRL's trainer has"):
+    with pytest.raises(PluginError, match="trainer_state, which only TRL's trainer provides"):
         reward("by_step")
 
 
@@ -101,7 +101,9 @@ def test_what_is_no_function(name: str, says: str) -> None:
         reward(name)
 
 
-@pytest.mark.parametrize(("function", "says"), [("box", "must read"), ("./absent.py:f", "there is no file"), ("a b:f", "must read")])
+@pytest.mark.parametrize(
+    ("function", "says"), [("box", "must be ./file.py:NAME"), ("./absent.py:f", "there is no file"), ("a b:f", "must be ./file.py:NAME")]
+)
 def test_names_that_lead_nowhere(function: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         TrlOptions(function=function)
@@ -124,9 +126,9 @@ def test_a_function_that_hangs_is_ended_at_the_deadline() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("other_names", "takes answers, texts; TRL calls it by keywords, so it must take prompts and completions too"),
-        ("no_prompts", "must take prompts too"),
-        ("Rewarding.method", "needs self, which TRL does not give it"),
+        ("other_names", "takes answers, texts; TRL calls it by keywords, so it must also take prompts and completions"),
+        ("no_prompts", "must also take prompts"),
+        ("Rewarding.method", "needs self, which TRL does not pass"),
     ],
 )
 def test_a_function_that_trl_could_not_call_is_refused_at_once(name: str, said: str) -> None:

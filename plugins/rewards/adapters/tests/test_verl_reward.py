@@ -90,10 +90,10 @@ def test_a_mapping_without_a_score_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("name", "kwargs", "said"),
     [
-        ("no_extra_info", {}, "must take extra_info too"),
-        ("of_a_batch", {}, "must take data_source and solution_str and ground_truth and extra_info too"),
-        ("compute_score", {"factor": 2}, "must take factor too"),
-        ("with_threshold", {}, "needs threshold, which verl does not give it"),
+        ("no_extra_info", {}, "must also take extra_info"),
+        ("of_a_batch", {}, "must also take data_source and solution_str and ground_truth and extra_info"),
+        ("compute_score", {"factor": 2}, "must also take factor"),
+        ("with_threshold", {}, "needs threshold, which verl does not pass"),
     ],
 )
 def test_a_function_that_verl_could_not_call_is_refused_at_once(name: str, kwargs: dict[str, Any], said: str) -> None:
@@ -107,6 +107,6 @@ def test_a_score_that_is_text_is_an_error() -> None:
 
 
 def test_what_no_function_can_be_given() -> None:
-    with pytest.raises(ValidationError, match="kwargs may not hold ground_truth"):
+    with pytest.raises(ValidationError, match="kwargs may not contain ground_truth"):
         reward("compute_score", kwargs={"ground_truth": "3"})
-    assert "extra_info is a str, it must be an object" in str(reward("compute_score").check(ROW | {"extra_info": "{}"}))
+    assert "extra_info is a str; it must be an object" in str(reward("compute_score").check(ROW | {"extra_info": "{}"}))

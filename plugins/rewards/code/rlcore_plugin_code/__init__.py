@@ -1,4 +1,4 @@
-"""The reward for programs. This module only declares it; what judges is imported in the worker processes."""
+"""The reward for programs. This module only declares it; the judging code is imported in the worker processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REWARD = RewardSpec(
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
-    """One reward: every test case of the row must pass."""
+    """Return the only reward: every test case of the row must pass."""
     return [REWARD]
 
 
@@ -41,14 +41,14 @@ _ROW_FORMATS = (
     ("livecodebench", "LiveCodeBench", "LiveCodeBench: public and private test cases, packed or not"),
     ("humaneval", "HumanEval", "HumanEval and HumanEval+: prompt, entry_point, test"),
     ("mbpp", "Mbpp", "MBPP, sanitized MBPP and MBPP+: code, test_list"),
-    ("prime_code", "Eurus", "PRIME's Eurus-2-RL-Data, rows of code: prompt, reward_model.ground_truth"),
+    ("prime_code", "Eurus", "rows of code in PRIME's Eurus-2-RL-Data: prompt, reward_model.ground_truth"),
     ("prime_intellect", "PrimeIntellect", "Prime Intellect's coding problems: prompt, verification_info"),
 )
 
 
 @hookimpl
 def rlcore_register_row_formats() -> list[RowFormatSpec]:
-    """Data sets of programming problems, as they were published."""
+    """Return row formats for published data sets of programming problems."""
     return [
         RowFormatSpec(name=name, target=f"rlcore_plugin_code.rows.formats:{kind}", summary=summary) for name, kind, summary in _ROW_FORMATS
     ]
@@ -56,7 +56,8 @@ def rlcore_register_row_formats() -> list[RowFormatSpec]:
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """The deadline of the engine must leave room for the reward's own limits, or hanging programs would be masked instead of wrong."""
+    """Return an error if the deadline of the engine does not exceed the reward's own limits: hanging programs would be masked instead of
+    wrong."""
     return [problem for entry in config.rewards if entry.name.lower() == "code" and (problem := _deadline_problem(entry))]
 
 

@@ -1,4 +1,4 @@
-"""What ``rlcore audit --reward code`` shows the reward: programs that attack the judge, honest ones, and responses of odd shape."""
+"""The cases of ``rlcore audit --reward code``: programs that attack the judge, honest ones, and responses of unusual form."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rlcore_plugin_code.extract import fenced
 __all__ = ["POLICY", "REFUSED", "cases", "corpus"]
 
 POLICY: Mapping[str, tuple[bool, str]] = {
-    "exit_nonzero_after": (False, "a program that says it failed has failed, whatever it printed before"),
-    "unicode_blank_output": (False, "only ASCII white space parts tokens"),
-    "cmp_leading_blank_line": (True, "white space, blank lines included, does not count"),
+    "exit_nonzero_after": (False, "a program that exits with a failure has failed, whatever it printed before"),
+    "unicode_blank_output": (False, "only ASCII white space separates tokens"),
+    "cmp_leading_blank_line": (True, "white space, including blank lines, does not count"),
     "cmp_int_as_float": (False, "integers are exact text: a problem that asks for an integer gets one"),
-    "cmp_plus": (False, "integers are exact text, the sign included"),
+    "cmp_plus": (False, "integers are exact text, including the sign"),
 }
-"""Rows that the corpus leaves to the plugin: accepted or not, and why."""
+"""Rows that the corpus leaves to the plugin: whether they are accepted, and why."""
 REFUSED = "cmp_empty_expected"
-"""The row that is refused as data: its test expects nothing. No case, for nothing can be judged by it."""
+"""The row that is refused as data: its test expects nothing. It is not a case, since it cannot judge anything."""
 
 _VERDICTS: Mapping[str, bool | None] = {"pass": True, "fail": False, "either": None}
 _ADD: Mapping[str, Any] = {"test_cases": {"inputs": ["1 2\n", "10 20\n"], "outputs": ["3\n", "30\n"]}}
@@ -74,7 +74,7 @@ _CALLED: tuple[tuple[str, str, bool], ...] = (
 
 
 def cases() -> list[AuditCase]:
-    """All of them; the corpora are files of the package."""
+    """Return all cases; the corpora are files of the package."""
     shapes = [AuditCase(name=name, columns=_ADD, text=text, accept=accept) for name, text, accept in _SHAPES]
     shapes.append(AuditCase(name="truncated", columns=_ADD, text=fenced(_RIGHT), accept=False, finish=FinishReason.LENGTH))
     called = [
@@ -86,7 +86,7 @@ def cases() -> list[AuditCase]:
 
 
 def corpus(name: str) -> list[dict[str, Any]]:
-    """The rows of ``code_honest`` or ``code_hostile``, as they stand in the file."""
+    """Return the rows of ``code_honest`` or ``code_hostile``, unchanged."""
     text = (files("rlcore_plugin_code") / "corpus" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.split("\n") if line]
 

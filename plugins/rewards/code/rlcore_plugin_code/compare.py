@@ -1,12 +1,14 @@
-r"""Is this the expected output? Pure, on bytes, in the host.
+r"""Decides whether an output is the expected one. Pure, on bytes, in the host process.
 
-Both outputs are cut into tokens at ASCII white space (space, tab, line feed, carriage return, form feed, vertical tab; a no-break space is
-part of a token), and the two sequences must be equal. How tokens are spread over lines does not count: problem sets were checked that way,
-and a program gains nothing by it. Two tokens are equal where their bytes are; only where the expected one is a decimal fraction (``0.5``,
-``1e-3``) any number within the tolerance will do, and only in rows whose outputs are ``numeric``. So integers are exact at any size,
-``+3`` and ``03`` are not ``3``, ``nan`` and ``inf`` equal only themselves, and text is text. ``3.0`` is ``3`` only in a row that has
-``fractions``: such a problem asks for numbers with a point, and other languages write those that are whole without one. As a double it
-must be exactly that integer, below 2**53: no tolerance makes a count or an index equal to another.
+Both outputs are split into tokens at ASCII white space (space, tab, line feed, carriage return, form feed, vertical tab; a no-break space
+is part of a token), and the two sequences must be equal. The distribution of tokens over lines does not count: data sets were checked that
+way, and a program gains nothing by it.
+
+Two tokens are equal if their bytes are. Only if the expected token is a decimal fraction (``0.5``, ``1e-3``) is any number within the
+tolerance accepted, and only in rows whose outputs are ``numeric``. Integers are therefore exact at any size, ``+3`` and ``03`` are not
+``3``, ``nan`` and ``inf`` equal only themselves, and text is text. ``3.0`` is ``3`` only in a row that has ``fractions``: such a problem
+asks for numbers with a point, and other languages print whole numbers without one. As a double it must be exactly that integer, below
+2**53: no tolerance makes a count or an index equal to another.
 
 >>> same_output(b"1 0.333333\n", b"1\n0.33333333333\n", tolerance=1e-6)
 True
@@ -26,20 +28,21 @@ from collections.abc import Iterable
 
 __all__ = ["has_fractions", "near", "numeric", "same_output"]
 
-# An exponent without a point is a number as Python writes one (1e-05, 2e+16): a longer mantissa, or none, is a word such as 12e4 or 0e1.
+# An exponent without a point is a number only in Python's form (1e-05, 2e+16): with a longer mantissa, or none, it is a word such as 12e4
+# or 0e1.
 _FRACTION = re.compile(rb"[+-]?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[1-9](?=[eE]))(?:[eE][+-]?+[0-9]++)?+")
 _NUMBER = re.compile(rb"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+")
 _INTEGER = re.compile(rb"0|-?+[1-9][0-9]*+")
-_WHOLE = 1 << 53  # from here on not each whole number is a double
+_WHOLE = 1 << 53  # from here on not every whole number is a double
 _POINT = re.compile(rb"[.eE]")
 _DIGIT = re.compile(rb"[0-9]")
 _LABEL = re.compile(rb"#?[0-9]+:")
-_LONGEST = 400  # characters of a number that is compared as one; a double never needs more
+_LONGEST = 400  # characters of a number that is compared as a number; a double never needs more
 
 
 def numeric(outputs: Iterable[bytes]) -> bool:
-    """Whether fractions in these outputs, all that a row expects, are numbers: every token that holds a digit is one, or a label (``1:``).
-    Else what looks like a fraction may be a version, a code or a piece of text, and is compared as text."""
+    """Return whether fractions in these outputs, all outputs of a row, are numbers: every token with a digit is a number, or a label
+    (``1:``). Otherwise an apparent fraction may be a version, a code or a piece of text, and is compared as text."""
     for output in outputs:
         for token in output.split():
             if _DIGIT.search(token) and not (_NUMBER.fullmatch(token) or _LABEL.fullmatch(token)):
@@ -48,21 +51,21 @@ def numeric(outputs: Iterable[bytes]) -> bool:
 
 
 def has_fractions(outputs: Iterable[bytes]) -> bool:
-    """Whether one of these outputs, all that a row expects, holds a decimal fraction."""
+    """Return whether one of these outputs, all outputs of a row, contains a decimal fraction."""
     return any(_FRACTION.fullmatch(token) for output in outputs if _POINT.search(output) for token in output.split())
 
 
 def same_output(
     expected: bytes, actual: bytes, *, tolerance: float, relative: float | None = None, numbers: bool = True, fractions: bool = False
 ) -> bool:
-    """True where the outputs have equal tokens; see the module. ``tolerance``: absolute, and relative unless ``relative`` is given;
+    """Return whether the outputs have equal tokens; see the module. ``tolerance``: absolute, and relative unless ``relative`` is given;
     ``numbers``, ``fractions``: whether the row is ``numeric``, and has some. An expected output without tokens equals nothing."""
     wanted = expected.split()
     if not wanted:
         return False
     if expected == actual:
         return True
-    found = actual.split(None, len(wanted))  # one token too many decides it: a flood is not cut to the end
+    found = actual.split(None, len(wanted))  # one extra token decides it, so a huge output is not split to the end
     if len(found) != len(wanted):
         return False
     if wanted == found:
@@ -80,7 +83,7 @@ def _near(wanted: bytes, found: bytes, absolute: float, relative: float) -> bool
 
 
 def _whole(wanted: bytes, found: bytes) -> bool:
-    """Whether an integer is expected, and this is a fraction whose double is exactly that."""
+    """Return whether an integer is expected, and the other is a fraction whose double is exactly that integer."""
     if len(found) > _LONGEST or len(wanted) > len(str(_WHOLE)) + 1 or not _INTEGER.fullmatch(wanted) or not _FRACTION.fullmatch(found):
         return False
     number = int(wanted)
@@ -88,7 +91,7 @@ def _whole(wanted: bytes, found: bytes) -> bool:
 
 
 def near(wanted: float, found: float, absolute: float, relative: float) -> bool:
-    """Whether two finite numbers are within the larger of the two errors; the relative one is of what was expected."""
+    """Return whether two finite numbers are within the larger of the two errors; the relative one is a share of the expected number."""
     if not (math.isfinite(wanted) and math.isfinite(found)):
         return False
     return abs(wanted - found) <= max(absolute, relative * abs(wanted))

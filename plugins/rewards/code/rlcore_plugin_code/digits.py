@@ -1,5 +1,5 @@
-"""Whole numbers of many digits as decimal text. Python converts at most 4300 digits. That is a setting of the whole process, which a plugin
-must not change, so longer numbers are converted piece by piece here, up to a bound of our own.
+"""Whole numbers of many digits as decimal text. Python converts at most 4300 digits, a setting of the whole process, which a plugin must
+not change. Longer numbers are therefore converted piece by piece here, up to a bound.
 
 >>> whole("-" + "7" * 5000) == -7 * (10**5000 - 1) // 9
 True
@@ -13,15 +13,15 @@ from typing import Any
 __all__ = ["MOST_DIGITS", "decimal", "read_json", "whole"]
 
 MOST_DIGITS = 50_000
-"""Of a whole number; LiveCodeBench's judge sets the same bound (``sys.set_int_max_str_digits``)."""
+"""The most digits of a whole number; LiveCodeBench's judge sets the same bound (``sys.set_int_max_str_digits``)."""
 _PIECE = 4000
 _BITS = MOST_DIGITS * 10 // 3  # of a number of so many digits, at least
 
 
 def read_json(text: str) -> Any:
-    """Return what the text says, whole numbers of up to ``MOST_DIGITS`` digits included.
+    """Return the value of a JSON text, including whole numbers of up to ``MOST_DIGITS`` digits.
 
-    :raises ValueError: it is not JSON, or holds a longer number.
+    :raises ValueError: it is not JSON, or contains a longer number.
     :raises RecursionError: it is nested too deep.
     """
     try:
@@ -33,7 +33,7 @@ def read_json(text: str) -> Any:
 
 
 def whole(text: str) -> int:
-    """Return the number that the text writes with a sign, or none, and digits; ValueError if it has more than ``MOST_DIGITS`` digits."""
+    """Return the number in a text of digits with or without a sign; ValueError if it has more than ``MOST_DIGITS`` digits."""
     digits = text.removeprefix("-")
     if not digits.isdecimal():
         raise ValueError(f"{text[:40]!r} is not a whole number")

@@ -1,4 +1,4 @@
-r"""Finds the program in a response, reading fences as Markdown does (CommonMark 4.5). One pass, whatever the text holds.
+r"""Finds the program in a response; it reads fences as Markdown does (CommonMark 4.5). One pass over any text.
 
 >>> last_program("First ```` ` ````.\n```python\nprint(1)\n```\nIt prints\n```\n1\n```\n")
 'print(1)\n'
@@ -24,11 +24,12 @@ _READS = re.compile(
 )
 _TICKS = re.compile(r"`+")
 _TAB = 4
-_SLACK = 3  # a fence that closes may stand this much deeper than the one that opened
+_SLACK = 3  # a closing fence may be indented this much deeper than the opening one
 
 
 class _Block(NamedTuple):
-    """Where the content of a block lies; ``indent``: characters before its fence; ``language``: None if that of its label is not wanted."""
+    """The range of a block's content. ``indent``: characters before its fence; ``language``: None if its label is not one of the wanted
+    languages."""
 
     language: str | None
     label: str
@@ -38,28 +39,29 @@ class _Block(NamedTuple):
 
 
 def last_program(text: str) -> str | None:
-    """The Python program of a response as text; see ``found_program``."""
+    """Return the Python program of a response as text; see ``found_program``."""
     program = found_program(text, ("python",))
     return program and program.text.decode("utf-8", "surrogatepass")
 
 
 def found_program(text: str, languages: Sequence[str], *, defines: Sequence[str] = (), reads_input: bool = False) -> Program | None:
-    """The program of a response, None if there is none. It is the content of a closed block: of those labelled as one of the languages, in
-    any case of letters, or if there is none, and Python is wanted, of those without a label. Labels come first because a sample of the
-    output, in a bare block, often follows the program.
+    """Return the program of a response, None if there is none. It is the content of a closed block labelled as one of the languages, in any
+    case of letters. If there is none, and Python is wanted, it is the content of a block without a label. Labels come first because a
+    sample of the output, in a bare block, often follows the program.
 
-    Of several the last counts that can do what is asked: that defines one of ``defines``, or, if the tests give input, that reads it;
-    an example of use after the program does neither. Where none can, the last one. This is seen in the text; nothing is parsed.
+    If there are several, the last usable one counts: one that defines one of ``defines``, or, if the tests give input, reads it. An example
+    of use after the program does neither. If none is usable, the last one counts. This is decided by the text; nothing is parsed.
 
-    Where reasoning ends with ``</think>``, what follows is read by itself first: a fence left open in the reasoning does not swallow the
-    answer."""
+    If reasoning ends with ``</think>``, the text after it is read first, separately, so that a fence left open in the reasoning does not
+    swallow the answer.
+    """
     blocks = _read(text, languages)
     reasoning, thought, answer = text.rpartition(_THOUGHT)
     if thought:
         after = _read(answer, languages)
         if any(block.start <= len(reasoning) < block.end for block in blocks):
-            # Either a fence was left open in the reasoning, or a program holds the tag. Then its closing fence opens a block here, but
-            # that one has no label.
+            # Either a fence was left open in the reasoning, or a program contains the tag. Then its closing fence opens a block here, but
+            # without a label.
             after = [block for block in after if block.language]
         if (found := _chosen(answer, after, languages, defines, reads_input)) is not None:
             return found
@@ -86,15 +88,15 @@ def _can(content: str, defines: Sequence[str], reads_input: bool) -> bool:
 
 
 def fenced(program: str) -> str:
-    """A response that holds just this program, in a fence that nothing in it closes."""
+    """Return a response that contains only this program, in a fence that nothing in it closes."""
     longest = max((len(run.group()) for run in _TICKS.finditer(program)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}python\n{program}\n{fence}\n"
 
 
 def _read(text: str, languages: Sequence[str]) -> list[_Block]:
-    """The closed blocks. Where reading fences as Markdown does leaves one open at the end, the text is read again, and there a fence also
-    closes that stands deeper than it may, or that ends a line of code; models write both."""
+    """Return the closed blocks. If reading fences as Markdown does leaves one open at the end, the text is read again. Then a fence also
+    closes if it is indented too deep or ends a line of code; models write both."""
     for lines in (_FENCE.finditer, _all_fences):
         blocks, left_open = [], False
         for block in _blocks(lines(text), languages, strict=lines is not _all_fences):
@@ -108,12 +110,12 @@ def _read(text: str, languages: Sequence[str]) -> list[_Block]:
 
 
 def _all_fences(text: str) -> Iterator[re.Match[str]]:
-    """Fences on lines of their own and at ends of lines, in the order of the text."""
+    """Yield fences on their own lines and at ends of lines, in the order of the text."""
     return iter(sorted([*_FENCE.finditer(text), *_AT_END.finditer(text)], key=lambda line: line.start()))
 
 
 def _blocks(lines: Iterator[re.Match[str]], languages: Sequence[str], *, strict: bool) -> Iterator[_Block | None]:
-    """Each closed block, in order, and None at the end if one is left open. A block that is never closed holds no program."""
+    """Yield each closed block, in order, and None at the end if one is left open. A block that is never closed contains no program."""
     fence, label, indent, start, wanted = "", "", "", 0, tuple(languages)
     for line in lines:
         margin, mark, rest = line.group(1), line.group(2), line.group(3) if line.re is _FENCE else ""
@@ -146,6 +148,6 @@ def _width(margin: str) -> int:
 
 
 def _dedented(text: str, block: _Block) -> str:
-    """The block, less as much white space before each line as stands before its fence."""
+    """Return the block, with as much white space removed from each line as there is before its fence."""
     body = text[block.start : block.end]
     return re.sub(rf"(?:\A|(?<=[\r\n]))[ \t]{{1,{block.indent}}}+", "", body) if block.indent else body

@@ -1,6 +1,6 @@
-"""The languages that programs may be written in: the labels of their fences, what they need on this machine, how they are run.
+"""The languages of programs: the labels of their fences, the tools that they need on this machine, and how they are run.
 
-A compiler reads model text, so it runs inside the walls too, once a response; what it made goes back in with every test.
+A compiler reads model text, so it also runs in the sandbox, once per response; its output is sent back in with every test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MIB = 1 << 20
 _LARGEST_BINARY = 64 * _MIB
 _COMPILER_SECONDS = 30.0
 _COMPILER_MEMORY = 2048 * _MIB
-_NODE_RESERVES = 64 << 30  # addresses that Node takes without using them; its heap is bounded by its own option
+_NODE_RESERVES = 64 << 30  # addresses that Node reserves without using them; its own option bounds its heap
 
 
 class NotCompiled(Exception):
@@ -47,7 +47,7 @@ LANGUAGES: dict[str, Language] = {
 
 
 def need(names: Sequence[str], level: Level) -> None:
-    """ConfigError, in one sentence, where a language cannot be judged on this machine."""
+    """Raise ConfigError, in one sentence, if a language cannot be judged on this machine."""
     for name in names:
         language, out = LANGUAGES[name], f"leave {name} out"
         if language.tools and _tool(name) is None:
@@ -63,7 +63,7 @@ def _tool(name: str) -> str | None:
 
 
 def prepared(program: Program, runs: Runs) -> Callable[[bytes, int], ProgramResult]:
-    """``run(stdin, output_bytes)`` of the program, compiled where its language asks for it.
+    """Return ``run(stdin, output_bytes)`` of the program, compiled if its language requires it.
 
     :raises NotCompiled: the compiler refused it.
     :raises OutOfTime: it took the time of all tests.

@@ -1,4 +1,4 @@
-"""Tests that are runs of their own, one after another: programs that read standard input, and calls of a function."""
+"""Tests that each have their own run, one after another: programs that read standard input, and calls of a function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["CallSuite", "StdinSuite", "answers_of", "raised"]
 
 
 class _Listed(Suite):
-    """A list of tests that do not know of each other."""
+    """A list of independent tests."""
 
     tests: Sequence[Any]
 
@@ -49,7 +49,7 @@ class _Listed(Suite):
 
     @abstractmethod
     def _prepared(self, program: Program, runs: Runs) -> Callable[[Any], str]:
-        """What runs one test and says why it failed, "" where it did not; never what was expected."""
+        """Return a function that runs one test and returns why it failed, "" if it passed; never the expected output."""
 
 
 class StdinSuite(_Listed):
@@ -72,7 +72,7 @@ class StdinSuite(_Listed):
 
     def _prepared(self, program: Program, runs: Runs) -> Callable[[Case], str]:
         if lacking := _lacking(self._checker or "", runs.sandbox.packages):
-            raise Unjudgeable(f"the checker of the row imports {lacking}, which the sandbox does not show; it would refuse every program")
+            raise Unjudgeable(f"the checker of the row imports {lacking}, which the sandbox does not have; it would refuse every program")
         run = languages.prepared(program, runs)
 
         def judged(case: Case) -> str:
@@ -105,13 +105,14 @@ runpy.run_path("checker.py", run_name="__main__")
 
 
 def _lacking(checker: str, packages: frozenset[str] | None) -> str:
-    """The first package that the checker imports and that nobody can import there; "" if there is none, or nothing is known."""
+    """Return the first package that the checker imports and that is not available there; "" if there is none, or if the packages are
+    unknown."""
     names = () if packages is None else _IMPORTED.findall(checker)
     return next((name for name in names if name not in sys.stdlib_module_names and name not in packages), "")  # type: ignore[operator]
 
 
 def _checked(checker: str, case: Case, output: bytes, runs: Runs) -> bool:
-    """The checker's word: exit code 0. It runs by itself, after the program has ended, and sees files alone."""
+    """Return the checker's verdict: exit code 0. It runs alone, after the program has ended, and sees only files."""
     files = {
         "checker.py": checker.encode("utf-8", "surrogatepass"),
         "input.txt": case.stdin,
@@ -123,7 +124,7 @@ def _checked(checker: str, case: Case, output: bytes, runs: Runs) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One call: its arguments as they travel, and the results that are right."""
+    """One call: its encoded arguments, and the right results."""
 
     number: int
     arguments: Any
@@ -135,7 +136,7 @@ class _Call:
 
 
 class CallSuite(_Listed):
-    """A function of the program, or a method of its class ``Solution``, is called; the result is compared in the host."""
+    """A function of the program, or a method of its class ``Solution``, is called; the host process compares the result."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         self._name = table["fn_name"]
@@ -144,7 +145,7 @@ class CallSuite(_Listed):
         self.defines = (self._name,)
         self.tests = tuple(_call(number, given, valid) for number, (given, valid) in enumerate(pairs(table), start=1))
         if all(isinstance(one, list) and len(one) == 1 for test in self.tests for one in test.valid):
-            # APPS and TACO put each result in a list; whether they did cannot be seen where results are lists of one.
+            # APPS and TACO put each result in a list; if results are lists of one item, it cannot be seen whether they did.
             self.tests = tuple(_Call(test.number, test.arguments, (*test.valid, *(one[0] for one in test.valid))) for test in self.tests)
 
     def _prepared(self, program: Program, runs: Runs) -> Callable[[_Call], str]:
@@ -173,7 +174,7 @@ class CallSuite(_Listed):
 
 
 def answers_of(ran: ProgramResult) -> list[dict[str, Any]]:
-    """What the program's side answered, as far as it reads as answers."""
+    """Return the answers of the program's side, up to the first line that is not an answer."""
     found: list[dict[str, Any]] = []
     for line in ran.stdout.split(b"\n")[:-1]:
         try:
@@ -187,7 +188,7 @@ def answers_of(ran: ProgramResult) -> list[dict[str, Any]]:
 
 
 def raised(answer: Mapping[str, Any]) -> str:
-    """The exception that a call ended with, as one line; "" where it gave a value."""
+    """Return the exception that ended a call, as one line; "" if the call returned a value."""
     if "raised" not in answer:
         return ""
     plain, text, names = (*answer["raised"], "", "", "")[:3] if isinstance(answer["raised"], list) else ("exception", "", "")
@@ -203,17 +204,17 @@ def _call(number: int, given: Any, valid: Sequence[Any]) -> _Call:
         arguments, results = list(given), tuple(valid)
     else:
         raise BadCases(
-            f"input {number} of test_cases is {kind_name(given)}; of a function it must be a list of arguments, or a JSON value a line"
+            f"input {number} of test_cases is {kind_name(given)}; for a function it must be a list of arguments, or one JSON value per line"
         )
     try:
         _written(results)
         return _Call(number, [encode(_with_numbers(argument)) for argument in arguments], results)
     except Exception as error:
-        raise BadCases(f"test {number} of test_cases holds what no JSON holds ({str(error)[:80]})") from None
+        raise BadCases(f"test {number} of test_cases contains a value that JSON cannot represent ({str(error)[:80]})") from None
 
 
 def _written(value: Any) -> str:
-    """The value as JSON; with numbers of more digits than Python converts, as it would travel."""
+    """Return the value as JSON; encoded by ``encode`` if it has numbers of more digits than Python converts."""
     try:
         return json.dumps(value)
     except ValueError:
@@ -228,7 +229,7 @@ def _json_lines(text: str, number: int) -> list[Any]:
     try:
         return [read_json(text)]  # one value over several lines
     except (ValueError, RecursionError) as error:
-        raise BadCases(f"input {number} of test_cases is a text that is not one JSON value a line ({str(error)[:60]})") from None
+        raise BadCases(f"input {number} of test_cases is text that is not one JSON value per line ({str(error)[:60]})") from None
 
 
 def _result(value: Any, number: int) -> Any:
@@ -237,11 +238,11 @@ def _result(value: Any, number: int) -> Any:
     try:
         return read_json(value)
     except (ValueError, RecursionError) as error:
-        raise BadCases(f"output {number} of test_cases is a text that is not JSON ({str(error)[:60]})") from None
+        raise BadCases(f"output {number} of test_cases is text that is not JSON ({str(error)[:60]})") from None
 
 
 def _with_numbers(argument: Any) -> Any:
-    """JSON has no tables with numbers for keys; where all keys read as whole numbers they were some."""
+    """Return tables with whole numbers as keys if all keys can be read as such, since JSON has only text keys."""
     if isinstance(argument, dict) and argument and all(key.lstrip("-").isascii() and key.lstrip("-").isdigit() for key in argument):
         return {whole(key): value for key, value in argument.items()}
     return argument
@@ -252,7 +253,7 @@ _MODULES = (*_STARS, "copy", "datetime", "json", "os", "random", "re", "statisti
 
 
 def _names_for(program: bytes) -> bytes:
-    "Code that runs before a program: names of the standard library that sites of such problems, LeetCode first, give without an import."
+    """Return code to run before a program: library names that sites of such problems, above all LeetCode, provide without an import."""
     used = [name for name in _MODULES if name.encode() + b"." in program]
     lines = [f"from {name} import *" for name in _STARS] + ["from builtins import *"] + [f"import {name}" for name in used]
     return "\n".join(lines).encode()

@@ -1,4 +1,4 @@
-"""What users can set. Read whenever a run is configured: imports nothing that judges."""
+"""Options that users set. This module is imported whenever a run is configured, so it imports no judging code."""
 
 from __future__ import annotations
 
@@ -19,32 +19,30 @@ class CodeOptions(BaseModel):
     correct_score: float = Field(default=10.0, gt=0, description="value of a program that passes every test")
     format_score: float = Field(default=0.0, ge=0, description="value of a program that passes none")
     partial: bool = Field(
-        default=False, description="run all tests; a program that passes some earns its share of correct_score, for guesses too"
+        default=False, description="run all tests; a program that passes some gets its share of correct_score, even if it guesses"
     )
     cpu_seconds: float = Field(default=5.0, gt=0, le=3600, description="CPU time of one test; a program that needs more is wrong")
-    wall_seconds: float = Field(default=10.0, gt=0, le=3600, description="time on the clock of one test")
+    wall_seconds: float = Field(default=10.0, gt=0, le=3600, description="wall-clock time of one test")
     total_seconds: float = Field(
-        default=40.0, gt=0, le=3600, description="time on the clock of all tests of one response; deadline must exceed it by wall_seconds"
+        default=40.0, gt=0, le=3600, description="wall-clock time of all tests of one response; deadline must exceed it by wall_seconds"
     )
     memory_mb: int = Field(default=1024, ge=64, description="memory of one test, in MiB")
-    output_mb: float = Field(
-        default=1.0, gt=0, le=1024, description="output of one test, in MiB; 4 x the expected output where that is more"
-    )
+    output_mb: float = Field(default=1.0, gt=0, le=1024, description="output of one test, in MiB; 4 x the expected output if that is more")
     processes: int = Field(default=64, ge=1, description="processes and threads of one test")
-    absolute_tolerance: float = Field(default=1e-6, ge=0, description="error that is allowed where a decimal fraction is expected")
+    absolute_tolerance: float = Field(default=1e-6, ge=0, description="error that is allowed if a decimal fraction is expected")
     relative_tolerance: float = Field(
-        default=1e-6, ge=0, lt=1, description="the same, as a share of what is expected; the larger of the two counts. All else is exact"
+        default=1e-6, ge=0, lt=1, description="the same, as a share of the expected value; the larger counts. Everything else is exact"
     )
     languages: tuple[Literal["python", "cpp", "javascript"], ...] = Field(
-        default=("python",), min_length=1, description="of the programs; a fence of another language holds none. Functions: Python only"
+        default=("python",), min_length=1, description="languages of programs; other fences are ignored. Functions: Python only"
     )
     max_program_chars: int = Field(default=100_000, ge=1, description="longest program that is run; a longer one is wrong")
-    max_tests: int = Field(default=100, ge=1, description="most tests that are run of a row; of more, the row's content chooses which")
-    sandbox: SandboxOptions = Field(default=SandboxOptions(), description="how programs are walled in")
+    max_tests: int = Field(default=100, ge=1, description="most tests of a row that are run; if it has more, its content determines which")
+    sandbox: SandboxOptions = Field(default=SandboxOptions(), description="how programs are isolated")
 
     @property
     def closeness(self) -> tuple[float, float]:
-        """(absolute, relative) error that is allowed where a decimal fraction is expected."""
+        """(absolute, relative) error that is allowed if a decimal fraction is expected."""
         return self.absolute_tolerance, self.relative_tolerance
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
-"""The reward: take the program out of the response, have the tests of the row judge it, say what became of it.
+"""The reward: it finds the program in the response, lets the tests of the row judge it, and returns the verdict.
 
-Model text is never compiled in this process, and what is expected never enters the process that runs it.
+Model text is never compiled in this process, and expected values never enter the process that runs it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PARSED = 500
 
 
 class CodeReward(Reward, spec=REWARD):
-    """Every test case of the row must pass, each in a run of its own; with the option ``partial`` the share that passes is paid."""
+    """Every test case of the row must pass, each in its own run; with the option ``partial`` the value is the share that passes."""
 
     def __init__(self, options: CodeOptions | None = None) -> None:
         self.options = options or CodeOptions()
         self._sandbox: Sandbox | None = None
 
     def open(self) -> None:
-        """Open the sandbox; SandboxError where this machine has none, ConfigError where it lacks what a language needs."""
+        """Open the sandbox; SandboxError if this machine has none, ConfigError if it lacks the tools of a language."""
         self._sandbox = open_sandbox(self.options.sandbox)
         languages.need(self.options.languages, self._sandbox.level)
 
@@ -43,11 +43,11 @@ class CodeReward(Reward, spec=REWARD):
             self._sandbox = None
 
     def notice(self) -> str:
-        """What walls programs in on this machine."""
+        """Return a description of the sandbox on this machine."""
         return self._sandbox.describe() if self._sandbox is not None else ""
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
-        """Why the row's tests cannot be used, None where they can."""
+        """Return why the row's tests cannot be used, None if they can."""
         try:
             read_suite(columns["test_cases"])
         except BadCases as problem:
@@ -55,13 +55,13 @@ class CodeReward(Reward, spec=REWARD):
         return None
 
     def score(self, item: RewardInput) -> Score:
-        """``correct_score``, ``format_score``, a share between them (``partial``), or 0 without a program.
+        """Return ``correct_score``, ``format_score``, a share between them (``partial``), or 0 without a program.
 
         :raises SandboxError: the sandbox failed, which is not the program's fault.
         """
         try:
             suite = read_suite(item.columns["test_cases"])
-        except BadCases as problem:  # ``check`` says so before a run starts; whoever did not ask is told here
+        except BadCases as problem:  # ``check`` reports it before a run; callers that did not check get it here
             return Score.failed(Outcome.INVALID, str(problem))
         accepted = self.options.languages if suite.any_language else ("python",)
         program = found_program(item.text, accepted, defines=suite.defines, reads_input=suite.reads_input)
@@ -97,7 +97,7 @@ class CodeReward(Reward, spec=REWARD):
 
 
 def _whole(program: Program, suite: Suite) -> Program:
-    """The program, completed if it is only the body of the function that the prompt begins."""
+    """Return the program, completed if it is only the body of the function that the prompt begins."""
     if not suite.stub:
         return program
     text = completed(program.text.decode("utf-8", "surrogatepass"), suite.stub, suite.defines[0])

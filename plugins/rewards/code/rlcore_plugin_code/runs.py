@@ -1,4 +1,4 @@
-"""The runs of one response: limits of each, the time that all together may take, and what a run that ended badly is called."""
+"""The runs of one response: the limits of each, their total time, and the description of a failed run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class OutOfTime(Exception):
 
 @dataclass
 class Runs:
-    """Runs programs for one response. The time of all is the programs' own, as the sandbox measured it, so that a slow machine around them
-    costs no verdict. The CPU time that this thread has spent on their answers counts as well, or they could hold it for minutes."""
+    """Runs programs for one response. The total time is the programs' own, as the sandbox measured it, so that a slow machine does not
+    change verdicts. The CPU time that this thread has spent on their answers also counts, since programs could otherwise occupy it for
+    minutes."""
 
     sandbox: Sandbox
     options: CodeOptions
@@ -43,10 +44,10 @@ class Runs:
         address_bytes: int = 0,
         cpu_seconds: float = 0.0,
     ) -> ProgramResult:
-        """One run within the limits of the options; ``output_bytes``, ``memory_bytes`` and ``cpu_seconds`` raise theirs;
-        ``address_bytes`` may be reserved.
+        """Run a program within the limits of the options. ``output_bytes``, ``memory_bytes`` and ``cpu_seconds`` raise these limits;
+        ``address_bytes`` is address space that may be reserved.
 
-        :raises OutOfTime: before it, or because of it, the time of all is over.
+        :raises OutOfTime: the total time is over, before this run or because of it.
         :raises SandboxError: the sandbox failed.
         """
         options = self.options
@@ -75,7 +76,7 @@ class Runs:
 
 
 def ending(ran: ProgramResult, where: str) -> str:
-    """What a run that ended badly is called, "" of one that ended well."""
+    """Return a description of a failed run, "" for a successful one."""
     if ran.limit is not None:
         return f"limit: {ran.limit}, {where}"
     if ran.ok:

@@ -1,4 +1,4 @@
-"""The styles of tests: all that the reward knows, told apart by one key of the column ``test_cases``. A new style is one line here."""
+"""The styles of tests that the reward knows, distinguished by one key of the column ``test_cases``. A new style is one line here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["STYLES", "Style", "read_suite"]
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """``key``: the key of the column that says it is this one."""
+    """One style. ``key``: the key of the column that identifies it."""
 
     key: str
     summary: str
@@ -25,17 +25,17 @@ class Style:
 
 STYLES: tuple[Style, ...] = (
     Style("fn_name", "a function, or a method of the class Solution, is called with each of `inputs`", CallSuite),
-    Style("asserts", "assert statements, as of MBPP", AssertSuite),
-    Style("check", "code with `check(candidate)`, as of HumanEval", CheckSuite),
+    Style("asserts", "assert statements, as in MBPP", AssertSuite),
+    Style("check", "code with `check(candidate)`, as in HumanEval", CheckSuite),
     Style("test_file", "a file of tests for pytest or unittest", FileSuite),
 )
-"""Those with a key of their own; without any the program reads standard input (``StdinSuite``)."""
+"""Styles with their own key; without any of these keys the program reads standard input (``StdinSuite``)."""
 
 
 def read_suite(column: Any) -> Suite:
-    """The tests of a row, from its column ``test_cases``.
+    """Return the tests of a row, from its column ``test_cases``.
 
-    :raises BadCases: they cannot be used; says why in one sentence.
+    :raises BadCases: they cannot be used; the message says why in one sentence.
     """
     table = table_of(column)
     found = [style for style in STYLES if table.get(style.key)]

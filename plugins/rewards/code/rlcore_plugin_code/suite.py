@@ -1,4 +1,4 @@
-"""What the tests of a row are to the reward, whatever their style: what they want of a program, and their verdict on one."""
+"""The interface of a row's tests to the reward, whatever their style: their requirements of a program, and their verdict on one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Program(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CodeVerdict:
-    """How many tests passed of how many, and how the first one that did not failed ("" where all passed)."""
+    """The number of passed tests and of all tests, and how the first failed test failed ("" if all passed)."""
 
     passed: int
     count: int
@@ -39,11 +39,11 @@ class Suite(ABC):
     """The tests of one row."""
 
     defines: tuple[str, ...] = ()
-    """Names one of which a program must define; none: it is run as a whole."""
+    """Names one of which a program must define; if there are none, it is run as a whole."""
     reads_input = False
     """Whether a program must read standard input."""
     stub = ""
-    """The beginning of the program in the prompt, which ends inside the function that ``defines`` names: its body alone will do."""
+    """The beginning of the program in the prompt, which ends inside the function that ``defines`` names: its body alone is enough."""
     any_language = False
     """Whether a program may be in another language than Python."""
 
@@ -52,5 +52,5 @@ class Suite(ABC):
         """Run the tests; stop at the first that fails, unless the option ``partial`` is set.
 
         :raises SandboxError: the sandbox failed.
-        :raises Unjudgeable: the tests can judge no program.
+        :raises Unjudgeable: the tests cannot judge any program.
         """

@@ -1,8 +1,9 @@
-"""Is this the expected result of a call? Pure, in the host, on what the program's side wrote (``inside.wire``), which may be anything.
+"""Decides whether the result of a call is the expected one. Pure, in the host process, on the output of the program's side
+(``inside.wire``), which may be anything.
 
-As Python's ``==`` compares plain values, which the data sets were checked with: ``True`` is ``1``, ``3.0`` is ``3``. A tuple also equals
-the list of its items, since expected results come as JSON, and any number within the tolerance equals an expected fraction. A text equals
-only itself: ``"0.5"`` is no number. Nothing that a program wrote is put into a table, where its keys could be chosen to collide.
+It compares like Python's ``==`` on plain values, with which the data sets were checked: ``True`` is ``1``, ``3.0`` is ``3``. A tuple also
+equals the list of its items, since expected results come as JSON, and any number within the tolerance equals an expected fraction. A text
+equals only itself: ``"0.5"`` is not a number. No value of a program is put into a table, where its keys could be chosen to collide.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["same_value"]
 
 
 def same_value(expected: Any, found: Any, *, absolute: float, relative: float) -> bool:
-    """``expected``: plain JSON; ``found``: as it was written down. RecursionError where either is nested very deep."""
+    """Compare ``expected``, plain JSON, with ``found``, an encoded value. RecursionError if either is nested very deep."""
     if isinstance(expected, bool | int | float):
         return _same_number(expected, found, absolute, relative)
     if isinstance(expected, list | tuple):
@@ -30,7 +31,7 @@ def same_value(expected: Any, found: Any, *, absolute: float, relative: float) -
 
 
 def _items(tree: Any) -> Any:
-    """Of a tuple, with names or without."""
+    """Return the items of a tuple, with names or without."""
     if isinstance(tree, dict) and set(tree) == {"t"}:
         return tree["t"]
     named = tree.get("y") if isinstance(tree, dict) and len(tree) == 1 else None
@@ -80,7 +81,7 @@ def _same_table(expected: dict[Any, Any], found: Any, absolute: float, relative:
 
 
 def _key(expected: dict[Any, Any], tree: Any) -> Any:
-    """The expected key that a found one is; JSON writes whole numbers as text."""
+    """Return the expected key that a found one is; JSON writes whole numbers as text."""
     if isinstance(tree, str):
         return tree if tree in expected else None
     number = _number(tree)

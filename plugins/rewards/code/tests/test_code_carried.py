@@ -250,8 +250,8 @@ def test_coroutines_in_a_file_for_unittest(bench):
 
 
 NOT_CARRIED = {
-    "a function of the tests": (["assert f(lambda n: n, 1) == 1"], "cannot be carried"),
-    "one by keyword": (["assert f(key=lambda n: n) == 1"], "cannot be carried"),
+    "a function of the tests": (["assert f(lambda n: n, 1) == 1"], "cannot be sent"),
+    "one by keyword": (["assert f(key=lambda n: n) == 1"], "cannot be sent"),
     "a class of the tests": (["class Mine:\n    pass\nassert f(Mine()) == 1"], "Mine"),
     "an exception of the tests": (["class Mine(Exception):\n    pass\nassert f(Mine(1)) == 1"], "Mine"),
     "a print that is replaced": (
@@ -264,7 +264,7 @@ NOT_CARRIED = {
     "a file that the program writes": (["f('y.txt')\nassert open('y.txt').read() == 'a'"], "y.txt"),
     "a pickle": (["import pickle\nassert pickle.loads(pickle.dumps(Thing(1))).n == 1 and f(1) == 1"], "pickle"),
     "a signature": (["import inspect\nassert len(inspect.signature(f).parameters) == 1"], "inspect."),
-    "catching everything": (["try:\n    f(lambda n: n)\nexcept Exception:\n    pass\nassert f(1) == 1"], "cannot be carried"),
+    "catching everything": (["try:\n    f(lambda n: n)\nexcept Exception:\n    pass\nassert f(1) == 1"], "cannot be sent"),
 }
 
 

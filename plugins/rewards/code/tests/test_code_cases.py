@@ -28,8 +28,8 @@ def test_lists_of_lines_are_joined():
 
 
 BAD = [
-    (None, "and not be null"),
-    ([], "must read"),
+    (None, "but is null"),
+    ([], "must be"),
     (3, "type int"),
     ({}, "no 'inputs'"),
     ({"inputs": ["1"]}, "no 'outputs'"),
@@ -60,7 +60,7 @@ def test_what_cannot_be_used_is_one_sentence(column, words):
 def test_what_is_too_large(monkeypatch):
     monkeypatch.setattr("rlcore_plugin_code.cases._LARGEST_MIB", 1)
     read_cases({"inputs": ["x" * ((1 << 19) - 1)] * 2, "outputs": ["1"] * 2})
-    with pytest.raises(BadCases, match=r"holds 1\.0 MiB; a row may hold 1 MiB"):
+    with pytest.raises(BadCases, match=r"has 1\.0 MiB; a row may have 1 MiB"):
         read_cases({"inputs": ["x" * (1 << 19)] * 2, "outputs": ["1"] * 2})
 
 

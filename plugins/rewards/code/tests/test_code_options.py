@@ -101,9 +101,9 @@ def test_a_run_refuses_rows_whose_tests_cannot_be_used(tmp_path):
     rows = [{"messages": {"role": "user", "content": "a"}, "test_cases": cases} for cases in columns]
     config = tester.fake_run(data={"dataset": str(tester.write_jsonl("tests.jsonl", rows))})
     said = (
-        "tests.jsonl:2: reward code cannot judge this row: test_cases must read",
+        "tests.jsonl:2: reward code cannot score this row: test_cases must be",
         "but there is no 'outputs'",
-        "tests.jsonl:3: reward code cannot judge this row: test_cases has 2 inputs and 1 outputs",
+        "tests.jsonl:3: reward code cannot score this row: test_cases has 2 inputs and 1 outputs",
     )
     tester.run("train", config, "--reward", "code").assert_refused(*said)
 

@@ -95,9 +95,9 @@ BAD = [
     ("apps", {"input_output": ""}, "no tests"),
     ("apps", {"input_output": "{"}, "not JSON"),
     ("apps", {"input_output": '{"inputs": ["1"]}'}, "outputs"),
-    ("apps", {"input_output": '{"inputs": ["1"], "outputs": ["\\n"]}'}, "of which 0 are a test"),
+    ("apps", {"input_output": '{"inputs": ["1"], "outputs": ["\\n"]}'}, "of which 0 are tests"),
     ("apps", {"question": " "}, "question"),
-    ("code_contests", {"input_file": "in.txt"}, "a file that it names"),
+    ("code_contests", {"input_file": "in.txt"}, "a file instead of standard input"),
     ("code_contests", {"public_tests": [3]}, "public_tests"),
     (
         "livecodebench",

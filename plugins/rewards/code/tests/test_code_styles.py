@@ -270,7 +270,7 @@ USELESS = {
     "fails by itself": (coded("assert 1 == 2"), "before they call the program"),
     "a fixture of pytest": ({"test_file": "def test_it(capsys):\n    assert f(1) == 1"}, "capsys"),
     "more of pytest": ({"test_file": "import pytest\n@pytest.mark.skipif(True)\ndef test_it():\n    assert f(1) == 1"}, "skipif"),
-    "a function as an argument": (coded("assert f(lambda n: n) == 1"), "cannot be carried"),
+    "a function as an argument": (coded("assert f(lambda n: n) == 1"), "cannot be sent"),
     "exits": ({"test_file": "import os\nos._exit(0)"}, "without a verdict"),
 }
 
@@ -387,7 +387,7 @@ BAD = [
     ({**CALLS, **ASSERTS}, "both fn_name and asserts"),
     ({**CALLS, "fn_name": "a.b"}, "name of a function"),
     ({**CALLS, "inputs": [3, 4]}, "list of arguments"),
-    ({**CALLS, "inputs": ["x", "1"], "outputs": ["1", "1"]}, "not one JSON value a line"),
+    ({**CALLS, "inputs": ["x", "1"], "outputs": ["1", "1"]}, "not one JSON value per line"),
     ({**CALLS, "inputs": ["1", "1"], "outputs": ["x", "1"]}, "not JSON"),
     ({**CALLS, "outputs": [1]}, "2 inputs and 1 outputs"),
     ({**ASSERTS, "asserts": [3]}, "Python statements"),

@@ -1,6 +1,6 @@
-"""The answer in what a model wrote, for every reward that reads text: after ``</think>`` only, and in the way that the data set asks for.
+"""The answer in a model's text, for every reward that reads text: only after ``</think>``, and in the format that the data set asks for.
 
-A reward puts ``Extraction`` into its options and judges what ``find`` returns; users then choose with ``extract = { by = "hashes" }``.
+A reward puts ``Extraction`` into its options and judges the result of ``find``; users then choose with ``extract = { by = "hashes" }``.
 
 >>> from pydantic import BaseModel, Field
 >>> class MyOptions(BaseModel):

@@ -1,4 +1,4 @@
-"""Finds the letter of a multiple choice in prose: one that stands as an answer, not the pronoun I, the article A, a unit or a name.
+"""Finds the letter of a multiple choice in prose: one that is used as an answer, not the pronoun I, the article A, a unit or a name.
 
 >>> answered("I think it is C.", "ABCDEFGHIJ")
 'C'
@@ -62,7 +62,7 @@ _REFUSED = re.compile(
     r"|with)){0,9}:?\s{0,3}\(?$",
     re.IGNORECASE,
 )
-"""What the text refuses to say: ``I doubt that the answer is``, ``nobody would pick``."""
+"""Words that reject a statement: ``I doubt that the answer is``, ``nobody would pick``."""
 _OR_ELSE = re.compile(r"\b(?:or|or else|otherwise|alternatively|or maybe|or perhaps)[,:]?\s{1,3}$", re.IGNORECASE)
 _NAMES_I = re.compile(r"(?:answer|choice|option|letter|it is|it['’]s|choos|chose|pick|select|go(?:ing)? with)", re.IGNORECASE)
 _TAKES_BACK = (
@@ -94,7 +94,7 @@ class _Patterns:
 
 @cache
 def _patterns(letters: str) -> _Patterns:
-    """The patterns that depend on the letters that there are."""
+    """Return the patterns that depend on the available letters."""
     either, one = f"[{letters}{letters.lower()}]", rf"\(?[{letters}]\)?"
     return _Patterns(
         leading=re.compile(rf"(?i:{_ADVERBS})(?:\(\s?({either})\s?\)|[\[\"“'‘<]?({either}){_NO_LETTER_NEXT})"),
@@ -116,8 +116,8 @@ def _patterns(letters: str) -> _Patterns:
 
 
 def stated(text: str) -> tuple[str, str] | None:
-    """(the rest of the line after the last statement, what follows). A statement is ``the answer is``, and one that the text denies is
-    none. If the line ends there, the next one that holds something."""
+    """Return (the rest of the line after the last statement, the following text). A statement is ``the answer is``, unless the text denies
+    it. If the line ends there, the next line with content counts."""
     last = None
     for found in _STATEMENT.finditer(text):
         last = last if _refused(text, found.end()) else found
@@ -128,14 +128,14 @@ def stated(text: str) -> tuple[str, str] | None:
 
 
 def taken_back(rest: str, letters: str) -> bool:
-    """Whether a later line names another letter instead: ``Correction: D``."""
+    """Return whether a later line names another letter instead: ``Correction: D``."""
     return _patterns(letters).line_back.search(rest) is not None
 
 
 def answered(span: str, letters: str, *, statement: bool = False) -> str | None:
-    """The letter that a span answers with; "" where it names several, or takes one back; None where no letter stands as an answer.
+    """Return the letter that a span answers with; "" if it names several, or takes one back; None if no letter is used as an answer.
 
-    ``statement``: the span follows "the answer is", where ``C Paris`` is an answer too.
+    ``statement``: the span follows "the answer is", so ``C Paris`` is an answer too.
     """
     span, patterns = span[:_LONGEST], _patterns(letters)
     bare = patterns.denied.sub("", _MARKUP.sub("", span)).strip()
@@ -151,7 +151,7 @@ def answered(span: str, letters: str, *, statement: bool = False) -> str | None:
 
 
 def last_line(text: str) -> str:
-    """The last line; "" where it is one of several options that are listed."""
+    """Return the last line; "" if it is one of several listed options."""
     *_, before, last = ("", "", *text.rstrip().rsplit("\n", 2))
     for shape in (_OPTION, _LONE):
         option, other = shape.match(last), shape.match(before)
@@ -161,12 +161,13 @@ def last_line(text: str) -> str:
 
 
 def bracketed(text: str, letters: str) -> set[str]:
-    """The letters that stand in brackets and are not denied: ``(B)``."""
+    """Return the letters that are in brackets and are not denied: ``(B)``."""
     return {match[1].upper() for match in _patterns(letters).bracketed.finditer(text) if not _denied(match)}
 
 
 def _stands(first: re.Match[str], patterns: _Patterns, *, statement: bool, emphasised: bool) -> bool:
-    """Whether the letter at the beginning is an answer: nothing follows it, or a mark, a reason, or that it is right."""
+    """Return whether the letter at the beginning is an answer: after it comes nothing, a mark, a reason, or the statement that it is
+    right."""
     letter, rest = first[1] or first[2], first.string[first.end() :].lstrip("]\"'”’>")
     if _is_number(first) or _DENIED_AFTER.match(first.string, first.end()) or _OPERATOR_NEXT.match(rest) or _ABBREVIATION.match(rest):
         return False
@@ -190,7 +191,7 @@ def _others(patterns: _Patterns, rest: str, letter: str) -> bool:
 
 
 def _goes_on(patterns: _Patterns, match: re.Match[str]) -> bool:
-    """Whether another letter stands beside one that a cue names, or is offered before or after it."""
+    """Return whether another letter is joined to the one that a cue names, or is offered before or after it."""
     text, end = match.string, match.end()
     return bool(
         patterns.joined.match(text, end)
@@ -204,12 +205,12 @@ def _refused(text: str, end: int) -> bool:
 
 
 def _is_number(match: re.Match[str]) -> bool:
-    """``e`` and ``i`` are numbers, ``(i)`` is a Roman one."""
+    """Return whether the match is a number: ``e`` and ``i`` are numbers, ``(i)`` is a Roman one."""
     return match[1] == "i" or (not match[1] and match[2] in ("e", "i"))
 
 
 def _denied(match: re.Match[str]) -> bool:
-    """Whether the text says that the letter is not the answer, or no letter of an answer."""
+    """Return whether the text says that the letter is not the answer, or the letter is not used as an answer."""
     start, end = match.span(1) if match[1] else match.span(2)
     text, before = match.string, match.string[max(0, start - 30) : start]
     if _is_number(match) or _ABBREVIATION.match(text, end):

@@ -1,7 +1,7 @@
-r"""Finds the answer in what a model wrote, in the ways that data sets ask for. Knows nothing of what is right.
+r"""Finds the answer in a model's text, in the formats of data sets. It does not know which answer is right.
 
-A reward that reads text puts ``Extraction`` into its options and judges what ``find`` returns. One pass over the text, whatever it holds:
-no pattern here can be made to backtrack, and a pattern of the user's has a time limit.
+A reward that reads text puts ``Extraction`` into its options and judges the result of ``find``. It makes one pass over any text: no pattern
+here can be made to backtrack, and a user's pattern has a time limit.
 
 >>> Extraction().find(r"<think>\boxed{1}</think> so \boxed{\frac{1}{2}}").answer
 '\\frac{1}{2}'
@@ -46,7 +46,7 @@ _MARKS = " \t*_`"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``answer``: the span that is judged, without the white space around it; None: there is none, and ``reason`` says which rule the text
+    """``answer``: the span to judge, without surrounding white space; None if there is none, and ``reason`` says which rule the text
     broke."""
 
     answer: str | None
@@ -59,21 +59,21 @@ class Extraction(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     by: tuple[ExtractionWay, ...] = Field(
-        default=("boxed",), min_length=1, description="ways of marking an answer, tried in this order; a single one may stand by itself"
+        default=("boxed",), min_length=1, description="ways of marking an answer, tried in this order; a single one needs no list"
     )
     think: Literal["auto", "required", "ignore"] = Field(
         default="auto",
-        description="auto: only what follows the last </think> counts, nothing where the reasoning never ends, all where there is none; "
+        description="auto: only text after the last </think> counts; none if the reasoning never ends, all if there is none; "
         "required: only after </think>; ignore: the whole text",
     )
-    think_open: str = Field(default="<think>", min_length=1, description="what begins the reasoning")
-    think_close: str = Field(default="</think>", min_length=1, description="what ends it")
+    think_open: str = Field(default="<think>", min_length=1, description="mark that begins the reasoning")
+    think_close: str = Field(default="</think>", min_length=1, description="mark that ends it")
     pattern: str = Field(
-        default="", description="regular expression of by = 'pattern': the last match counts, of it the group `answer`, else the first one"
+        default="", description="regular expression of by = 'pattern': the last match counts; its group `answer`, else its first group"
     )
-    pattern_seconds: float = Field(default=0.5, gt=0, le=10, description="time for it on one text; a text that needs more has no answer")
-    field: str = Field(default="answer", min_length=1, description="of by = 'json': the field, dots go into objects")
-    letters: str = Field(default="ABCDEFGHIJ", min_length=2, description="of by = 'letter': the choices that there are")
+    pattern_seconds: float = Field(default=0.5, gt=0, le=10, description="seconds for it on one text; a text that needs more has no answer")
+    field: str = Field(default="answer", min_length=1, description="for by = 'json': the field; a dot enters an object")
+    letters: str = Field(default="ABCDEFGHIJ", min_length=2, description="for by = 'letter': the available choices")
 
     @field_validator("by", mode="before")
     @classmethod
@@ -96,13 +96,13 @@ class Extraction(BaseModel):
         try:
             groups = re.compile(self.pattern).groupindex
         except re.error as error:
-            raise ValueError(f"pattern {self.pattern!r} is no regular expression: {error}") from error
+            raise ValueError(f"pattern {self.pattern!r} is not a regular expression: {error}") from error
         if groups and "answer" not in groups:
-            raise ValueError(f"pattern {self.pattern!r} names the groups {', '.join(groups)}; the one that counts is called `answer`")
+            raise ValueError(f"pattern {self.pattern!r} names the groups {', '.join(groups)}; the one that counts must be called `answer`")
         return self
 
     def find(self, text: str) -> Found:
-        """The answer that the text marks, by the first of the ways that finds one."""
+        """Return the answer that the text marks, by the first of the ways that finds one."""
         if self.think != "ignore":
             spoken = after_thinking(text, opens=self.think_open, closes=self.think_close)
             if spoken is None:
@@ -120,8 +120,8 @@ class Extraction(BaseModel):
 
 
 def after_thinking(text: str, *, opens: str = "<think>", closes: str = "</think>") -> str | None:
-    """What a model says behind its reasoning: the text after the last ``closes``, all of it where neither stands in it; None where the
-    reasoning is opened after that, and never ends."""
+    """Return the text after the last ``closes``, which ends the reasoning, or the whole text if it contains neither mark. None if the
+    reasoning is opened again and never ends."""
     end = text.rfind(closes)
     if text.rfind(opens) > end:
         return None
@@ -129,7 +129,8 @@ def after_thinking(text: str, *, opens: str = "<think>", closes: str = "</think>
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Content of the ``\boxed{…}`` that closes last, braces balanced; None where there is none. Of nested ones the outer."""
+    r"""Return the content of the ``\boxed{…}`` that closes last, with balanced braces; None if there is none. Of nested boxes, the outer
+    one counts."""
     open_braces: list[int] = []
     last: tuple[int, int] | None = None
     for token in _BOX.finditer(text):
@@ -146,7 +147,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_answer(text: str) -> str | None:
-    """Content of the last ``<answer>…</answer>``; None where there is none."""
+    """Return the content of the last ``<answer>…</answer>``; None if there is none."""
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
     return text[start + len("<answer>") : end] if start >= 0 else None
@@ -166,7 +167,7 @@ def _answer_tags(text: str, _: Extraction) -> Found:
 def _hashes(text: str, _: Extraction) -> Found:
     last = _last(_HASHES, text)
     line = text[last.end() :].partition("\n")[0].strip() if last else ""
-    return Found(line or None, "no #### with an answer behind it")
+    return Found(line or None, "no #### followed by an answer")
 
 
 def _answer_line(text: str, _: Extraction) -> Found:
@@ -174,7 +175,7 @@ def _answer_line(text: str, _: Extraction) -> Found:
 
 
 def _stated(mark: re.Pattern[str], text: str) -> str | None:
-    """What stands behind the last ``mark``: the rest of its line, the next line that holds something where that is empty."""
+    """Return the text after the last ``mark``: the rest of its line, or the next line with content if that is empty."""
     last = _last(mark, text)
     lines = text[last.end() :].lstrip(_MARKS + "\r\n").partition("\n")[0] if last else ""
     return lines.strip(_MARKS + "\r") or None
@@ -190,7 +191,8 @@ def _text(text: str, _: Extraction) -> Found:
 
 
 def _letter(text: str, how: Extraction) -> Found:
-    """Of a box, of a statement (``the answer is B``), of a last line that is one or says ``it is B``, of the only ``(B)`` there is."""
+    """Find the letter in a box, in a statement (``the answer is B``), in a last line that is a letter or says ``it is B``, or in the only
+    ``(B)``."""
     boxed, (statement, later) = last_boxed(text), stated(text) or ("", "")
     if len(only := text.strip(" .\n")) == 1 and only in how.letters:
         return Found(only)
@@ -202,9 +204,9 @@ def _letter(text: str, how: Extraction) -> Found:
         if statement and taken_back(later, how.letters):
             found = ""
     if found is not None:
-        return Found(found or None, "several letters are answered")
+        return Found(found or None, "several letters are given as answers")
     marked = bracketed(text, how.letters)
-    return Found(marked.pop() if len(marked) == 1 else None, "no letter of a choice, or several")
+    return Found(marked.pop() if len(marked) == 1 else None, "no letter of a choice, or several letters")
 
 
 def _pattern(text: str, how: Extraction) -> Found:
@@ -221,7 +223,7 @@ def _pattern(text: str, how: Extraction) -> Found:
 
 
 def _json(text: str, how: Extraction) -> Found:
-    """The last object of the text that has the field; objects inside others are not looked for."""
+    """Return the last object of the text that has the field; objects inside others are not searched."""
     answer: str | None = None
     for found in _objects(text[-_JSON_CHARS:]):
         value: Any = found
@@ -248,7 +250,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _spelled(value: Any) -> str:
-    """A value as JSON spells it, its numbers as the text had them."""
+    """Return a value as JSON spells it, with its numbers as the text had them."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {_spelled(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list):
@@ -257,12 +259,12 @@ def _spelled(value: Any) -> str:
 
 
 class _Digits(str):
-    """A number of a JSON text as it is spelled: 0.10 stays 0.10, and 5000 digits are no work."""
+    """A number of a JSON text as it is spelled: 0.10 stays 0.10, and 5000 digits cost nothing."""
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     last = None
-    for last in pattern.finditer(text):  # noqa: B007 - the last one is wanted
+    for last in pattern.finditer(text):  # noqa: B007  # the last match counts
         pass
     return last
 
@@ -285,14 +287,15 @@ assert set(_WAYS) == set(get_args(ExtractionWay))
 
 
 class _PatternTime(BaseException):
-    """The time is over. No Exception, so that nothing in between takes it for an error of its own."""
+    """The time limit was reached. It is not an Exception, so that no code in between takes it for its own error."""
 
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raise in the block after ``seconds``: the matcher looks for signals while it backtracks. An alarm that the caller set is kept.
+    """Raise in the block after ``seconds``: the matcher checks for signals while it backtracks. An alarm that the caller set is kept.
 
-    Outside the main thread no signal arrives; there the deadline of the reward is what ends it."""
+    Outside the main thread no signal arrives; the deadline of the reward ends the matcher there.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -136,7 +136,7 @@ def test_the_first_way_that_finds_one_counts() -> None:
     both = Extraction(by=("hashes", "last_number"))
     assert both.find("#### 4\n5").answer == "4"
     assert both.find("4 or 5").answer == "5"
-    assert both.find("none").reason == "no #### with an answer behind it; no number"
+    assert both.find("none").reason == "no #### followed by an answer; no number"
 
 
 def test_a_pattern_of_the_users() -> None:
@@ -201,7 +201,7 @@ def test_an_answer_that_is_nested_too_deeply_is_none() -> None:
         ({"by": ("boxed", "boxed")}, "names a way twice"),
         ({"by": "pattern"}, "belong together"),
         ({"pattern": "x"}, "belong together"),
-        ({"by": "pattern", "pattern": "("}, "is no regular expression"),
+        ({"by": "pattern", "pattern": "("}, "is not a regular expression"),
         ({"by": "pattern", "pattern": "(?P<x>.)"}, "called `answer`"),
         ({"by": "letter", "letters": "abc"}, "capital letters"),
         ({"colour": 1}, "Extra inputs"),

@@ -1,4 +1,4 @@
-"""Rewards that ask a language model behind an OpenAI-compatible address. This module only declares them."""
+"""Rewards that ask a language model at an OpenAI-compatible address. This module only declares them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _NAMES = ("llm_judge", "llm_pairwise")
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
-    """A mark by a rubric, and a comparison with an answer of the row."""
+    """Return the rewards: a mark by a rubric, and a comparison with an answer of the row."""
     return [
         RewardSpec(
             name="llm_judge",
             target="rlcore_plugin_judge.llm_judge:LlmJudge",
             config="rlcore_plugin_judge.judge_options:JudgeOptions",
-            summary="A mark that a language model behind an OpenAI-compatible address gives by your rubric; cached, within a budget",
+            summary="A mark by your rubric from a language model at an OpenAI-compatible address; cached, within a budget",
             full_value_option="correct_score",
             deadline=_DEADLINE,
         ),
@@ -37,7 +37,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """The deadline of the engine must leave room for one request, or slow answers would be paid for and thrown away."""
+    """Return an error if the deadline of the engine leaves no time for one request, since slow replies would be paid for and dropped."""
     return [problem for entry in config.rewards if entry.name.lower() in _NAMES and (problem := _deadline_problem(entry))]
 
 
@@ -46,6 +46,6 @@ def _deadline_problem(entry: Any) -> str:
     if entry.deadline >= seconds:
         return ""
     return (
-        f"reward {entry.name}: deadline = {entry.deadline:g} is below request_seconds = {seconds:g}, so an answer may come after it; "
+        f"reward {entry.name}: deadline = {entry.deadline:g} is below request_seconds = {seconds:g}, so a reply may come too late; "
         f"type --reward-deadline {seconds:g}, or lower request_seconds"
     )

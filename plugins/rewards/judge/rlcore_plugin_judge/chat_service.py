@@ -1,4 +1,4 @@
-"""One request to an OpenAI-compatible service. Blocks; called in threads."""
+"""One request to an OpenAI-compatible service. It blocks, and is called in threads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["ChatReply", "JudgeBusyError", "JudgeRefusedError", "ask"]
 
 _BUSY = {408, 409, 425, 429}  # and all from 500 on
 _SERVER_FAULT = 500
-_MOST_TOKENS = 1 << 40  # what claims more counts nothing
+_MOST_TOKENS = 1 << 40  # a larger number counts as no number
 _MOST_BYTES = 10 << 20
 
 
 class JudgeRefusedError(RuntimeError):
-    """The service will not answer this, however often it is asked: a wrong key, no such model, a text that it refuses."""
+    """The service will never answer this request: a wrong key, no such model, a text that it refuses."""
 
 
 class JudgeBusyError(InfrastructureError):
-    """Another attempt may succeed, but not before ``wait`` seconds are over: the service says so (``Retry-After``)."""
+    """Another attempt may succeed, but only after ``wait`` seconds, according to the service (``Retry-After``)."""
 
     def __init__(self, said: str, wait: float) -> None:
         super().__init__(said)
@@ -34,7 +34,7 @@ class JudgeBusyError(InfrastructureError):
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """Tokens are None where the service does not count."""
+    """A reply. Token counts are None if the service does not give them."""
 
     content: str
     prompt_tokens: int | None
@@ -42,7 +42,7 @@ class ChatReply:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The key belongs to one address."""
+    """Refuses redirects, since the key belongs to one address."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -52,7 +52,7 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def ask(url: str, body: Mapping[str, Any], key: str, seconds: float) -> ChatReply:
-    """InfrastructureError where another attempt may succeed, JudgeRefusedError where none will."""
+    """Send the request and return the reply. InfrastructureError if another attempt may succeed, JudgeRefusedError if none will."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     request = urllib.request.Request(f"{url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers)
     try:
@@ -71,7 +71,7 @@ def ask(url: str, body: Mapping[str, Any], key: str, seconds: float) -> ChatRepl
 
 
 def _seconds(said: str) -> float | None:
-    """``Retry-After`` where it is a number of seconds; a date depends on two clocks, so it is not read."""
+    """Return ``Retry-After`` if it is a number of seconds. A date is not read, since it depends on two clocks."""
     return float(said[:9]) if said.isascii() and said.isdigit() else None
 
 
@@ -81,7 +81,7 @@ def _read(url: str, data: bytes) -> ChatReply:
         content = whole["choices"][0]["message"]["content"]
         usage = whole.get("usage") or {}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise InfrastructureError(f"{url} answered what is no chat completion: {data[:200]!r}") from error
+        raise InfrastructureError(f"{url} did not answer with a chat completion: {data[:200]!r}") from error
     return ChatReply(content if isinstance(content, str) else "", _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
 
 

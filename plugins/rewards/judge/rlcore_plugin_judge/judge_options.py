@@ -1,4 +1,4 @@
-"""What users set. Read whenever a run is configured: imports nothing that judges."""
+"""Options that users set. This module is imported whenever a run is configured, so it imports no judging code."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ __all__ = ["AskOptions", "JudgeOptions", "PairwiseOptions"]
 
 
 class AskOptions(BaseModel):
-    """Common to both: whom to ask, what may be spent, where answers are kept."""
+    """Options common to both rewards: the service, the budget, and the folder of replies."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     url: str = Field(pattern=r"^https?://", description='address of the service up to its version: "http://127.0.0.1:8000/v1"')
-    model: str = Field(min_length=1, description="the model that judges, as the service calls it")
-    rubric: str = Field(min_length=1, description="what makes an answer good, for the model to read")
-    columns: tuple[str, ...] = Field(default=(), description="columns of the row that it is shown, such as gt_answer")
+    model: str = Field(min_length=1, description="name of the judging model at the service")
+    rubric: str = Field(min_length=1, description="text for the model that says which answers are good")
+    columns: tuple[str, ...] = Field(default=(), description="columns of the row that the model sees, such as gt_answer")
     correct_score: float = Field(default=1.0, gt=0, description="value of the best verdict")
-    extract: Extraction = Field(default=Extraction(by=("text",)), description="what of the response is judged")
+    extract: Extraction = Field(default=Extraction(by=("text",)), description="part of the response that is judged")
     max_chars: int = Field(default=20_000, ge=1, description="longest answer that is judged; a longer one is wrong")
-    api_key_env: str = Field(default="", description='environment variable that holds the key of the service; "": no key is sent')
-    temperature: float = Field(default=0.0, ge=0, description="of the model that judges")
-    max_tokens: int = Field(default=1024, ge=1, description="longest reply, its reasoning included")
+    api_key_env: str = Field(default="", description='environment variable with the key of the service; "": no key is sent')
+    temperature: float = Field(default=0.0, ge=0, description="sampling temperature of the judging model")
+    max_tokens: int = Field(default=1024, ge=1, description="longest reply in tokens, including its reasoning")
     body: dict[str, Any] = Field(default_factory=dict, description="further fields of each request")
     request_seconds: float = Field(default=60.0, gt=0, description="time for one request")
-    calls_at_once: int = Field(default=16, ge=1, description="responses that are judged at once, on each node")
-    calls_per_second: float = Field(default=0.0, ge=0, description="responses whose judging starts each second; 0: as calls_at_once admits")
-    retries: int = Field(default=3, ge=0, description="further attempts where the service does not answer, or is too busy")
-    folder: str = Field(default="", description='where replies are kept, and the account of what was spent; "": nowhere')
-    max_calls: int = Field(default=0, ge=0, description="budget of requests of this folder; 0: none")
-    max_total_tokens: int = Field(default=0, ge=0, description="budget of tokens, of prompts and replies; 0: none")
-    max_cost: float = Field(default=0.0, ge=0, description="budget of money, in the unit of the prices; 0: none")
+    calls_at_once: int = Field(default=16, ge=1, description="responses that are judged at the same time, on each node")
+    calls_per_second: float = Field(default=0.0, ge=0, description="responses whose judging starts each second; 0: see calls_at_once")
+    retries: int = Field(default=3, ge=0, description="further attempts if the service does not answer, or is too busy")
+    folder: str = Field(default="", description='folder for replies and for the account of the spending; "": none')
+    max_calls: int = Field(default=0, ge=0, description="budget of requests of this folder; 0: unlimited")
+    max_total_tokens: int = Field(default=0, ge=0, description="budget of tokens of prompts and replies; 0: unlimited")
+    max_cost: float = Field(default=0.0, ge=0, description="budget of money, in the unit of the prices; 0: unlimited")
     price_in: float = Field(default=0.0, ge=0, description="price of a million tokens of prompts")
     price_out: float = Field(default=0.0, ge=0, description="price of a million tokens of replies")
 
     @model_validator(mode="after")
     def _budgeted(self) -> Self:
         if (self.max_calls or self.max_total_tokens or self.max_cost) and not self.folder:
-            raise ValueError("a budget needs a folder, where what was spent is written down: a process that starts anew would forget it")
+            raise ValueError("a budget needs a folder in which the spending is recorded: a new process would not know it otherwise")
         if self.max_cost and not (self.price_in or self.price_out):
             raise ValueError("max_cost needs price_in and price_out")
         return self
@@ -64,5 +64,5 @@ class PairwiseOptions(AskOptions):
 
     reference: str = Field(default="reference", min_length=1, description="column of the row with the answer to compare with")
     both_orders: bool = Field(
-        default=True, description="ask twice, each answer first once, and believe only what both say; false: ask once"
+        default=True, description="ask twice, with each answer first once; if the two disagree, it is a tie; false: ask once"
     )

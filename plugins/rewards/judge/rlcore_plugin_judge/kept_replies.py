@@ -1,7 +1,7 @@
-"""The folder of a judge: replies by the hash of what was asked, and the account of what was spent. Safe for threads and processes.
+"""The folder of a judge: replies by the hash of their question, and accounts of the spending. Safe for threads and processes.
 
-Replies are files that are never changed. Each process writes an account of its own; what the others spent is read again every few seconds,
-so processes that judge at once may go over a budget by what they spend in that time.
+Replies are files that are never changed. Each process writes its own account and rereads those of the others every few seconds. Processes
+that judge in parallel may therefore exceed a budget by their spending in that time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SECONDS = 2.0
 
 
 class BudgetSpentError(RuntimeError):
-    """Nothing more may be asked: the budget of the folder is spent."""
+    """The budget of the folder is spent, so no further request is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """``cost`` in the unit of the prices."""
+    """Requests, tokens and money; ``cost`` is in the unit of the prices."""
 
     calls: int = 0
     tokens: int = 0
@@ -40,7 +40,7 @@ class Spent:
 
 
 class JudgeFolder:
-    """``folder`` None: nothing is kept, and there is no budget. ``limits``: 0 for none."""
+    """Replies and spending. ``folder`` None: nothing is kept, and there is no budget. ``limits``: 0 means no limit."""
 
     def __init__(self, folder: Path | None, limits: Spent) -> None:
         self._folder, self._limits = folder, limits
@@ -53,7 +53,7 @@ class JudgeFolder:
             (folder / "replies").mkdir(exist_ok=True)
 
     def find(self, question: Mapping[str, Any]) -> str | None:
-        """The reply that was kept, None if there is none, or if its file is damaged."""
+        """Return the reply that was kept; None if there is none, or if its file is damaged."""
         if self._folder is None:
             return None
         try:
@@ -70,7 +70,7 @@ class JudgeFolder:
             _write(path, reply)
 
     def begin(self, most: Spent) -> None:
-        """Before a request that may cost so much. BudgetSpentError if that is not left."""
+        """Reserve the cost ``most`` before a request. BudgetSpentError if the budget does not allow it."""
         with self._lock:
             total = self._total().plus(most)
             for name, limit in asdict(self._limits).items():
@@ -80,7 +80,7 @@ class JudgeFolder:
             self._open = self._open.plus(most)
 
     def end(self, most: Spent, spent: Spent) -> None:
-        """After it; ``most`` as begun."""
+        """Replace the reservation ``most`` by the actual cost after a request."""
         with self._lock:
             self._open = self._open.plus(Spent(calls=-most.calls, tokens=-most.tokens, cost=-most.cost))
             self._own = self._own.plus(spent)
@@ -88,7 +88,7 @@ class JudgeFolder:
                 _write(self._folder / "spent" / self._account, asdict(self._own))
 
     def total(self) -> Spent:
-        """What was spent by all, requests that are under way at their most."""
+        """Return the spending of all processes; requests in progress count with their reservations."""
         with self._lock:
             return self._total()
 
@@ -114,11 +114,11 @@ def _account_of(path: Path) -> Spent:
     try:
         return Spent(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise PluginError(f"{path} is no account that can be read, so nobody knows what was spent; mend or delete it") from error
+        raise PluginError(f"{path} is not a readable account, so the spending is unknown; correct or delete it") from error
 
 
 def _write(path: Path, value: Any) -> None:
-    """Whole or not at all."""
+    """Write the whole file, or nothing."""
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     part.write_text(json.dumps(value), encoding="utf-8")
     part.replace(path)

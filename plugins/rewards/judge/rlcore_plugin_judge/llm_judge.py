@@ -1,4 +1,4 @@
-"""The two rewards: what is asked of the model for a response, and what the reply is worth."""
+"""The two rewards: the questions to the model for a response, and the value of its replies."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rlcore_plugin_judge.questions import JudgeReplyError, absolute_question, ma
 
 __all__ = ["LlmJudge", "LlmPairwise"]
 
-_CHARS_OF_A_TOKEN = 2  # for what a service does not count, and before it has: rather too many tokens than too few
+_CHARS_OF_A_TOKEN = 2  # an estimate for tokens that the service has not counted: rather too many than too few
 _VerdictT = TypeVar("_VerdictT")
 
 
 class _Asking(AsyncReward):
-    """A service that does not answer, or is busy, is ``infra`` after the retries; a reply that is no verdict, a refusal and the end of the
-    budget are ``error``. None of them is a value."""
+    """Asks the model. A service that does not answer, or is busy, is ``infra`` after the retries. A reply that is not a verdict, a refusal,
+    and a spent budget are ``error``. None of them is a value."""
 
     def __init__(self, options: AskOptions) -> None:
         self._asked = options
@@ -34,35 +34,35 @@ class _Asking(AsyncReward):
         self.rate_limit = options.calls_per_second or None
         self.requires = options.columns
         self._key = ""
-        self._not_before = 0.0  # on the monotonic clock: the service has asked all to wait until then
+        self._not_before = 0.0  # monotonic clock: the service has asked all clients to wait until then
 
     def open(self) -> None:
-        """PluginError if the environment variable with the key is not set."""
+        """Raise PluginError if the environment variable with the key is not set."""
         options = self._asked
         limits = Spent(calls=options.max_calls, tokens=options.max_total_tokens, cost=options.max_cost)
         self._kept = JudgeFolder(Path(options.folder).expanduser() if options.folder else None, limits)
         self._under_way: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         if options.api_key_env:
-            self._key = os.environ.get(options.api_key_env, "").strip()  # a file that it was read from ends with a line break
+            self._key = os.environ.get(options.api_key_env, "").strip()  # a file from which it was read ends with a line break
             if not self._key:
                 raise PluginError(f"api_key_env names {options.api_key_env}, which is not set in the environment of this process")
-            if not (self._key.isascii() and self._key.isprintable()):  # whoever sends it would name it in an error
-                raise PluginError(f"the key in {options.api_key_env} holds a character that no header can carry; set it again")
+            if not (self._key.isascii() and self._key.isprintable()):  # otherwise an error of the sender would contain the key
+                raise PluginError(f"the key in {options.api_key_env} contains a character that is not allowed in a header; set it again")
 
     async def open_async(self) -> None:
-        """``score`` alone makes a loop of its own without ``open``."""
+        """Open the reward if ``score`` alone, which makes its own loop, did not call ``open``."""
         if not hasattr(self, "_kept"):
             self.open()
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
-        """Whether the row has the columns that the model is shown."""
+        """Return which columns for the model the row lacks; None if it has all."""
         missing = [name for name in self.requires if columns.get(name) is None]
-        return f"the judge is to be shown the column {' and '.join(missing)}, which the row lacks" if missing else None
+        return f"the judge needs the column {' and '.join(missing)}, which the row lacks" if missing else None
 
     def notice(self) -> str:
-        """Who judges, and what was spent already."""
+        """Return the name of the judge and the spending so far."""
         options, spent = self._asked, self._kept.total()
-        budget = f", {spent.calls} requests and {spent.tokens} tokens were made from {options.folder}" if options.folder else ""
+        budget = f", {spent.calls} requests and {spent.tokens} tokens were spent in {options.folder}" if options.folder else ""
         return f"{options.model} at {options.url} judges{budget}"
 
     async def score_async(self, item: RewardInput) -> Score:
@@ -77,10 +77,10 @@ class _Asking(AsyncReward):
 
     @abstractmethod
     async def verdict(self, item: RewardInput, answer: str, shown: Mapping[str, str]) -> Score:
-        """The score of an answer that is there and not too long."""
+        """Return the score of an answer that is present and not too long."""
 
     async def reply(self, messages: Sequence[Mapping[str, str]], read: Callable[[str], _VerdictT]) -> _VerdictT:
-        """What the model says to these messages, as ``read`` understands it; kept only if it does."""
+        """Return the model's reply to these messages as ``read`` parses it; it is kept only if it can be parsed."""
         options = self._asked
         body = {
             "model": options.model,
@@ -89,7 +89,7 @@ class _Asking(AsyncReward):
             "max_tokens": options.max_tokens,
         } | options.body
         question = {"url": options.url, **body}
-        async with self._under_way.setdefault(json.dumps(question, sort_keys=True), asyncio.Lock()):  # the second one finds what was kept
+        async with self._under_way.setdefault(json.dumps(question, sort_keys=True), asyncio.Lock()):  # an equal request finds the reply
             wait = self._not_before - time.monotonic()
             if wait > 0 and self._kept.find(question) is None:
                 await asyncio.sleep(wait)  # the deadline covers it
@@ -130,7 +130,7 @@ class _Asking(AsyncReward):
         return Spent(calls=1, tokens=prompt_tokens + reply_tokens, cost=cost)
 
     def _score(self, share: float, outcome: Outcome, reason: str, parsed: str | None = None) -> Score:
-        """``share`` of the best verdict, 0 to 1."""
+        """Return a score; ``share`` is that of the best verdict, 0 to 1."""
         value = share * self._asked.correct_score
         return Score(value=value, accuracy=share, format_ok=outcome is not Outcome.MALFORMED, outcome=outcome, reason=reason, parsed=parsed)
 
@@ -156,7 +156,8 @@ class LlmJudge(_Asking):
 
 
 class LlmPairwise(_Asking):
-    """1 if the response is better than the reference, 0 if the reference is, 0.5 for a tie, and if the two orders contradict each other."""
+    """1 if the response is better than the reference, 0 if the reference is better, 0.5 for a tie or if the two orders contradict each
+    other."""
 
     def __init__(self, options: PairwiseOptions) -> None:
         super().__init__(options)
@@ -180,7 +181,7 @@ def _better(content: str) -> tuple[str, str]:
     found = read_object(content)
     better = found.get("better")
     if better not in ("A", "B", "tie"):
-        raise JudgeReplyError(f'better is {better!r}, it must be "A", "B" or "tie"')
+        raise JudgeReplyError(f'better is {better!r}; it must be "A", "B" or "tie"')
     return str(better), str(found.get("reason", ""))
 
 
@@ -189,5 +190,5 @@ def _text(value: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without halves of surrogates, which are in no UTF-8."""
+    """Return the text without halves of surrogate pairs, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")

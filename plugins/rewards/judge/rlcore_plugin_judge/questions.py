@@ -1,7 +1,7 @@
-"""What the judging model is asked, and how its reply is read. Knows no network.
+"""Builds the questions to the judging model and reads its replies. It knows nothing about the network.
 
-The judged text may speak to the judge. So it stands between lines with a mark that is made of a hash of all that is shown: a text cannot
-hold the hash of itself, so it cannot pretend to end. And a reply is one JSON object or no verdict at all.
+The judged text may address the judge. It is therefore enclosed in lines with a mark, a hash of everything that is shown. A text cannot
+contain its own hash, so it cannot pretend to end. A reply is one JSON object, or not a verdict.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _RULE = (
 
 
 class JudgeReplyError(RuntimeError):
-    """The model replied something that is no verdict."""
+    """The model's reply is not a verdict."""
 
 
 def absolute_question(
     request: Sequence[Message], answer: str, shown: Mapping[str, str], rubric: str, scale: tuple[float, float]
 ) -> list[dict[str, str]]:
-    """Messages that ask for a mark between the two of ``scale``. ``shown``: further material, by name."""
+    """Return messages that ask for a mark between the two of ``scale``. ``shown``: further material, by name."""
     mark = _mark(request, answer, *shown.values())
     form = f'{{"reason": "one sentence", "score": a number from {scale[0]:g} (worst) to {scale[1]:g} (best)}}'
     parts = [*_material(request, shown, mark), _part("Answer to judge", answer, mark)]
@@ -39,7 +39,7 @@ def absolute_question(
 
 
 def pairwise_question(request: Sequence[Message], first: str, second: str, shown: Mapping[str, str], rubric: str) -> list[dict[str, str]]:
-    """Messages that ask which of two answers is better."""
+    """Return messages that ask which of two answers is better."""
     mark = _mark(request, first, second, *shown.values())
     form = '{"reason": "one sentence", "better": "A", "B" or "tie"}'
     parts = [*_material(request, shown, mark), _part("Answer A", first, mark), _part("Answer B", second, mark)]
@@ -47,15 +47,15 @@ def pairwise_question(request: Sequence[Message], first: str, second: str, shown
 
 
 def mark_of(reply: Mapping[str, Any], lowest: float, highest: float) -> float:
-    """The mark; JudgeReplyError if there is none within the scale."""
+    """Return the mark; JudgeReplyError if there is none within the scale."""
     score = reply.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not lowest <= score <= highest:  # nan is nowhere
-        raise JudgeReplyError(f"the score is {str(score)[:40]!r}, it must be a number from {lowest:g} to {highest:g}")
+    if isinstance(score, bool) or not isinstance(score, int | float) or not lowest <= score <= highest:  # nan is never within it
+        raise JudgeReplyError(f"the score is {str(score)[:40]!r}; it must be a number from {lowest:g} to {highest:g}")
     return float(score)
 
 
 def read_object(content: str) -> dict[str, Any]:
-    """The one JSON object of a reply, behind the reasoning if there is some; it may stand in a fence. JudgeReplyError for all else."""
+    """Return the only JSON object of a reply, after any reasoning; it may be in a code fence. JudgeReplyError for anything else."""
     spoken = (after_thinking(content) or "").strip()
     if spoken.startswith("```") and spoken.endswith("```") and "\n" in spoken:
         spoken = spoken[spoken.index("\n") : -3]
@@ -64,14 +64,14 @@ def read_object(content: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise JudgeReplyError(f"the reply is not one JSON object ({error}): {content[:200]!r}") from error
     if not isinstance(found, dict):
-        raise JudgeReplyError(f"the reply is a JSON {type(found).__name__}, it must be an object")
+        raise JudgeReplyError(f"the reply is a JSON {type(found).__name__}; it must be an object")
     return found
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return made
 
 

@@ -190,7 +190,7 @@ def test_a_service_that_asks_to_wait_is_left_alone_that_long(serve: Serve, monke
 
 @pytest.mark.parametrize("body", ["[" * 100_000, "null", '{"choices": []}', "<html>"], ids=len)
 def test_an_answer_that_is_no_chat_completion_may_be_another_one_next_time(serve: Serve, body: str) -> None:
-    with pytest.raises(InfrastructureError, match="no chat completion"):
+    with pytest.raises(InfrastructureError, match="did not answer with a chat completion"):
         judge(serve(lambda _: (201, body)).url).score(item("x"))
 
 
@@ -305,7 +305,7 @@ def test_a_key_that_no_header_can_carry_is_not_shown(serve: Serve, monkeypatch: 
 def test_an_account_that_is_damaged_is_named(tmp_path: Path, content: str) -> None:
     judge("http://127.0.0.1:9/v1", folder=str(tmp_path))
     (tmp_path / "spent" / "other.json").write_text(content)
-    with pytest.raises(PluginError, match=r"other.json is no account"):
+    with pytest.raises(PluginError, match=r"other.json is not a readable account"):
         judge("http://127.0.0.1:9/v1", folder=str(tmp_path)).notice()
 
 

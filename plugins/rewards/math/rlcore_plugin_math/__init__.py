@@ -1,4 +1,4 @@
-"""Rewards for mathematics. This module only declares them; what judges is imported in the worker processes."""
+"""Rewards for mathematics. This module only declares them; the judging code is imported in the worker processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What ``rlcore audit`` shows the rewards: the corpora that ship with this package, as completions. Imported by that command and by tests.
+"""The cases for ``rlcore audit``: the corpora of this package, as completions. Imported by that command and by tests.
 
-``math_cases`` and ``math_hostile`` were collected; ``math_kinds`` and ``math_bombs`` were written for this package: more of the same kinds,
-judged by hand. Hostile rows must end, with any verdict but a right one.
+``math_cases`` and ``math_hostile`` were collected. ``math_kinds`` and ``math_bombs`` were written for this package and judged by hand; they
+are more of the same kinds. Hostile rows must terminate, with any verdict except a right one.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ __all__ = ["boxed_cases", "hostile_rows", "read_corpus", "think_answer_cases"]
 
 
 def boxed_cases() -> list[AuditCase]:
-    r"""Every corpus row with its answer in a ``\boxed{}``, and formats that are not valid."""
+    r"""Return every corpus row with its answer in a ``\boxed{}``, and invalid formats."""
     return [*_corpora(lambda answer: rf"so \boxed{{{answer}}}"), *_formats(_BOXED_FORMATS)]
 
 
 def think_answer_cases() -> list[AuditCase]:
-    """Every corpus row with its answer between the tags, and formats that are not valid."""
+    """Return every corpus row with its answer between the tags, and invalid formats."""
     return [*_corpora(lambda answer: f"<think>so</think><answer>{answer}</answer>"), *_formats(_TAG_FORMATS)]
 
 
 def read_corpus(name: str) -> list[dict[str, Any]]:
-    """The rows of a corpus that ships with the package: ``math_cases``, ``math_kinds``, ``math_hostile`` or ``math_bombs``."""
+    """Return the rows of a corpus of this package: ``math_cases``, ``math_kinds``, ``math_hostile`` or ``math_bombs``."""
     text = files("rlcore_plugin_math").joinpath("corpus", f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
 def hostile_rows() -> list[tuple[str, str, str]]:
-    """(name, gold answer, answer) of every hostile row, long ones spelled out."""
+    """Return (name, gold answer, answer) of every hostile row, with long ones expanded."""
     rows = [(row["name"], row["gold"], row["answer"]) for row in read_corpus("math_hostile")]
     for row in read_corpus("math_bombs"):
         answer = row["before"] + row["unit"] * row["times"] + row["middle"] + row["closing"] * row["times"] + row["after"]

@@ -1,4 +1,4 @@
-r"""Bound variables as indices: in ``\sum_{k=1}^n a_k`` the ``k`` of ``a_k`` runs with the sum. Algebra takes ``a_k`` for one constant.
+r"""Bound variables as indices: in ``\sum_{k=1}^n a_k`` the ``k`` of ``a_k`` is bound by the sum. Algebra takes ``a_k`` for one constant.
 
 >>> indexed(r"\sum_{k=1}^n a_k"), indexed(r"\sum_{k=1}^n k")
 (True, False)
@@ -22,7 +22,7 @@ _SINGLE = re.compile(r"([_^]) ?\{ ?([A-Za-z0-9@]) ?\}")
 
 
 def indexed(text: str) -> bool:
-    """True where the variable of a sum, product or limit is an index within."""
+    """Return whether the variable of a sum, product or limit occurs as an index within it."""
     names = set(_OPERATOR.findall(text)) if text.count("_") > 1 else set()
     if not names:
         return False
@@ -31,7 +31,7 @@ def indexed(text: str) -> bool:
 
 
 def terms(text: str) -> tuple[str, str] | None:
-    """(what runs over what, the term) of one sum or product; None where more stands beside it, or several run."""
+    """Return (the operator with its range, the term) of a single sum or product; None if the text has other terms or several operators."""
     head = _HEAD.match(text)
     names = _OPERATOR.findall(text)
     if head is None or len(names) != 1 or re.search(r"[-+]", _GROUPS.sub("", text[head.end() :])):
@@ -44,6 +44,6 @@ def _named(text: str, names: dict[str, str]) -> str:
 
 
 def renamed(text: str) -> str:
-    """The spelling that does not depend on what the bound variables are called."""
+    """Return a spelling that does not depend on the names of the bound variables."""
     places = {name: f"@{place}" for place, name in enumerate(dict.fromkeys(_OPERATOR.findall(text)))}
     return compact(_SINGLE.sub(r"\1\2", _named(text, places)))

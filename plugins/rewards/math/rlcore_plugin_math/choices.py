@@ -1,4 +1,4 @@
-r"""Multiple choice: the letter of an option, with the option's content or without, and sentences that say no more than the letter.
+r"""Multiple choice: the letter of an option, with or without the option's content, and sentences that give only the letter.
 
 >>> choice(r"\text{(E)} 7")
 Choice(letter='E', content='7', marked=True)
@@ -35,7 +35,7 @@ _GOES_ON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``content`` of the option where it is told; ``marked``: more than the bare letter, which may be a variable."""
+    """``content`` of the option if it is given; ``marked``: more than the bare letter, which may be a variable."""
 
     letter: str
     content: str
@@ -43,7 +43,8 @@ class Choice:
 
 
 def choice(text: str) -> Choice | None:
-    """The one option that a normalised text names; None where it names none, two, or takes it back (``B or C``, ``(B) is wrong``)."""
+    """Return the only option that a normalised text names; None if it names none or two, or takes one back (``B or C``, ``(B) is
+    wrong``)."""
     if not _MAY_NAME.search(text):
         return None
     said = " ".join(_TEXT.sub(r" \1 ", text).split())

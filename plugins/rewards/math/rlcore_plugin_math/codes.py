@@ -1,4 +1,4 @@
-r"""What is made of digits and signs, but no arithmetic: dates, telephone numbers, scores, what letters and figures spell (``H2O``).
+r"""Digits and signs that are not arithmetic: dates, telephone numbers, scores, codes of letters and digits (``H2O``).
 
 >>> numbered("2020-01-02")
 ('date', '2020', '1', '2')
@@ -24,8 +24,9 @@ _PADDED = re.compile(r"(?<![0-9])0[0-9]")
 
 
 def numbered(text: str, *, gold: bool = False) -> tuple[str, ...] | None:
-    """(kind, groups of digits) of a date, a telephone number, or digits joined by hyphens, one of them padded with 0; None for anything
-    else. A gold answer is a result, no sum left to do: any digits joined by hyphens are a score, a span or a code there."""
+    """Return (kind, groups of digits) of a date, a telephone number, or digits joined by hyphens, one of them padded with 0; None for
+    anything else. A gold answer is a result, not an unevaluated difference, so there any digits joined by hyphens are a score, a span or a
+    code."""
     if not _MAY_NUMBER.fullmatch(text):
         return None
     text = _SPACED.sub("-", text)
@@ -54,8 +55,8 @@ _ELEMENTS = frozenset(_ELEMENTS_TEXT.split())
 
 
 def lettered(text: str) -> str | None:
-    """What a code of letters and figures spells: a letter with a figure right after it (``A1``), or a chemical formula with its figures
-    below (``CO_2``). None for anything else: ``2x``, ``V_1V_2``, ``1e5``."""
+    """Return the spelling of a code of letters and digits: a letter directly followed by a digit (``A1``), or a chemical formula with
+    subscripts (``CO_2``). None for anything else: ``2x``, ``V_1V_2``, ``1e5``."""
     if not _MAY_SPELL.fullmatch(text) or in_base(text) is not None or quantity(text) is not None:
         return None
     bare = _BELOW.sub(lambda below: f"_{below[1] or below[2]}", _TEXT.sub(r"\1", text)).strip()

@@ -1,13 +1,13 @@
-r"""When is an answer the gold answer? The order of the questions is the point:
+r"""Decides whether an answer equals the gold answer. The order of the steps matters:
 
-1. the same text, white space folded: equal (nothing is equal to an empty text);
-2. numbers with white space between on either side: a sequence, item by item, never shown to algebra;
-3. the same after normalisation, or decided by what kind of thing it is (``kinds.py``): words, a number in a base, a time, a list, an
+1. the same text, with white space folded: equal (nothing equals an empty text);
+2. numbers separated by white space on either side: a sequence, compared item by item, never by algebra;
+3. the same after normalisation, or decided by the kind of answer (``kinds.py``): words, a number in a base, a time, a list, an
    interval, a relation, a matrix, an exact number with its unit;
-4. what is left, a formula, by math-verify;
-5. what that cannot parse, as normalised text.
+4. any other answer is a formula, compared by math-verify;
+5. a formula that math-verify cannot parse is compared as normalised text.
 
-A gold answer is taken apart once in a process, not once a comparison.
+A gold answer is analysed once per process, not once per comparison.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from rlcore_plugin_math.words import is_words
 __all__ = ["Equality", "LimitExceeded", "compare", "gold_problem"]
 
 _SPELLED_ALIKE = 1000  # characters
-_GOLDS = 4096  # taken apart and kept, in each process
+_GOLDS = 4096  # analysed gold answers that each process keeps
 _FULL_WIDTH = {0xFF10 + digit: str(digit) for digit in range(10)} | {ord(sign): None for sign in "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Gold:
-    """What of a gold answer does not depend on the answer: its text folded and normalised, and the sequences that these are."""
+    """The parts of a gold answer that do not depend on the answer: its folded and normalised text, and the sequences in these."""
 
     folded: str
     spelled: str
@@ -59,8 +59,8 @@ def _comparer(strict: bool, tolerance: Tolerance) -> Comparer:
 
 
 def compare(gold: str, answer: str, *, seconds: float, strict: bool = False, tolerance: Tolerance = EXACT) -> Equality:
-    """Compare an extracted answer with the gold one. ``strict``: no unit left out, no percent for its fraction, decimals exact, nothing
-    equal only as text. ``tolerance``: how far a number may be from the gold one.
+    """Compare an extracted answer with the gold one. ``strict``: no unit may be omitted, a percentage is not its fraction, decimals are
+    exact, and nothing is equal only as text. ``tolerance``: how far a number may be from the gold one.
 
     :raises LimitExceeded: the answer is beyond the size guards, or takes more than ``seconds``.
     """
@@ -83,7 +83,7 @@ def compare(gold: str, answer: str, *, seconds: float, strict: bool = False, tol
 
 
 def _checked(gold: _Gold, answer: str) -> str:
-    """The answer normalised. It is within the size guards, or spelled as the gold answer is, so that nothing will be computed."""
+    """Return the normalised answer. It is within the size guards, or spelled like the gold answer, so that nothing will be computed."""
     try:
         check_size(answer)
     except LimitExceeded:
@@ -100,7 +100,7 @@ def _checked(gold: _Gold, answer: str) -> str:
 
 
 def _spelled_alike(gold: str, answer: str) -> bool:
-    """Up to the name of the value."""
+    """Return whether the two are spelled alike, except for the name of the value."""
     return compact(_unnamed(gold)) == compact(_unnamed(answer))
 
 
@@ -114,7 +114,7 @@ def _of(same: bool) -> Equality:
 
 
 def _sequences(gold: _Gold, answer: str) -> bool | None:
-    """None where neither side is a sequence."""
+    """Return whether the sequences are equal; None if neither side is a sequence."""
     found = sequence(answer)
     if gold.sequence is None and found is None:
         return None
@@ -124,7 +124,7 @@ def _sequences(gold: _Gold, answer: str) -> bool | None:
 
 
 def gold_problem(gold: str, *, text_allowed: bool, seconds: float) -> str | None:
-    """Why nothing can be compared with this gold answer; None where it can."""
+    """Return why nothing can be compared with this gold answer; None if it can be used."""
     folded = fold(gold)
     if not folded:
         return "gt_answer is empty"
@@ -137,8 +137,8 @@ def gold_problem(gold: str, *, text_allowed: bool, seconds: float) -> str | None
         with time_limit(seconds):
             parsed = symbolic.parses(_value(spelled))
     except LimitExceeded as limit:
-        return f'gt_answer {folded[:80]!r} is beyond what is compared ({limit}); simplify it, or set unparseable_gold = "text"'
-    return None if parsed else f'gt_answer {folded[:80]!r} is no formula; mend it, or set unparseable_gold = "text" to compare it as text'
+        return f'gt_answer {folded[:80]!r} is beyond the limits of the comparison ({limit}); simplify it, or set unparseable_gold = "text"'
+    return None if parsed else f'gt_answer {folded[:80]!r} is not a formula; correct it, or set unparseable_gold = "text"'
 
 
 def _value(text: str) -> str:

@@ -1,4 +1,4 @@
-r"""Inequalities joined by words: ``x<0 \text{ or } x>1`` is a union, ``x>0 \text{ and } x<1`` one interval, and neither is the other.
+r"""Inequalities joined by words: ``x<0 \text{ or } x>1`` is a union, ``x>0 \text{ and } x<1`` one interval, and the two never match.
 
 >>> connective(r"x<0 \text{ or } x>1")
 'or'
@@ -29,7 +29,7 @@ _TURNED = {">": "<", ">=": "<="}
 
 
 def connective(text: str) -> str:
-    r"""How inequalities are joined: "and", "or" (``\cup`` too), "mixed" where both; "" without inequalities or words between."""
+    r"""Return how inequalities are joined: "and", "or" (also ``\cup``), "mixed" if both; "" without inequalities or joining words."""
     joined_and, joined_or = bool(_AND.search(text)), bool(_OR.search(text))
     if not _ORDER.search(text) and "\\cup" not in text:
         return ""
@@ -39,17 +39,17 @@ def connective(text: str) -> str:
 
 
 def alternatives(text: str) -> bool:
-    """True where "or" joins anything."""
+    """Return whether "or" joins anything."""
     return bool(_OR.search(text))
 
 
 def joined_by_or(text: str) -> list[str]:
-    """What words joined by "or" leave to choose from, in one order: ``red or blue``."""
+    """Return the alternatives of words joined by "or", sorted: ``red or blue``."""
     return sorted(item.strip() for item in re.split(r",? or |, ", text))
 
 
 def excluded(text: str) -> tuple[str, tuple[str, ...]] | None:
-    r"""(the unknown or "", the points) of all real numbers but some: ``x\ne 1, x\ne 2``, ``\mathbb{R}\setminus\{1,2\}``,
+    r"""Return (the unknown or "", the points) for all real numbers except some: ``x\ne 1, x\ne 2``, ``\mathbb{R}\setminus\{1,2\}``,
     ``(-\infty,1)\cup(1,2)\cup(2,\infty)``, ``x<1 \text{ or } x>1``. None for anything else."""
     if "\\ne" not in text and "\\setminus" not in text and "\\infty" not in text and not ("<" in text and ">" in text):
         return None
@@ -68,7 +68,7 @@ def _unequal(text: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _gaps(name: str, text: str) -> tuple[str, tuple[str, ...]] | None:
-    """Open intervals that leave out nothing but their ends."""
+    """Return the unknown and the points of open intervals that leave out only their ends."""
     pieces: dict[str, Listing] = {}
     for item in _OR.split(text):
         side = relation(item)
@@ -86,7 +86,7 @@ def _gaps(name: str, text: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def merged(text: str) -> str | None:
-    """Two bounds of one variable, one on each side, as one chain; None for any other conjunction."""
+    """Return two bounds of one variable, one on each side, as one chain; None for any other conjunction."""
     bounds = [_bound(_bare(item)) for item in _AND.split(text)]
     if len(bounds) != 2 or None in bounds:
         return None
@@ -97,7 +97,7 @@ def merged(text: str) -> str | None:
 
 
 def distance(text: str) -> str | None:
-    """``|x|>a`` and ``a<|x|<b`` as the unions that they are; None for anything else."""
+    """Return ``|x|>a`` and ``a<|x|<b`` as the equivalent unions; None for anything else."""
     if ring := _RING.fullmatch(text):
         low, first, name, second, high = ring.groups()
         return f"-({high}) {second} {name} {first} -({low}) \\text{{ or }} {low} {first} {name} {second} {high}"
@@ -114,7 +114,7 @@ def _bare(item: str) -> str:
 
 
 def _bound(item: str) -> tuple[str, str, str, str] | None:
-    """("lower" or "upper", variable, sign, bound) of an inequality between a variable and something else."""
+    """Return ("lower" or "upper", variable, sign, bound) of an inequality between a variable and something else."""
     found: Relation | None = relation(item)
     if found is None or len(found.parts) != 2 or found.operators[0] not in ("<", "<=", ">", ">="):
         return None

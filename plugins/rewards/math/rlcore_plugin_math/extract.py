@@ -1,4 +1,4 @@
-"""The format of ``think_answer_tags``. How answers are found in a text is ``rlcore_plugin_extraction``'s business."""
+"""The format of ``think_answer_tags``. ``rlcore_plugin_extraction`` finds answers in a text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def tags_in_order(text: str) -> bool:
-    """Each of the four tags exactly once, in order, and nothing but white space after the last."""
+    """Return whether each of the four tags occurs exactly once, in order, with only white space after the last."""
     if any(text.count(tag) != 1 for tag in _TAGS):
         return False
     places = [text.index(tag) for tag in _TAGS]

@@ -1,8 +1,8 @@
 r"""Formulas in double precision at many points: of both signs, tiny and huge, on several branches, around the numbers of the formulas.
 
-``\arctan(\tan x)`` is x between two poles of the tangent only, ``|x-1000|`` is ``1000-x`` up to 1000. Such a point costs microseconds, so
-that there may be two hundred of them. Values that differ here are a suspicion, which exact arithmetic confirms or not (``numeric.py``).
-Knows sympy's objects only; imported on first need.
+``\arctan(\tan x)`` is x only between two poles of the tangent, and ``|x-1000|`` is ``1000-x`` up to 1000. Such a point costs microseconds,
+so about two hundred of them are affordable. A difference at one of them is only a suspicion, which exact arithmetic then confirms or
+rejects (``numeric.py``). Only sympy's objects are used; imported on first use.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _NEAR = (4e-4, -4e-4, 1e-7, -1e-7)
 _TINY = 1e-3
 _MOST_FACTORS = 200
 _UNDEFINED = (ArithmeticError, ValueError, TypeError)
-"""Outside the domain, beyond a double, or complex where only real numbers have an order."""
+"""Errors outside the domain, beyond a double, or for complex numbers in functions that need real ones."""
 
 
 class FormulaPair:
-    """A gold formula and an answer. Without the imaginary unit in them they are real: undefined where a part of them is not.
+    """A gold formula and an answer. Without the imaginary unit they are real: undefined if a part of them is not real.
 
-    A point counts where both are defined. It counts too where the gold formula is defined, all unknowns are positive, and the answer has a
-    real value with complex parts, so that an answer cannot narrow its domain to the branch on which it is right.
+    A point counts if both are defined there. It also counts if the gold formula is defined, all unknowns are positive, and the answer has a
+    real value with complex parts. An answer therefore cannot restrict its domain to the branch on which it is right.
     """
 
     def __init__(self, gold: Expr, answer: Expr, names: Sequence[str]) -> None:
@@ -70,14 +70,15 @@ class FormulaPair:
         return tuple(dict.fromkeys((*_grid(count), *_around(count, _constants(*self._formulas)), *self._steps(count), *self._far(count))))
 
     def _steps(self, count: int) -> Iterator[_Values]:
-        """Just below and above whole numbers and simple fractions, where a formula may have steps."""
+        """Yield places just below and above whole numbers and simple fractions, where a formula may have steps."""
         source = Random(5)
         for step in _STEPS if any(side.has(*_STEPPED) for side in self._formulas) else ():
             for near in _NEAR:
                 yield (step + near, *_signed(count - 1, source))
 
     def _far(self, count: int) -> Iterator[_Values]:
-        """Far out, where a formula may have its last piece; only for formulas with pieces, since doubles lose their digits there."""
+        """Yield distant places, where a formula may have its last piece; only for formulas with pieces, since doubles lose their digits
+        there."""
         source = Random(3)
         for size in _FAR if any(side.has(*_PIECES) or _rooted(side) for side in self._formulas) else ():
             for unknown in range(count):
@@ -88,7 +89,8 @@ class FormulaPair:
 
     @classmethod
     def of(cls, gold: Expr, answer: Expr) -> FormulaPair | None:
-        """None for formulas without unknowns, and for those that hold a function or a number which double precision lacks here."""
+        """Return the pair; None for formulas without unknowns, and for those with a function or a number that double precision does not
+        support here."""
         names = sorted({symbol.name for side in (gold, answer) for symbol in side.free_symbols if isinstance(symbol, Symbol)})
         try:
             return cls(gold, answer, names) if names else None
@@ -96,22 +98,22 @@ class FormulaPair:
             return None
 
     def counts(self, point: Point) -> bool:
-        """Whether the two are to be compared at this point."""
+        """Return whether the two are compared at this point."""
         return self._values(tuple(float(point[name]) for name in self.names)) is not None
 
     def places(self, factor: float = 1.0) -> Iterator[tuple[_Values, bool]]:
-        """The place of every point that counts, and whether the gold formula is ``factor`` times the answer there."""
+        """Yield the place of every point that counts, and whether the gold formula is ``factor`` times the answer there."""
         for place in self._places:
             values = self._values(place)
             if values is not None:
                 yield place, _close(values[0], factor * values[1])
 
     def point(self, place: _Values) -> Point:
-        """For exact arithmetic."""
+        """Return the place for exact arithmetic."""
         return {name: Rational(value) for name, value in zip(self.names, place, strict=True)}
 
     def apart(self) -> bool:
-        """Whether the gold formula is defined where all unknowns are positive, and the answer nowhere there."""
+        """Return whether the gold formula is defined somewhere with all unknowns positive, and the answer at none of these places."""
         defined = (place for place in self._places if min(place) > 0 and _value(self._gold, place) is not None)
         shared = next((self._values(place) is not None for place in defined), True)
         return not shared and not any(self._values(place) for place in defined)
@@ -152,7 +154,7 @@ def _grid(count: int) -> tuple[tuple[float, ...], ...]:
 
 
 def _about(size: float, source: Random) -> float:
-    """About so large, so that no period fits all."""
+    """Return a number of about this size, so that no period fits all numbers."""
     return size * source.uniform(0.95, 1.05)
 
 
@@ -161,7 +163,7 @@ def _signed(count: int, source: Random) -> list[float]:
 
 
 def _constants(*sides: Expr) -> list[float]:
-    """The numbers at which a formula may change: its parts that hold no unknown (``2``, ``\\pi``, ``e^{15}``)."""
+    """Return the numbers at which a formula may change: its parts without unknowns (``2``, ``\\pi``, ``e^{15}``)."""
     sizes = {abs(size) for side in sides for size in _parts_without_unknowns(side)}
     return sorted((size for size in sizes if 0 < size < _HUGE), reverse=True)[:_MOST_CONSTANTS]
 
@@ -181,7 +183,7 @@ def _parts_without_unknowns(side: Expr) -> Iterator[float]:
 
 
 def _around(count: int, constants: Sequence[float]) -> Iterator[tuple[float, ...]]:
-    """At the constants, on both sides of each, and between them; the other unknowns take any values."""
+    """Yield places at the constants, on both sides of each, and between them; the other unknowns take any values."""
     places = [number * share for number in constants for share in _BESIDE] + [number + away for number in constants for away in _AWAY]
     for low, high in zip(constants[1:], constants, strict=False):
         places += [low + (high - low) * share / 5 for share in range(1, 5)]
@@ -194,9 +196,9 @@ def _around(count: int, constants: Sequence[float]) -> Iterator[tuple[float, ...
 
 
 def _binomial(over: float, under: float) -> float:
-    """Of any number over a whole one.
+    """Return the binomial of any number over a whole one.
 
-    :raises ValueError: for what is not counted here.
+    :raises ValueError: for arguments that are not supported here.
     """
     if under != int(under) or under > _MOST_FACTORS:
         raise ValueError("only over a small whole number")
@@ -239,9 +241,9 @@ _FUNCTIONS: dict[Any, Callable[[ModuleType], Callable[..., Any]]] = {
 
 
 def _formula(side: Expr, names: Sequence[str], module: ModuleType) -> _Formula:
-    """A function of the values of the unknowns.
+    """Return a function of the values of the unknowns.
 
-    :raises LookupError: for a part that is none of these.
+    :raises LookupError: for a part that is not supported.
     """
     if isinstance(side, Symbol):
         return operator.itemgetter(names.index(side.name))

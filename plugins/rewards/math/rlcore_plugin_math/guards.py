@@ -1,4 +1,4 @@
-"""Refuses what a computer algebra system would choke on, or gets wrong, before it is handed over."""
+"""Refuses expressions that a computer algebra system could not finish, or would evaluate wrongly, before it receives them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TERMS = 200
 
 
 class LimitExceeded(BaseException):
-    """The judged expression is beyond a guard or its time. A BaseException, so that no library on the way swallows it."""
+    """The judged expression is beyond a guard or its time limit. A BaseException, so that no library in between swallows it."""
 
 
 _RUN = re.compile(rf"[0-9]{{{_DIGITS},}}")
@@ -28,7 +28,7 @@ _SUM = re.compile(r"\\(?:sum|prod)(?![A-Za-z])[^\\]{0,40}?\^ ?(?:\{([^{}]*)\}|([
 
 
 def check_size(text: str) -> None:
-    """Raise LimitExceeded, saying which limit, for an expression whose evaluation could explode."""
+    """Raise LimitExceeded, which names the limit, for an expression whose evaluation could explode."""
     for reason, broken in _LIMITS:
         if broken(text):
             raise LimitExceeded(reason)
@@ -78,7 +78,7 @@ _GLUED = re.compile(r"[0-9][{}\s]+\.?[0-9]")
 
 
 def glued_numbers(text: str) -> bool:
-    """True where numbers stand side by side with no sign between, which math-verify would add up."""
+    """Return whether numbers are adjacent with no sign between them; math-verify would add them up."""
     previous = None
     while text != previous:
         previous, text = text, _ARGUMENTS.sub("@", text)
@@ -109,20 +109,21 @@ _COMMANDS = frozenset(_COMMANDS_TEXT.split())
 
 
 def foreign_signs(text: str) -> bool:
-    r"""True for a control sign, ``@``, ``\)``, ``\not``: math-verify drops what it does not know and judges the piece that is left."""
+    r"""Return whether the text has a control character, ``@``, ``\)`` or ``\not``: math-verify drops unknown parts and judges the rest."""
     if any(not (sign.isalnum() or sign in _MARKS) for sign in text):
         return True
     commands = (match[1] for match in _ONE_COMMAND.finditer(text))
     return any(command not in _COMMANDS and command not in _ESCAPES for command in commands)
 
 
-_DROPPED = re.compile(r"[0-9)}] ?_|% ?[0-9A-Za-z(\\]|\.[0-9]*\.")  # algebra drops a subscript of a number, what follows %
+_DROPPED = re.compile(r"[0-9)}] ?_|% ?[0-9A-Za-z(\\]|\.[0-9]*\.")  # algebra drops a subscript of a number and text after %
 _OPEN_END = re.compile(r"(?:[-+*/^_=<>]|\\(?:cdot|times|div|pm|mp|bmod|le|ge|ne|in|approx)) ?(?=$|[)\]])|^[*/^]")
 
 
 def no_formula(text: str) -> bool:
-    """True for what stands in no formula, though it may in words, ratios and lists, and for an operator with nothing after it."""
-    text = _BELOW.sub("_x", text)  # what a limit or a sum runs over
+    """Return whether the text contains something that no formula has, though words, ratios and lists may, or an operator without
+    operand."""
+    text = _BELOW.sub("_x", text)  # the range of a limit or a sum
     if "\\begin" not in text and _ROW_SIGN.search(text):
         return True
     return bool(_NOT_IN_FORMULAS.search(text) or _OPEN_END.search(text) or _DROPPED.search(text))

@@ -1,4 +1,4 @@
-r"""Compares two normalised answers by what kind of thing they are; what is left goes to algebra.
+r"""Compares two normalised answers by their kind; all other answers are compared by algebra.
 
 >>> Comparer().compare("[0,1)", "0 \\le x<1")
 <Equality.EQUAL: 1>
@@ -44,7 +44,7 @@ __all__ = ["Comparer", "Equality"]
 
 
 class Equality(Enum):
-    """What a comparison found; ``AS_TEXT``: equal, though algebra cannot parse the answer."""
+    """The result of a comparison; ``AS_TEXT``: equal, though algebra cannot parse the answer."""
 
     EQUAL = auto()
     AS_TEXT = auto()
@@ -63,7 +63,7 @@ _TEN = re.compile(r"(-?[0-9]+) ?_ ?(?:\{ ?10 ?\})")
 
 
 def _without_ten(text: str) -> str:
-    """``12_{10}`` is 12."""
+    """Return ``12_{10}`` as 12."""
     match = _TEN.fullmatch(text)
     return match[1] if match else text
 
@@ -74,24 +74,24 @@ def _several(text: str) -> bool:
 
 
 def _upwards(operators: tuple[str, ...]) -> tuple[str, ...]:
-    """``a > b`` read as ``b < a``."""
+    """Return the operators of ``a > b`` read as ``b < a``."""
     return tuple({">": "<", ">=": "<="}[sign] for sign in reversed(operators)) if set(operators) <= {">", ">="} else operators
 
 
 def _names_or_chain(found: Relation) -> tuple[str, ...] | None:
-    """What an equation says the value is: ``x=3`` -> 3, ``1+1=2`` -> both sides, which must then both be right."""
+    """Return the values that an equation gives: ``x=3`` -> 3, ``1+1=2`` -> both sides, which must then both be right."""
     if not set(found.operators) <= {"=", "in"}:
         return None
     return found.parts[1:] if is_label(found.parts[0]) else found.parts
 
 
 def _labels_differ(found: Listing) -> bool:
-    """``x=1, y=2``: the values of different unknowns, whose order means something once the names are gone."""
+    """Return whether values belong to different unknowns (``x=1, y=2``), so that their order matters once the names are gone."""
     return len(set(_labels(found))) > 1
 
 
 def _labels(found: Listing) -> list[str]:
-    """The name of each item; [] where one has none."""
+    """Return the name of each item; [] if one has none."""
     labels = [side.parts[0] for item in found.items if (side := relation(item)) and is_label(side.parts[0])]
     return labels if len(labels) == len(found.items) else []
 
@@ -100,7 +100,7 @@ _NAME = re.compile(r"(?:[A-Za-z]|\\(?:alpha|beta))(?:_\{?[0-9]\}?)?")
 
 
 def _by_name(found: Listing) -> Listing:
-    """``y=3, x=4`` in the order of the names, which is that of a point: ``x=4, y=3``."""
+    """Return ``y=3, x=4`` in the order of the names, which is that of a point: ``x=4, y=3``."""
     labels = [label.replace(" ", "") for label in _labels(found)]
     if not labels or not all(map(_NAME.fullmatch, labels)):
         return found
@@ -109,7 +109,7 @@ def _by_name(found: Listing) -> Listing:
 
 
 def _each_named(found: Listing | None) -> Listing | None:
-    """``x=1, 2; y=3`` as ``x=1, x=2, y=3``: a value without a name has that of the one before it."""
+    """Return ``x=1, 2; y=3`` as ``x=1, x=2, y=3``: a value without a name has that of the value before it."""
     if found is None or found.brackets:
         return found
     sides = [relation(item) for item in found.items]
@@ -129,12 +129,12 @@ def _items(text: str) -> tuple[str, ...]:
 
 
 def _figures(text: str) -> str:
-    """``x_2`` as ``x2``."""
+    """Return ``x_2`` as ``x2``."""
     return re.sub(r"[_{}\s]", "", re.sub(r"\\text ?", "", text))
 
 
 def _once_each(found: Listing) -> Listing:
-    """In a set nothing counts twice."""
+    """Return a set without repeated items."""
     return Listing(found.brackets, tuple({compact(item): item for item in found.items}.values()))
 
 
@@ -143,18 +143,18 @@ def _tuples(found: Listing) -> bool:
 
 
 def _points(solutions: tuple[tuple[str, ...], ...], *, ordered: bool) -> Listing:
-    """``ordered``: by the names of the unknowns, as where both sides name them."""
+    """Return the solutions as points. ``ordered``: by the names of the unknowns, if both sides name them."""
     return Listing("", tuple(f"({','.join(sorted(items) if ordered else items)})" for items in solutions))
 
 
 def _valued(text: str) -> tuple[Fraction | None, Fraction]:
-    """(the real number that a text is, None where it is none; the last place of a decimal, else 0)."""
+    """Return (the real number that a text is, None if it is not one; the last place of a decimal, else 0)."""
     found = quantity(text)
     return (found.value, found.step) if found else (symbolic.value(text), Fraction(0))
 
 
 def _in_radians(gold: tuple[str, str], answer: tuple[str, str]) -> tuple[str, str] | None:
-    """Both (body, unit) in radians where one is in degrees and the other a share of pi; None where not."""
+    """Return both (body, unit) in radians if one is in degrees and the other is a multiple of pi; otherwise None."""
     of_degrees, of_radians = (gold, answer) if gold[1] == "degree" else (answer, gold)
     if of_radians[1] not in ("", "rad") or "\\pi" not in of_radians[0]:
         return None
@@ -167,15 +167,15 @@ def _of(same: bool) -> Equality:
 
 
 class Comparer:
-    """Compares with one strictness. ``strict``: units and percent signs must be on both sides or neither, decimals are exact, and nothing
-    that algebra cannot parse is right for being spelled alike. ``tolerance``: how far a number may be from the gold one."""
+    """Compares with one strictness. ``strict``: units and percent signs must be on both sides or neither, decimals are exact, and an answer
+    that algebra cannot parse is not right because of its spelling. ``tolerance``: how far a number may be from the gold one."""
 
     def __init__(self, *, strict: bool = False, tolerance: Tolerance = EXACT) -> None:
         self.strict = strict
         self.tolerance = tolerance
 
     def compare(self, gold: str, answer: str) -> Equality:
-        """Both normalised, not both sequences."""
+        """Compare two normalised texts that are not both sequences."""
         if not answer or not gold:
             return Equality.DIFFERENT
         if compact(gold) == compact(answer):
@@ -199,7 +199,7 @@ class Comparer:
         return self.compare(gold, answer) in (Equality.EQUAL, Equality.AS_TEXT)
 
     def _by_parts(self, gold: str, answer: str) -> bool | None:
-        """Labelled parts in the order of their labels; without labels, in the order of the gold ones."""
+        """Compare labelled parts in the order of their labels; without labels, in the order of the gold parts."""
         of_gold, of_answer = labelled_parts(gold), labelled_parts(answer)
         if of_gold is None and of_answer is None:
             return None
@@ -231,7 +231,7 @@ class Comparer:
         return one == other
 
     def _by_literal(self, gold: str, answer: str) -> bool | None:
-        """Bases, times and infinities equal only their like, with the name of a value before it or without."""
+        """Compare bases, times and infinities, which only equal their own kind, with or without the name of a value before them."""
         gold, answer = _without_ten(gold), _without_ten(answer)
         if {compact(side).replace("+\\infty", "\\infty") for side in (gold, answer)} <= _REAL_LINE or gold == answer:
             return True
@@ -255,7 +255,7 @@ class Comparer:
         return None
 
     def _by_connective(self, gold: str, answer: str) -> bool | None:
-        """Inequalities with "and" between them are one range, with "or" between them a union: never the one for the other."""
+        """Compare joined inequalities: with "and" they are one range, with "or" a union, and the two never match."""
         without = excluded(gold), excluded(answer)
         if without[0] and without[1]:
             (name, points), (other, other_points) = without[0], without[1]
@@ -302,7 +302,7 @@ class Comparer:
         return named and self._same(of_gold.parts[1], answer)
 
     def _about(self, gold: str, decimal: str) -> bool:
-        """True where a decimal is the value of the gold answer up to one of its last place."""
+        """Return whether a decimal is the value of the gold answer up to one unit of its last place."""
         found, named = quantity(decimal), label_first(relation(gold))
         value, _ = _valued(named.parts[-1] if named else gold)
         return found is not None and value is not None and abs(found.value - value) <= found.step
@@ -343,7 +343,7 @@ class Comparer:
         of_gold, of_answer = self._solutions(_each_named(of_gold), _each_named(of_answer))
         either = [found is not None and not found.brackets and _labels_differ(found) for found in (of_gold, of_answer)]
         if any(either) and alternatives(gold) is not alternatives(answer):
-            return False  # x=2 or y=3: no point
+            return False  # x=2 or y=3: not a point
         if of_gold is not None and of_answer is not None and of_gold.brackets == of_answer.brackets == "U":
             return self._any_order(of_gold.items, of_answer.items)
         one = of_gold or of_answer
@@ -355,7 +355,7 @@ class Comparer:
         return self._listings(of_gold or Listing("", (gold,)), of_answer or Listing("", (answer,)))
 
     def _solutions(self, of_gold: Listing | None, of_answer: Listing | None) -> tuple[Listing | None, Listing | None]:
-        """Several solutions of several unknowns (``p=5, q=2, p=7, q=2``) as a list of points."""
+        """Return several solutions of several unknowns (``p=5, q=2, p=7, q=2``) as a list of points."""
         sides = [(found, assignments(found)) for found in (of_gold, of_answer)]
         ordered = all(points for _, points in sides)
         one, other = (_points(points, ordered=ordered) if points else found for found, points in sides)
@@ -370,12 +370,12 @@ class Comparer:
             return False
         kinds = {gold.brackets, answer.brackets}
         if kinds == {"", "{}"} and "\\emptyset" in gold.items + answer.items:
-            return False  # the set that holds the empty set
+            return False  # the set that contains the empty set
         if kinds == {""} and _labels_differ(gold) != _labels_differ(answer):
             kinds = {"()"}
         bare = gold if gold.brackets == "" else answer
         if kinds == {"", "()"} and len(set(_labels(bare))) == 1:
-            return False  # two values of one unknown are no pair
+            return False  # two values of one unknown are not a pair
         if kinds <= {"", "{}"} or kinds <= {"", "U"}:
             return self._any_order(gold.items, answer.items)
         if gold.brackets != answer.brackets and kinds != {"", "()"}:
@@ -420,7 +420,7 @@ class Comparer:
         if "%" in (gold_unit, answer_unit) or "degree" in (gold_unit, answer_unit) or not (gold_unit or answer_unit):
             return None
         if not answer_unit and len(gold_unit) == 1 and (glued := re.fullmatch(rf"(.*[0-9]) ?{re.escape(gold_unit)}", answer)):
-            answer_body, answer_unit = glued[1], gold_unit  # "12m" is 12 m where metres are asked for, else a product
+            answer_body, answer_unit = glued[1], gold_unit  # "12m" is 12 m if metres are asked for, else a product
         if gold_unit != answer_unit and (self.strict or (gold_unit and answer_unit)):
             factor = None if self.strict else conversion(answer_unit, gold_unit)
             return factor is not None and self._same(
@@ -440,7 +440,7 @@ class Comparer:
         if gold.count("'") != answer.count("'"):
             return self._as_text(gold, answer)  # feet, minutes, derivatives: algebra drops them
         if "\\infty" in _WITHIN_INFINITY.sub("", answer):
-            return Equality.DIFFERENT  # no number, though algebra takes 1/\infty for 0
+            return Equality.DIFFERENT  # not a number, though algebra takes 1/\infty for 0
         if nested_signs(gold) != nested_signs(answer):
             return Equality.DIFFERENT  # math-verify reads (\ne 3) as 3
         try:
@@ -453,14 +453,14 @@ class Comparer:
         return self._as_text(gold, answer) if same is None else _of(same)
 
     def _indexed(self, gold: str, answer: str) -> bool:
-        """Sums and products over an index: the same bounds, and terms that are equal for every value of it."""
+        """Return whether sums or products over an index have the same bounds, and terms that are equal for every value of it."""
         if renamed(gold) == renamed(answer):
             return True
         one, other = terms(gold), terms(answer)
         return one is not None and other is not None and one[0] == other[0] and self._same(one[1], other[1])
 
     def _near(self, gold: str, answer: str) -> bool:
-        """Two real constants within the tolerance."""
+        """Return whether two real constants are within the tolerance."""
         (value, step), (other, _) = _valued(gold), _valued(answer)
         return value is not None and other is not None and self.tolerance.near(value, other, step=step)
 

@@ -1,4 +1,4 @@
-r"""Capital and small letters are different unknowns, which the parser of formulas does not know: to it ``R^2-r^2`` is 0.
+r"""Capital and small letters are different unknowns, but the parser of formulas does not distinguish them: it takes ``R^2-r^2`` for 0.
 
 >>> told_apart("R^2-r^2", "0")
 ('z^2-r^2', '0')
@@ -17,12 +17,12 @@ _NO_LETTERS = r"^\(?[A-J]\)|^[A-J][.:](?= )|\\(?:text|mathbb|mathcal|operatornam
 _SENTENCE = re.compile(r"(?<![A-Za-z\\{])(?:or|and|not|no|is|it|the)(?![A-Za-z])", re.IGNORECASE)
 _LETTER = re.compile(rf"(?P<greek>{_GREEK})|{_NO_LETTERS}|(?P<letter>[A-Za-z])")
 _SPARE = "zwvuyhgkpqtsrmlfbac"
-"""Names to give; not d, e, i, j, n, o and x, which may mean something by themselves."""
+"""Names to assign; not d, e, i, j, n, o and x, which may have a special meaning."""
 
 
 def told_apart(gold: str, answer: str) -> tuple[str, str]:
-    """Both normalised texts, with other names for capitals where one text has a letter in both sizes. Where neither has, a letter may be
-    written in either size. Sentences, words of four letters and more, and the letter of an option before its content are left alone."""
+    """Return both normalised texts, with other names for capitals if one text has a letter in both sizes. If neither has, a letter may be
+    written in either size. Sentences, words of four letters and more, and the letter of an option before its content stay unchanged."""
     both = {capital for text in (gold, answer) for capital in _in_both_sizes(text)}
     if not both or any(_SENTENCE.search(text) for text in (gold, answer)):
         return gold, answer
@@ -53,7 +53,8 @@ _DIVISORS = re.compile(r"\\(gcd|lcm) ?\(([^()]*[A-Za-z][^()]*)\)")
 
 
 def divisors_named(*texts: str) -> list[str]:
-    r"""The texts with an unknown for each ``\gcd`` and ``\lcm`` of unknowns: the parser takes those for polynomials, whose divisor is 1.
+    r"""Return the texts with an unknown for each ``\gcd`` and ``\lcm`` of unknowns: the parser takes those for polynomials, whose divisor
+    is 1.
 
     >>> divisors_named(r"\gcd(m,n)+1", r"\gcd(n,m)+1", "2")
     [' \\omega_{7001} +1', ' \\omega_{7001} +1', '2']

@@ -1,8 +1,9 @@
-"""A time limit of our own around a comparison, in any thread.
+"""A time limit around a comparison, in any thread.
 
-math-verify's is whole seconds of ``signal.alarm`` for each of several calls, in the main thread only. Ours is one bound for the whole
-comparison, and repeats until it is heard, so that a library that swallows it once does not run on. Neither interrupts a single call into C:
-what could make one of those long is refused beforehand (``guards.py``), and in a run the engine kills the worker at its deadline.
+math-verify's own limit is whole seconds of ``signal.alarm`` for each of several calls, in the main thread only. This one is a single bound
+for the whole comparison. It raises repeatedly, so that a library that swallows the exception once does not run on. Neither interrupts a
+single call into C. Expressions that could make such a call long are refused beforehand (``guards.py``), and in a run the engine kills the
+worker at its deadline.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def time_limit(seconds: float) -> AbstractContextManager[None]:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Inside a time limit: a block that does not count (an import, whose seconds are not the judged text's doing)."""
+    """Exclude a block from the time limit (an import, whose time does not depend on the judged text)."""
     if threading.current_thread() is threading.main_thread():
         left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
         try:
@@ -71,7 +72,7 @@ def _by_alarm(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _by_watcher(seconds: float) -> Iterator[None]:
-    """Outside the main thread no signal arrives; a second thread makes the interpreter raise in this one."""
+    """Raise through a second thread, since no signal arrives outside the main thread."""
     watcher = _Watcher(threading.get_ident(), seconds)
     _running.watcher = watcher
     try:
@@ -83,7 +84,7 @@ def _by_watcher(seconds: float) -> Iterator[None]:
     finally:
         try:
             watcher.disarm()
-        finally:  # where the exception arrived in the line above
+        finally:  # if the exception arrived in the line above
             watcher.disarm()
 
 
@@ -98,7 +99,7 @@ class _Watcher:
         self.thread = threading.Thread(target=self._watch, name="rlcore-math-limit", daemon=True)
 
     def arm(self) -> None:
-        """The time begins."""
+        """Start the time."""
         self._until = time.monotonic() + self._seconds
         self._armed.set()
 
@@ -114,7 +115,7 @@ class _Watcher:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Inside, nothing is raised, and the limit moves by as long as that takes."""
+        """Raise nothing inside the block, and extend the limit by its duration."""
         started = time.monotonic()
         with self._lock:
             self._paused = True
@@ -125,7 +126,7 @@ class _Watcher:
                 self._paused, self._until = False, self._until + time.monotonic() - started
 
     def disarm(self) -> None:
-        """No exception arrives after this; one that is on its way is taken back."""
+        """Stop: no exception arrives after this, and a pending one is cancelled."""
         self._over.set()
         self._armed.set()
         with self._lock:

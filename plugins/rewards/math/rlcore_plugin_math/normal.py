@@ -1,4 +1,4 @@
-r"""One spelling for what is written in many: Unicode forms, LaTeX spacing, wrappers. Never changes which number or word is meant.
+r"""One spelling for equivalent ones: Unicode forms, LaTeX spacing, wrappers. It never changes the meaning of a number or word.
 
 >>> normal("−½")
 '-\\frac{1}{2}'
@@ -50,7 +50,7 @@ _SPELLINGS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     for needed, pattern, replacement in (
         ("\\", r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
         ("\\!", r"(?<=[0-9]),\\!\s*(?=[0-9]{3}(?![0-9]))", ","),  # set between groups of thousands
-        ("\\!", r"(?<!\\)((?:\\\\)*)\\!", r"\1"),  # not the second half of a row's end; a negative space parts nothing
+        ("\\!", r"(?<!\\)((?:\\\\)*)\\!", r"\1"),  # not the second half of a row's end; a negative space separates nothing
         ("\\", r"(?<!\\)((?:\\\\)*)\\[,;: ]", r"\1 "),
         ("color", r"\\(?:color|textcolor)\s*\{[a-zA-Z]{1,20}\}", ""),
         ("\\", r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge|scriptstyle|bf|rm|it|sf|tt|cal)(?![A-Za-z])(?!\s*\{)", ""),
@@ -94,22 +94,22 @@ _SPELLINGS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("dots", r"\\(?:dots|cdots)(?![A-Za-z])", r"\\ldots"),
     )
 )
-"""(what any match holds, pattern, replacement)"""
+"""(text that every match contains, pattern, replacement)"""
 _FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)|\\frac\s*(\d)\s*\{(\d+)\}|\\frac\s*\{(\d+)\}\s*(\d)")
 
 
 def fold(text: str) -> str:
-    """Runs of white space to one blank, none at the ends."""
+    """Return the text with runs of white space as one blank, and none at the ends."""
     return " ".join(text.split())
 
 
 def foreign_digits(text: str) -> bool:
-    """True where a digit of another script is left (``٥``): such an answer is compared as text only."""
+    """Return whether a digit of another script remains (``٥``): such an answer is compared only as text."""
     return not text.isascii() and any(sign.isdigit() and not sign.isascii() for sign in text)
 
 
 def normal(text: str) -> str:
-    """The canonical spelling. Idempotent."""
+    """Return the canonical spelling. Idempotent."""
     previous = None
     while text != previous:
         previous = text
@@ -162,7 +162,7 @@ _PLAIN_FUNCTION = re.compile(r"(?<![A-Za-z\\])((?:arc)?(?:sin|cos|tan|cot)|exp|l
 
 
 def _plain_functions(text: str) -> str:
-    """``pi``, ``sqrt(2)`` and ``sin(x)`` among figures, as a program spells them; left alone among words."""
+    """Return ``pi``, ``sqrt(2)`` and ``sin(x)``, in program spelling, as LaTeX; text with other words stays unchanged."""
     if not _PLAIN_ANY.search(text):
         return text
     runs = set(_RUN.findall(_COMMAND.sub(" ", text)))
@@ -185,7 +185,7 @@ _LONE_DOLLAR = re.compile(r"([+-]? ?)\$([^$\\]*)")
 
 
 def _unwrapped(text: str) -> str:
-    """Without what only wraps: dollars, math brackets, ``\\boxed{}``, a full stop at the end."""
+    """Return the text without wrappers: dollars, math brackets, ``\\boxed{}``, a full stop at the end."""
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         inner = text[len(opening) : len(text) - len(closing)]
         if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing) and "$" not in inner:
@@ -230,12 +230,13 @@ _GAPS = re.compile(r"(?<![A-Za-z0-9.]) | (?![A-Za-z0-9.])")
 
 
 def compact(text: str) -> str:
-    """Without blanks that separate nothing, so that ``( 3, x )`` and ``(3,x)`` are one; those between two words or numbers stay."""
+    """Return the text without blanks that separate nothing, so that ``( 3, x )`` and ``(3,x)`` are equal; blanks between two words or
+    numbers stay."""
     return _GAPS.sub("", text)
 
 
 def plain_text(text: str) -> str:
-    """For comparing words: no ``\\text{}``, no case, no quotation marks, one blank between words."""
+    """Return text for comparing words: no ``\\text{}``, no case, no quotation marks, one blank between words."""
     previous = None
     while text != previous:
         previous, text = text, _TEXT.sub(r" \1 ", text)

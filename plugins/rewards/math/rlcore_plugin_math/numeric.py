@@ -1,9 +1,11 @@
-r"""Are two parsed formulas the same? Exact where both are rational, else by their values: to many digits, at several points.
+r"""Decides whether two parsed formulas are equal: exactly if both are rational, otherwise by their values, to many digits and at several
+points.
 
-Two different formulas agree at many fixed, arbitrary points by no accident that a text can plan for without being the right answer, and
-values cost a fraction of a symbolic simplification, which for some formulas has no bound. The first points are exact. If the formulas agree
-there, about two hundred cheap ones follow (``floats.py``); a difference at one of these is computed exactly too. Formulas are compared
-where both are real (``\ln x^2`` is ``2\ln x``), unless one holds the imaginary unit. Knows sympy's objects only; imported on first need.
+Two different formulas do not agree by accident at many fixed, arbitrary points, and no text can exploit these points without being the
+right answer. Values cost a fraction of a symbolic simplification, which for some formulas has no bound. The first points are exact. If the
+formulas agree there, about two hundred cheap ones follow (``floats.py``); a difference at one of these is also computed exactly. Formulas
+are compared at points where both are real (``\ln x^2`` is ``2\ln x``), unless one contains the imaginary unit. Only sympy's objects are
+used; imported on first use.
 """
 
 from __future__ import annotations
@@ -68,13 +70,13 @@ _DIGITS = 40
 _HUGE = 10**30
 _EXACT = Rational(1, 10**20)
 _WITH_DECIMALS = Rational(1, 10**14)  # the noise of one double precision operation, as for plain numbers
-_NOTHING = Rational(1, 10**60)  # what is left of a difference that cancels
-_MANY_DIGITS = 2400  # to tell x from x + 10^{-999}, once everything else agrees
-_SOME_DIGITS = 120  # where many would take too long
+_NOTHING = Rational(1, 10**60)  # the size of a difference that cancels
+_MANY_DIGITS = 2400  # to distinguish x from x + 10^{-999}, once everything else agrees
+_SOME_DIGITS = 120  # if many would take too long
 _CHEAP = (Add, Mul, Pow, Number, Symbol, NumberSymbol, ImaginaryUnit, exp, log, Abs, sign, TrigonometricFunction, HyperbolicFunction)
 _CONFIRMED = 2  # points at which they are compared to so many digits
-_ENOUGH = 4  # points that must agree, where formulas are smooth
-_MOST = 20  # and where they have pieces
+_ENOUGH = 4  # points that must agree if formulas are smooth
+_MOST = 20  # and if they have pieces
 _PIECES = (Abs, Max, Min, floor, ceiling, sign, frac, Piecewise, InverseTrigonometricFunction)
 _SIZES = (113, 7, 253, 31, 361, 61, 157, 211, 811, 3001)  # over 101
 _FLIPPED = {Gt: Lt, Ge: Le}
@@ -82,14 +84,14 @@ _LARGEST = 10_000
 _GROWING = (Pow, exp, factorial, binomial, gamma)
 _UNFINISHED = (Sum, Product, Integral, Limit, Derivative)
 _NO_VALUE = (ArithmeticError, NotImplementedError, PoleError, MatrixError, ValueError)
-"""What sympy raises for a formula that it cannot evaluate: a division by zero, precision that does not suffice, a limit that it does not
-find, a matrix without an inverse, a sum that diverges, the larger one of two complex numbers."""
+"""Exceptions of sympy for a formula that it cannot evaluate: a division by zero, insufficient precision, a limit that it does not find, a
+matrix without an inverse, a divergent sum, the maximum of complex numbers."""
 
 
 def same(gold: Any, answer: Any) -> bool | None:
-    """Whether two results of the parser mean the same; None where their values do not tell (sets, matrices, unknown functions).
+    """Return whether two results of the parser mean the same; None if their values cannot decide it (sets, matrices, unknown functions).
 
-    What sympy cannot evaluate tells nothing either; any other exception is an accident, and is raised.
+    None also if sympy cannot evaluate one. Any other exception is unexpected, and is raised.
     """
     try:
         return _same(gold, answer)
@@ -98,7 +100,7 @@ def same(gold: Any, answer: Any) -> bool | None:
 
 
 def real_number(side: Any) -> Fraction | None:
-    """The value of a result of the parser, to the working digits; None where it has unknowns, or is not real and finite."""
+    """Return the value of a result of the parser, to the working digits; None if it has unknowns, or is not real and finite."""
     try:
         _check_growth(side)
         if not _is_value(side) or side.free_symbols:
@@ -114,8 +116,8 @@ def _rational(found: Any) -> Any:
 
 
 def _check_growth(side: Any) -> None:
-    """Raise LimitExceeded for a number that takes too long to write out: one power of whole numbers is a single call into C, which no limit
-    ends. From the inside out, so that no exponent is evaluated that is too large itself."""
+    """Raise LimitExceeded for a number that takes too long to compute: one power of whole numbers is a single call into C, which no limit
+    ends. The traversal goes from the inside out, so that no exponent that is too large is evaluated."""
     for part in postorder_traversal(side):
         if isinstance(part, _GROWING):
             sizes = [arg.evalf(15) for arg in (part.args[1:] if isinstance(part, Pow) else part.args) if not arg.free_symbols]
@@ -151,7 +153,7 @@ def _with_unit(side: Any) -> Any:
 
 
 def _exact(side: Any) -> Any:
-    """Decimals as the fractions that they spell; only where both sides have decimals are they equal up to the noise of a double."""
+    """Return decimals as the fractions that they spell. Only if both sides have decimals are they compared up to the noise of a double."""
     return side.xreplace({number: Rational(str(number)) for number in side.atoms(Float)}) if side.has(Float) else side
 
 
@@ -159,14 +161,15 @@ def _exact(side: Any) -> Any:
 
 
 def _relations(side: Any) -> Iterator[Relational]:
-    """The relations of a chain, in order; none for what is not made of relations only."""
+    """Yield the relations of a chain, in order; nothing if the side does not consist of relations only."""
     parts = getattr(side, "_unsorted_args", side.args) if isinstance(side, And) else (side,)
     if all(isinstance(part, Relational) for part in parts):
         yield from parts
 
 
 def _same_relation(gold: Relational, answer: Relational) -> bool:
-    """Same sign, and the differences of the sides in one proportion everywhere (a positive one for inequalities)."""
+    """Return whether both have the same sign, and the differences of their sides have one ratio everywhere (a positive one for
+    inequalities)."""
     (kind, expected), (other, found) = (_difference(side) for side in (gold, answer))
     expected, found = _with_real_roots(expected), _with_real_roots(found)
     if kind is not other or _same_function(expected, Integer(0)) or _same_function(found, Integer(0)):
@@ -199,7 +202,7 @@ def _same_relation(gold: Relational, answer: Relational) -> bool:
 
 
 def _proportional_on_branches(expected: Expr, found: Expr, ratio: Any) -> bool:
-    """False where one side is another multiple of the other at one of many more points."""
+    """Return False if one side is another multiple of the other at one of many more points."""
     quick = FormulaPair.of(expected, found) if ratio.is_real else None
     suspects = (quick.point(place) for place, alike in quick.places(float(ratio)) if not alike) if quick else ()
     values = ((_value(expected, point), _value(found, point)) for point in suspects)
@@ -221,7 +224,7 @@ def _names(side: Expr) -> set[str]:
 
 
 def _points(names: set[str]) -> Iterator[Point]:
-    """Values for every unknown: fractions of either sign, small and large, then positive ones, then whole numbers."""
+    """Yield values for every unknown: fractions of either sign, small and large, then positive ones, then whole numbers."""
     source, ordered = Random(2024), sorted(names)
     for size in _SIZES:
         for sign_of_first in (1, -1):
@@ -245,7 +248,7 @@ def _same_function(gold: Expr, answer: Expr) -> bool | None:
 
 
 def _agreeing(gold: Expr, answer: Expr, quick: FormulaPair | None) -> list[Point] | None:
-    """Points at which the two agree to the working digits; None where they differ at one."""
+    """Return points at which the two agree to the working digits; None if they differ at one."""
     enough = _ENOUGH if quick or not _has_branches(gold, answer) else _MOST
     agreed = []
     for point in _points(_names(gold) | _names(answer)):
@@ -260,7 +263,7 @@ def _agreeing(gold: Expr, answer: Expr, quick: FormulaPair | None) -> list[Point
 
 
 def _agree_on_branches(gold: Expr, answer: Expr, quick: FormulaPair, agreed: list[Point]) -> bool:
-    """False where they differ at one of many more points; ``agreed`` grows while it is short."""
+    """Return False if they differ at one of many more points. ``agreed`` grows while it is short."""
     for place, alike in quick.places():
         if alike and len(agreed) >= _ENOUGH:
             continue
@@ -274,7 +277,7 @@ def _agree_on_branches(gold: Expr, answer: Expr, quick: FormulaPair, agreed: lis
 
 
 def _same_at(gold: Expr, answer: Expr, point: Point) -> bool | None:
-    """Whether they agree at a point; None where one has no value there, or none that counts."""
+    """Return whether they agree at a point; None if one has no value there, or none that counts."""
     one, other = _value(gold, point), _value(answer, point)
     if one is None or other is None or not (gold.has(I) or answer.has(I) or (_real(one) and _real(other))):
         return None
@@ -294,14 +297,15 @@ def _is_odd_root(side: Any) -> bool:
 
 
 def _with_real_roots(side: Expr) -> Expr:
-    """``x^{1/3}`` is real for negative x; sympy's own value is complex. With the imaginary unit it stays that."""
+    """Return the side with real roots: ``x^{1/3}`` is real for negative x, but sympy's value is complex. With the imaginary unit the side
+    stays unchanged."""
     if side.has(I) or not any(map(_is_odd_root, side.atoms(Pow))):
         return side
     return side.replace(_is_odd_root, lambda root: sign(root.base) ** root.exp.p * Abs(root.base) ** root.exp)
 
 
 def _value(side: Expr, point: Point) -> Any:
-    """The value at a point to many digits; None where there is none."""
+    """Return the value at a point to many digits; None if there is none."""
     found = side.evalf(_DIGITS, subs=_bindings(side, point))
     return found if found.is_number and found.is_finite and not found.free_symbols else None
 
@@ -311,7 +315,7 @@ def _bindings(side: Expr, point: Point) -> dict[Symbol, Any]:
 
 
 def _confirmed(gold: Expr, answer: Expr, points: Sequence[Point]) -> bool:
-    """Whether what agrees to the working digits agrees to many more, so that no offset is too small to count."""
+    """Return whether values that agree to the working digits also agree to many more, so that no offset is too small to count."""
     digits = _confirming_digits(gold, answer)
     if not digits:
         return True
@@ -322,7 +326,8 @@ def _confirmed(gold: Expr, answer: Expr, points: Sequence[Point]) -> bool:
 
 
 def _confirming_digits(*sides: Expr) -> int:
-    """0 for decimals on both sides, whose noise is forgiven, nor for what is worth its working digits only (an integral)."""
+    """Return the number of digits to confirm. It is 0 for decimals, whose noise is allowed, and for formulas that have only their working
+    digits (an integral)."""
     if any(side.has(Float, *_UNFINISHED) for side in sides):
         return 0
     return _MANY_DIGITS if all(isinstance(part, _CHEAP) for side in sides for part in postorder_traversal(side)) else _SOME_DIGITS
@@ -352,7 +357,7 @@ def _close(one: Any, other: Any, tolerance: Rational) -> bool:
 
 
 def _evaluated(side: Any) -> Any:
-    r"""Its parts computed; ``\sqrt[3]{-8}`` is -2, unless the imaginary unit is written too."""
+    r"""Return the side with its parts computed; ``\sqrt[3]{-8}`` is -2, unless the imaginary unit is written too."""
     found = side.doit()
     if side.has(I) or not _is_value(found) or not any(map(_is_negative_root, found.atoms(Pow))):
         return found
@@ -364,7 +369,7 @@ def _is_negative_root(side: Any) -> bool:
 
 
 def _same_constant(gold: Any, answer: Any) -> bool | None:
-    r"""Constants, unevaluated ones too (``\int_0^1 x\,dx``, ``e^{i\pi}``). Infinite and undefined ones equal nothing here."""
+    r"""Compare constants, also unevaluated ones (``\int_0^1 x\,dx``, ``e^{i\pi}``). Infinite and undefined ones equal nothing here."""
     tolerance = _tolerance(gold, answer)
     gold, answer = (_evaluated(side) for side in (gold, answer))
     if not (_is_value(gold) and _is_value(answer)):
@@ -375,7 +380,7 @@ def _same_constant(gold: Any, answer: Any) -> bool | None:
         return bool(gold == answer)
     exact = _exact(gold), _exact(answer)
     if tolerance != _EXACT and exact[0].is_Rational is not exact[1].is_Rational:
-        return _confirmed(*exact, [{}])  # a decimal is no irrational number, however many of its digits it has
+        return _confirmed(*exact, [{}])  # a decimal is not an irrational number, however many of its digits it has
     if tolerance == _EXACT and (gold - answer).is_Rational:
         return bool(gold == answer)
     difference, *sizes = (Abs(side.evalf(_DIGITS)).evalf(_DIGITS) for side in (gold - answer, gold, answer))
@@ -384,6 +389,6 @@ def _same_constant(gold: Any, answer: Any) -> bool | None:
     if difference.is_zero:
         return True
     if max(sizes) > _HUGE:
-        return tolerance == _EXACT and _confirmed(gold, answer, [{}])  # beyond what the working digits tell apart
-    # In sympy's numbers, whose exponents have no end: a float turns e^{900} into infinity and e^{-900} into 0.
+        return tolerance == _EXACT and _confirmed(gold, answer, [{}])  # beyond the precision of the working digits
+    # In sympy's numbers, whose exponents are unbounded: a float turns e^{900} into infinity and e^{-900} into 0.
     return bool(difference <= tolerance * (min(*sizes, 1) if tolerance == _EXACT else min(sizes))) and _confirmed(gold, answer, [{}])

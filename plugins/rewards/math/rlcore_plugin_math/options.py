@@ -1,4 +1,4 @@
-"""What users can set. Import-light: read whenever a run is configured."""
+"""Options that users set. This module is imported whenever a run is configured, so it imports little."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["BoxedOptions", "MathOptions", "ThinkAnswerOptions"]
 
 
 class MathOptions(BaseModel):
-    """Common to both rewards. ``malformed_score`` <= ``format_score`` <= half of ``correct_score``: no answer gains by being worse."""
+    """Options common to both rewards. ``malformed_score`` <= ``format_score`` <= half of ``correct_score``: no answer gains by being
+    worse."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -19,7 +20,7 @@ class MathOptions(BaseModel):
     format_score: float = Field(default=0.0, description="value of a wrong answer in the right format")
     malformed_score: float = Field(default=0.0, description="value of a response in the wrong format, and of a truncated one")
     require_eos: bool = Field(
-        default=True, description="a response cut at max_new_tokens earns malformed_score; false: it is judged where its format is valid"
+        default=True, description="a response truncated at max_new_tokens gets malformed_score; false: it is judged if its format is valid"
     )
     strictness: Literal["standard", "strict"] = Field(
         default="standard",
@@ -43,7 +44,7 @@ class MathOptions(BaseModel):
         if self.format_score > self.correct_score / 2:
             raise ValueError(
                 f"format_score {self.format_score:g} must be at most half of correct_score {self.correct_score:g}: "
-                f"a right answer that is only text earns that half, and a wrong one must not earn more"
+                f"a right answer that is only text gets that half, and a wrong one must not get more"
             )
         if self.malformed_score > self.format_score:
             raise ValueError(
@@ -58,7 +59,7 @@ class BoxedOptions(MathOptions):
 
     extract: Extraction = Field(
         default=Extraction(by=("boxed",)),
-        description="how the answer is marked; another way than the box wants a system prompt that says so",
+        description="how the answer is marked; any other way than the box needs a system prompt that asks for it",
     )
 
 
@@ -66,5 +67,5 @@ class ThinkAnswerOptions(MathOptions):
     """Options of ``think_answer_tags``."""
 
     extract: Extraction = Field(
-        default=Extraction(by=("text",)), description="what of the content of <answer> is the answer; by = 'text': all of it"
+        default=Extraction(by=("text",)), description="part of the content of <answer> that is the answer; by = 'text': all of it"
     )

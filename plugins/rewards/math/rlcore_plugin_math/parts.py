@@ -17,7 +17,7 @@ _BETWEEN = re.compile(r"(?:[\s,;]|\\text ?\{ ?and ?\}|\band)*$")
 
 
 def labelled_parts(text: str) -> tuple[str, ...] | None:
-    """The values of the parts in the order of their labels (a, b, …; i, ii, …; 1, 2, …, none left out); None for anything else."""
+    """Return the values of the parts in the order of their labels (a, b, …; i, ii, …; 1, 2, …, without gaps); None for anything else."""
     if ")" not in text:
         return None
     text = _WORDED.sub(r"\1 ", text)

@@ -1,4 +1,4 @@
-r"""Phrases that are mathematics: said in words, meant as a sign. The whole answer or nothing; a phrase within a sentence stays a word.
+r"""Phrases in words that stand for a mathematical sign. Only a whole answer counts; a phrase within a sentence stays words.
 
 >>> meant(r"\text{no solution}")
 '\\emptyset '
@@ -32,7 +32,7 @@ _LONGEST = 60
 
 
 def meant(text: str) -> str:
-    """The sign that a normalised answer says in words (``all real numbers``, ``twelve``); the text itself where it says none."""
+    """Return the sign that a normalised answer gives in words (``all real numbers``, ``twelve``); the unchanged text if it gives none."""
     if not text or len(text) > _LONGEST or not ("\\text" in text or text[0].isalpha()):
         return text
     said = " ".join(_TEXT.sub(r" \1 ", text).replace("$", "").split()).rstrip(".").lower()
@@ -44,7 +44,7 @@ def meant(text: str) -> str:
 
 
 def numeral(said: str) -> int | None:
-    """The whole number that English words spell (``one hundred and five``, ``minus seven``); None for anything else."""
+    """Return the whole number that English words spell (``one hundred and five``, ``minus seven``); None for anything else."""
     words = said.replace("-", " ").split()
     sign = -1 if words and words[0] in ("minus", "negative") else 1
     words = words[1:] if sign < 0 else words

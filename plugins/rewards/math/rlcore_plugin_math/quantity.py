@@ -1,4 +1,4 @@
-r"""Plain numbers, exactly: what can be decided with fractions is decided here, without a computer algebra system.
+r"""Plain numbers, exactly: everything that fractions can decide is decided here, without a computer algebra system.
 
 >>> quantity("1,000").value
 Fraction(1000, 1)
@@ -59,8 +59,8 @@ _NOTHING, _HUNDREDTH = Fraction(0), Fraction(1, 100)
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number; ``decimal`` where it was written with a point; ``unit`` "%" for per cent, "" for none; ``step`` the last place of a decimal
-    (1/100 of 3.14), 0 for any other."""
+    """A number. ``decimal``: it was written with a point; ``unit``: "%" for per cent, "" for none; ``step``: the last place of a decimal
+    (1/100 for 3.14), 0 for any other."""
 
     value: Fraction
     decimal: bool = False
@@ -68,13 +68,13 @@ class Quantity:
     step: Fraction = _NOTHING
 
     def times(self, factor: Fraction) -> Quantity:
-        """So many of it, without its unit."""
+        """Return it multiplied by a factor, without its unit."""
         return Quantity(self.value * factor, self.decimal, "", self.step * factor)
 
 
 @lru_cache(maxsize=4096)
 def quantity(text: str) -> Quantity | None:
-    """The number that a normalised text is, with its unit; None where it is anything else."""
+    """Return the number that a normalised text is, with its unit; None for anything else."""
     bare = _unsigned(text)
     if bare is not None:
         return bare
@@ -129,7 +129,7 @@ def _decimal(digits: str, scale: Fraction | None = None) -> Quantity:
 
 
 def _repeating(whole: str, once: str, again: str) -> Quantity:
-    """Exact: the repeated digits over as many nines, as many places down as stand before them."""
+    """Return the exact value: the repeated digits over as many nines, shifted by the number of digits before them."""
     nines = 10 ** len(again) - 1
     return Quantity(Fraction(int(whole + once or "0") * nines + int(again), nines * 10 ** len(once)))
 
@@ -156,8 +156,8 @@ def _divided(over: str, under: str) -> Quantity | None:
 
 
 def _same_value(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> bool:
-    """Exact; up to the last places of a double where both were written as decimals and the gold one is no whole number; up to a tolerance
-    that was asked for."""
+    """Return whether the values are equal: exactly; up to the last places of a double if both were written as decimals and the gold one is
+    not a whole number; up to a requested tolerance."""
     if gold.value == answer.value or (tolerance and tolerance.near(gold.value, answer.value, step=gold.step)):
         return True
     if not (gold.decimal and answer.decimal) or gold.value.denominator == 1:
@@ -166,8 +166,8 @@ def _same_value(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> bool:
 
 
 def same_quantity(gold: Quantity, answer: Quantity, *, strict: bool, tolerance: Tolerance = EXACT) -> bool:
-    """Values and units. A unit may be left out, never differ, unless it measures the same thing; 50 % is 50 and 0.5, but a bare 0.5 in the
-    gold is neither 50 nor 0.5 %. ``strict``: the same unit, exactly the same value."""
+    """Return whether values and units agree. A unit may be omitted, but may differ only if both measure the same thing. 50 % is 50 and 0.5,
+    but a bare 0.5 in the gold answer is neither 50 nor 0.5 %. ``strict``: the same unit, exactly the same value."""
     if strict:
         near = bool(tolerance) and tolerance.near(gold.value, answer.value, step=gold.step)
         return gold.unit == answer.unit and (gold.value == answer.value or near)
@@ -186,7 +186,7 @@ def same_quantity(gold: Quantity, answer: Quantity, *, strict: bool, tolerance: 
 
 
 def sequence(text: str) -> tuple[Fraction, ...] | None:
-    """Two or more numbers with white space between them; None for anything else, thousands groups and mixed numbers included."""
+    """Return two or more numbers separated by white space; None for anything else, including thousands groups and mixed numbers."""
     pieces = text.split()
     if len(pieces) < 2 or not all(_ITEM.fullmatch(piece) for piece in pieces):
         return None
@@ -197,7 +197,7 @@ def sequence(text: str) -> tuple[Fraction, ...] | None:
 
 
 def comma_sequence(text: str) -> tuple[Fraction, ...] | None:
-    """The same with commas: only to be compared with a sequence, since on its own it may as well be a set of solutions."""
+    """Return numbers separated by commas, only for comparison with a sequence, since alone they may also be a set of solutions."""
     pieces = [piece.strip() for piece in text.split(",")]
     return _fractions(pieces) if all(_ITEM.fullmatch(piece) for piece in pieces) else None
 
@@ -212,7 +212,7 @@ def _fractions(pieces: list[str]) -> tuple[Fraction, ...] | None:
 
 
 def in_base(text: str) -> tuple[str, str] | None:
-    """(digits, base) of ``1011_2``; None for anything else."""
+    """Return (digits, base) of ``1011_2``; None for anything else."""
     match = _BASE.fullmatch(text)
     if match is None:
         return None
@@ -224,19 +224,19 @@ def in_base(text: str) -> tuple[str, str] | None:
 
 
 def bases_equal(gold: tuple[str, str], answer: tuple[str, str]) -> bool:
-    """Same base, same digits, zeros in front ignored."""
+    """Return whether base and digits are equal; leading zeros are ignored."""
     return gold[1] == answer[1] and gold[0].lstrip("0") == answer[0].lstrip("0")
 
 
 def same_groups(gold: str, answer: str) -> bool:
-    """False for ``000`` and ``0``: in ``(1,000)`` the one is a group of thousands, or may be, the other is not."""
+    """Return False for ``000`` and ``0``: in ``(1,000)`` the first may be a group of thousands, the second cannot."""
     return gold == answer or not (_GROUP.fullmatch(gold) or _GROUP.fullmatch(answer))
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """Numbers with colons between, a time or a ratio. ``half`` of the day: "a", "p" or "". ``timed``: 2 where it can be nothing but a time
-    (``9:05``, ``3:45 pm``), 1 where it may be one (``10:15``), else 0."""
+    """Numbers separated by colons, a time or a ratio. ``half`` of the day: "a", "p" or "". ``timed``: 2 if it can only be a time (``9:05``,
+    ``3:45 pm``), 1 if it may be one (``10:15``), else 0."""
 
     numbers: tuple[int, ...]
     half: str
@@ -244,7 +244,7 @@ class ClockReading:
 
 
 def clock(text: str) -> ClockReading | None:
-    """The time or ratio that a normalised text is; None for anything else."""
+    """Return the time or ratio that a normalised text is; None for anything else."""
     match = _CLOCK.fullmatch(text)
     if match is None:
         return None
@@ -256,7 +256,8 @@ def clock(text: str) -> ClockReading | None:
 
 
 def same_clock(gold: ClockReading, answer: ClockReading) -> bool:
-    """The same numbers; which half of the day may be left out, never differ. Numbers that tell no time are a ratio: ``2:3`` is ``4:6``."""
+    """Return whether the numbers are the same. The half of the day may be omitted but must not differ. Numbers that are not a time are a
+    ratio: ``2:3`` is ``4:6``."""
     if gold.numbers == answer.numbers:
         return gold.half == answer.half or not (gold.half and answer.half)
     if gold.timed and answer.timed:
@@ -267,7 +268,7 @@ def same_clock(gold: ClockReading, answer: ClockReading) -> bool:
 
 
 def _of_day(time: ClockReading) -> tuple[int, ...]:
-    """Hours of 24, and no seconds that are 0."""
+    """Return hours of 24, without seconds that are 0."""
     hours, *rest = time.numbers
     hours = hours % 12 + (12 if time.half == "p" else 0) if time.half else hours
     return (hours, *(rest[:-1] if len(rest) > 1 and rest[-1] == 0 else rest))

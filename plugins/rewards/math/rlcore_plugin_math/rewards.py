@@ -1,4 +1,4 @@
-"""The two rewards: find the answer, compare it, say what became of it. How answers compare is ``compare.py``'s business."""
+"""The two rewards: they find the answer, compare it (``compare.py``), and return the verdict."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class _MathReward(Reward):
 
     @abstractmethod
     def find(self, text: str) -> Found:
-        """The answer that the text marks, none where its format is not valid."""
+        """Return the answer that the text marks, none if its format is not valid."""
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
-        """Why the row's gold answer cannot be used, None where it can."""
+        """Return why the row's gold answer cannot be used, None if it can."""
         gold = columns["gt_answer"]
         if isinstance(gold, bool) or not isinstance(gold, str | int | float):
             return f"gt_answer is a {type(gold).__name__}; it must be a string or a number"
         return gold_problem(str(gold), text_allowed=self.options.unparseable_gold == "text", seconds=self.options.time_limit)
 
     def score(self, item: RewardInput) -> Score:
-        """A verdict: value ``correct_score``, half of it, ``format_score`` or ``malformed_score``."""
+        """Return a verdict with the value ``correct_score``, half of it, ``format_score`` or ``malformed_score``."""
         found = self.find(item.text)
         return replace(self._judge(item, found), parsed=found.answer)
 
@@ -83,9 +83,9 @@ class BoxedReward(_MathReward, spec=BOXED):
 
 
 class ThinkAnswerReward(_MathReward, spec=THINK_ANSWER):
-    """The answer is in ``<answer>…</answer>``, found there by ``extract``; it counts only where the four tags are right."""
+    """The answer is in ``<answer>…</answer>``, found there by ``extract``; it counts only if the four tags are right."""
 
-    rule = "<think>, </think>, <answer>, </answer> must each stand once, in this order, with nothing after"
+    rule = "<think>, </think>, <answer>, </answer> must each occur once, in this order, with nothing after"
 
     def __init__(self, options: ThinkAnswerOptions | None = None) -> None:
         super().__init__(options or ThinkAnswerOptions())

@@ -1,4 +1,4 @@
-r"""Takes an answer apart: lists, sets, intervals, relations, matrices. Its pieces are then compared one by one.
+r"""Splits an answer into parts: lists, sets, intervals, relations, matrices. The parts are then compared one by one.
 
 >>> listing("(1, 2]")
 Listing(brackets='(]', items=('1', '2'))
@@ -45,7 +45,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def balanced(text: str) -> bool:
-    """Every bracket closed, half-open intervals allowed."""
+    """Return whether every bracket is closed; half-open intervals are allowed."""
     stack: list[str] = []
     for token in _tokens(text):
         if token in _OPEN:
@@ -56,7 +56,7 @@ def balanced(text: str) -> bool:
 
 
 def _split(text: str, separators: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(pieces, the separators between them), outside all brackets."""
+    """Return (pieces, the separators between them), outside all brackets."""
     pieces, found, depth = [""], [], 0
     for token in _tokens(text):
         depth += (token in _OPEN) - (token in _CLOSE)
@@ -78,7 +78,7 @@ _ANY_OPERATOR = re.compile(r"[=<>]|\\(?:le|ge|ne|in|approx)(?![A-Za-z])")
 
 
 def listing(text: str) -> Listing | None:
-    """The items of a tuple, interval, set, union or bare list; None for anything else. A ``\\pm`` counts as its two values."""
+    """Return the items of a tuple, interval, set, union or bare list; None for anything else. A ``\\pm`` counts as its two values."""
     if not _MAY_LIST.search(text):
         return None
     tokens = _tokens(text)
@@ -127,7 +127,7 @@ def _both_signs(item: str) -> list[str]:
 
 
 def relation(text: str) -> Relation | None:
-    """The parts of an equation, inequality or membership; None where there is no such sign outside brackets."""
+    """Return the parts of an equation, inequality or membership; None if there is no such sign outside brackets."""
     if not _ANY_OPERATOR.search(text):
         return None
     parts, found = _split(text, (*_OPERATORS, "<=", ">="))
@@ -143,14 +143,14 @@ _ORDER_SIGN = re.compile(r"<=|>=|[<>=]|\\(?:le|ge|ne)(?![A-Za-z])")
 
 
 def leading_sign(text: str) -> tuple[str, str]:
-    r"""(sign, what follows) of ``\ne 3``, which says what the value is not; ("", the text) for anything else, ``=3`` too."""
+    r"""Return (sign, the rest) of ``\ne 3``, which says which value it is not; ("", the text) for anything else, also for ``=3``."""
     match = _LEADING.fullmatch(text)
     return (_OPERATORS.get(match[1], match[1]), match[2]) if match else ("", text)
 
 
 def nested_signs(text: str) -> list[str]:
-    """The signs of equality and order at any depth, sorted; those under a sum or a limit say nothing about the value. ``>`` counts as
-    ``<``: which way it points is for algebra to say."""
+    """Return the signs of equality and order at any depth, sorted; signs under a sum or a limit say nothing about the value. ``>`` counts
+    as ``<``, since algebra decides the direction."""
     signs = (_OPERATORS.get(sign, sign) for sign in _ORDER_SIGN.findall(_SUBSCRIPT.sub(" ", text)))
     return sorted({">": "<", ">=": "<="}.get(sign, sign) for sign in signs)
 
@@ -174,7 +174,7 @@ _TAKES_BACK_TEXT = (
     "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen half twice "
 )
 _TAKES_BACK = frozenset(_TAKES_BACK_TEXT.split())
-_SEGMENT = re.compile(r"(?<![A-Za-z])[A-Z]{2}(?![A-Za-z])")  # NO is no word
+_SEGMENT = re.compile(r"(?<![A-Za-z])[A-Z]{2}(?![A-Za-z])")  # NO is not a word
 _WORDED = re.compile(r"\\text ?\{([^{}]*)\}")
 _AT_BOUND = re.compile(r"(?<![a-z])at (?:least|most)(?![a-z])|^one$")
 _NOT_LABELS = ("\\pi", "\\infty", "\\emptyset")
@@ -187,13 +187,13 @@ _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def is_label(text: str) -> bool:
-    r"""True for what may name a value: ``x``, ``a_1``, ``f(x)``, ``\text{area}``; never for a number or a constant."""
+    r"""Return whether the text may name a value: ``x``, ``a_1``, ``f(x)``, ``\text{area}``; never for a number or a constant."""
     if _TUPLE_LABEL.fullmatch(text):
         names = re.findall("[a-z]", text)
         return names == sorted(set(names))  # (y,x)=(1,2) is not (1,2)
     plain = _SEGMENT.sub(" ", _WORDED.sub(r"\1", text).replace("'", "")).strip().lower()
     if any(re.search("[0-9]", worded) for worded in _WORDED.findall(text)) or _AT_BOUND.search(plain):
-        return False  # \text{6 or}=5 is no name for 5
+        return False  # \text{6 or}=5 is not a name for 5
     return bool(_LABEL.fullmatch(text)) and text not in _NOT_LABELS and not _TAKES_BACK.intersection(re.findall("[a-z]+", plain))
 
 
@@ -202,7 +202,7 @@ _FUNCTION_VALUE = re.compile(r"[fghFGH]\([a-z]\)")
 
 
 def same_label(gold: str, answer: str) -> bool:
-    """The same name of a value: ``x_{1}`` is ``x_1``, and ``y`` is the value of a function ``f(x)``."""
+    """Return whether two labels name the same value: ``x_{1}`` is ``x_1``, and ``y`` is the value of a function ``f(x)``."""
     one, other = (_BRACED.sub(r"_\1", label).replace(" ", "") for label in (gold, answer))
     if one == other:
         return True
@@ -210,7 +210,7 @@ def same_label(gold: str, answer: str) -> bool:
 
 
 def assignments(found: Listing | None) -> tuple[tuple[str, ...], ...]:
-    """``p=5, q=2, p=7, q=2`` as the solutions that it lists, ``p=5, q=2`` and ``p=7, q=2``; () for anything else."""
+    """Return ``p=5, q=2, p=7, q=2`` as its solutions, ``p=5, q=2`` and ``p=7, q=2``; () for anything else."""
     if found is None or found.brackets or len(found.items) < 4:
         return ()
     sides = [relation(item) for item in found.items]
@@ -222,7 +222,7 @@ def assignments(found: Listing | None) -> tuple[tuple[str, ...], ...]:
 
 
 def point(text: str) -> Listing | None:
-    """``(x,y)=(1,2)`` as the values of its unknowns, ``x=1, y=2``; None for anything else."""
+    """Return ``(x,y)=(1,2)`` as the values of its unknowns, ``x=1, y=2``; None for anything else."""
     found = relation(text)
     if found is None or found.operators != ("=",) or not _TUPLE_LABEL.fullmatch(found.parts[0]):
         return None
@@ -233,14 +233,14 @@ def point(text: str) -> Listing | None:
 
 
 def label_first(found: Relation | None) -> Relation | None:
-    """``5=x`` as ``x=5``."""
+    """Return ``5=x`` as ``x=5``."""
     if found and found.operators == ("=",) and is_label(found.parts[1]) and not is_label(found.parts[0]):
         return Relation(found.parts[::-1], found.operators)
     return found
 
 
 def as_interval(found: Relation) -> tuple[str, Listing] | None:
-    """(variable, interval) of an inequality in one variable: ``x<3``, ``0<x\\le 1``; None for any other relation."""
+    """Return (variable, interval) of an inequality in one variable: ``x<3``, ``0<x\\le 1``; None for any other relation."""
     parts, operators = list(found.parts), list(found.operators)
     if not set(operators) <= set(_FLIPPED) or len(parts) > 3:
         return None
@@ -269,7 +269,7 @@ _MATRIX = re.compile(r"\\begin ?\{([pbB]?matrix|array)\}(?: ?\{[lcr| ]*\})?(.*)\
 
 
 def matrix(text: str) -> tuple[tuple[str, ...], ...] | None:
-    """Rows of cells; None where the text is not one matrix."""
+    """Return rows of cells; None if the text is not a single matrix."""
     match = _MATRIX.fullmatch(_BRACKETED.sub(r"\1", text))
     if match is None or "\\begin" in match[2]:
         return None

@@ -1,4 +1,5 @@
-"""The only door to math-verify, opened on first need; its own time limit is off, the caller's (``limits.py``) holds."""
+"""The only module that calls math-verify, which is imported on first use. Its own time limit is off; the caller's (``limits.py``)
+applies."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ _DECIMALS = 12  # math-verify's 6 makes all numbers below a millionth equal
 
 
 def parses(text: str) -> bool:
-    """True where math-verify makes anything of the text."""
+    """Return whether math-verify can parse the text."""
     return bool(_parse(text))
 
 
 def equal(gold: str, answer: str) -> bool | None:
-    """Whether the two mean the same; None where math-verify cannot parse the answer.
+    """Return whether the two mean the same; None if math-verify cannot parse the answer.
 
-    An answer that algebra cannot bear is wrong, or a response could choose to be left out of training. If the gold answer compared with
-    itself raises too, that exception is raised: an error of the row.
+    An answer for which algebra raises is wrong; otherwise a response could exclude itself from training. If comparing the gold answer with
+    itself raises too, that exception is raised: it is an error of the row.
     """
     try:
         return _equal(gold, answer)
@@ -50,7 +51,7 @@ def _equal(gold: str, answer: str) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def value(text: str) -> Fraction | None:
-    """The real number that a formula without unknowns is, to 40 digits; None for anything else, what algebra cannot bear too."""
+    """Return the real number that a formula without unknowns is, to 40 digits; None for anything else, also if algebra raises."""
     _load()
     from rlcore_plugin_math.numeric import real_number
 
@@ -63,7 +64,7 @@ def value(text: str) -> Fraction | None:
 
 @cache
 def _load() -> None:
-    """Import what the others import by name: a second that is not the answer's."""
+    """Import modules that functions here import by name; this takes a second, which must not count against the answer."""
     with paused():
         for name in ("math_verify", "rlcore_plugin_math.numeric"):
             import_module(name)
@@ -71,7 +72,7 @@ def _load() -> None:
 
 @lru_cache(maxsize=4096)
 def _expected(gold: str) -> tuple[Any, ...]:
-    """A gold formula is parsed once a worker, not once a rollout."""
+    """Return the parsed gold formula, which each worker parses once instead of once per rollout."""
     return tuple(_parse(gold))
 
 
@@ -80,14 +81,15 @@ _DEGREES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?\^ ?(?:\{ ?\\circ ?\}|\\circ)")
 
 
 def _parse(text: str) -> list[Any]:
-    """As LaTeX, all of it or nothing: with its plain expressions too, math-verify takes the last number of what it cannot parse."""
+    """Parse the whole text as LaTeX, or nothing: with plain expressions, math-verify would take the last number of a text that it cannot
+    parse."""
     _load()
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse
 
     if _TRIGONOMETRY.search(text):
         text = _DEGREES.sub(r"(\1 \\cdot \\pi / 180)", text)
-    # Units were taken off before, where they are units: its own way to drop them makes 3 of "3rs".
+    # Units were already removed, if they are units: math-verify's own removal turns "3rs" into 3.
     spelling = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False)
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limit is off: ours is on
     return list(

@@ -1,4 +1,4 @@
-"""How far a number may be from the gold one. Off unless it is asked for: what is near is not what is right.
+"""How far a number may be from the gold one. It is off by default, since a near number is not a right one.
 
 >>> Tolerance(relative=Fraction(1, 1000)).near(Fraction(1000), Fraction(1001), step=Fraction(0))
 True
@@ -15,7 +15,7 @@ __all__ = ["EXACT", "Tolerance"]
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """``absolute``: a distance; ``relative``: a share of the gold number; ``stated_digits``: half of the last place that a gold decimal
-    states (125.66 stands for every number that rounds to it). The widest of them counts."""
+    states (125.66 stands for every number that rounds to it). The largest of them applies."""
 
     absolute: Fraction = Fraction(0)
     relative: Fraction = Fraction(0)
@@ -25,7 +25,7 @@ class Tolerance:
         return bool(self.absolute or self.relative or self.stated_digits)
 
     def near(self, gold: Fraction, answer: Fraction, *, step: Fraction) -> bool:
-        """``step``: the last place of the gold number as written, 0 for one without a decimal point."""
+        """Return whether an answer is near. ``step``: the last place of the gold number as written, 0 for one without a decimal point."""
         stated = step / 2 if self.stated_digits else Fraction(0)
         return abs(gold - answer) <= max(self.absolute, self.relative * abs(gold), stated)
 

@@ -1,7 +1,7 @@
-r"""Units of measure at the end of an answer: told apart, given one name, converted where they measure the same thing.
+r"""Units of measure at the end of an answer: separated from the number, given one name, converted if they measure the same thing.
 
-A noun that is no unit names what is counted, and may be left out. One that is itself a number (``dozen``, ``grand``, ``tens``) may not:
-English has few of them, and ``quantity.py`` knows the value of those that have one.
+A noun that is not a unit names the counted objects, and may be omitted. A noun that is a number itself (``dozen``, ``grand``, ``tens``) may
+not. English has few of them, and ``quantity.py`` knows the value of those that have one.
 
 >>> split_unit(r"5\text{ centimeters}")
 ('5', 'cm')
@@ -137,7 +137,7 @@ _SIZES = _sizes()
 
 
 def conversion(unit: str, into: str) -> Fraction | None:
-    """How many of ``into`` one ``unit`` is (``cm`` and ``mm``, and their powers); None where they measure different things."""
+    """Return how many of ``into`` one ``unit`` is (``cm`` and ``mm``, and their powers); None if they measure different things."""
     (name, _, power), (other, _, other_power) = unit.partition("^"), into.partition("^")
     of_name, of_other = _SIZES.get(name), _SIZES.get(other)
     if of_name is None or of_other is None or of_name[0] != of_other[0] or power != other_power:
@@ -148,7 +148,7 @@ def conversion(unit: str, into: str) -> Fraction | None:
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """(what stands before the unit, the unit's one name); (the text, "") where there is none. Takes normalised text."""
+    """Return (the text before the unit, the unit's canonical name); (the text, "") if there is none. Takes normalised text."""
     if match := _CURRENCY.fullmatch(text):
         return match["sign"] + match["body"], _SIGNS[match["unit"]]
     if match := _SIGN_UNIT.fullmatch(text):
@@ -172,7 +172,8 @@ def _may_be_unit(unit: str) -> bool:
 
 
 def _is_noun(unit: str) -> bool:
-    """One or two words, or two with "per" between, none of which changes the number or takes it back (``million``, ``is wrong``)."""
+    """Return whether the unit is one or two words, or two with "per" between, none of which changes the number or takes it back
+    (``million``, ``is wrong``)."""
     words = unit.split()
     if len(words) > 2 and words[-2].lower() == "per":
         words = words[:-2] + words[-1:]
@@ -180,13 +181,13 @@ def _is_noun(unit: str) -> bool:
 
 
 def _counts_nothing(word: str) -> bool:
-    """Whether none of the words between strokes is a number, or changes one."""
+    """Return whether none of the words between slashes is a number, or changes one."""
     parts = [part.strip(" .") for part in word.lower().split("/")]
     return not any(part in _NO_UNIT_WORDS or _NUMBER_WORD.fullmatch(part) for part in parts)
 
 
 def _is_formula(body: str, unit: str) -> bool:
-    r"""``\\int_0^1 x dx`` does not end in a unit called "x dx", nor ``\\cos^2 t`` in tons."""
+    r"""Return whether the text is a formula: ``\\int_0^1 x dx`` does not end in a unit "x dx", nor ``\\cos^2 t`` in tons."""
     return bool(_WAITING.search(body)) or (("_" in body or "^" in body) and unit.strip().lower() not in _ALIASES)
 
 

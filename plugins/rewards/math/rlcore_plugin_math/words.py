@@ -1,4 +1,4 @@
-r"""Tells words from formulas: algebra would read ``live`` as a product of letters, and find it equal to ``evil``."""
+r"""Distinguishes words from formulas: algebra would read ``live`` as a product of letters, and find it equal to ``evil``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STOP = frozenset(["or", "and", "not", "is", "the", "cm", "mm", "km", "kg"])
 
 
 def is_words(text: str) -> bool:
-    r"""True where the whole answer is words (``Evelyn``, ``\text{not possible}``), which algebra would read as products of letters."""
+    r"""Return whether the whole answer is words (``Evelyn``, ``\text{not possible}``), which algebra would read as products of letters."""
     bare = text.replace("\\text", " ").strip(" .!?'\"")
     letters = re.sub(r"[{}()\s,.'\"!?-]", "", bare)
     if not letters.isalpha():
@@ -38,7 +38,7 @@ def is_words(text: str) -> bool:
 
 
 def has_words(text: str) -> bool:
-    """True where words stand among the mathematics, so that algebra would multiply their letters."""
+    """Return whether there are words in the formula, so that algebra would multiply their letters."""
     text = _ENVIRONMENT.sub(" ", text)
     if "\\text" in text:
         return True

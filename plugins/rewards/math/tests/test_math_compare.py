@@ -229,7 +229,8 @@ def test_bombs_are_refused_unseen(no_algebra, bomb):
 
 
 @pytest.mark.parametrize(
-    ("gold", "problem"), [("", "empty"), ("  ", "empty"), (r"\frac{1}{", "no formula"), ("9^{9^{9^9}}", "beyond"), ("@?", "no formula")]
+    ("gold", "problem"),
+    [("", "empty"), ("  ", "empty"), (r"\frac{1}{", "not a formula"), ("9^{9^{9^9}}", "beyond"), ("@?", "not a formula")],
 )
 def test_unusable_golds_are_named(gold, problem):
     assert problem in gold_problem(gold, text_allowed=False, seconds=2.0)

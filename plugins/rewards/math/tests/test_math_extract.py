@@ -40,7 +40,7 @@ def test_another_way_of_marking_by_an_option():
     assert judge(reward, "1/2", "1 #### 0.5").outcome is Outcome.OK
     assert judge(reward, "3", "I count 3 of them").outcome is Outcome.OK
     none = judge(reward, "3", "none")
-    assert (none.outcome, none.reason) == (Outcome.MALFORMED, "no #### with an answer behind it; no number")
+    assert (none.outcome, none.reason) == (Outcome.MALFORMED, "no #### followed by an answer; no number")
 
 
 def test_the_answer_in_the_tags_may_be_marked_once_more():

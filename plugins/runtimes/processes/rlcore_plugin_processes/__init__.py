@@ -1,5 +1,5 @@
-"""The runtime ``local``, producers and trainer ranks as processes of this machine, and the weight transfer ``shared``, memory that they
-map. Importing this loads no numpy."""
+"""The runtime ``local``, with producers and trainer ranks as processes of this machine, and the weight transfer ``shared``, whose memory
+they map. Importing this module does not load numpy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
-    """Offer ``local``."""
+    """Register the runtime ``local``."""
     return [
         RuntimeSpec(
             name="local",
             target="rlcore_plugin_processes.local:make_runtime",
-            summary="On this machine: one producer and one trainer in turns in one process, else processes that work at the same time",
+            summary="On this machine: one producer and one trainer alternate in one process, else several processes work at the same time",
             reach="host",
             alternating=True,
             settings=(
@@ -39,7 +39,7 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
 
 @hookimpl
 def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
-    """Offer ``shared``."""
+    """Register the weight transfer ``shared``."""
     return [
         WeightTransferSpec(
             name="shared",

@@ -1,5 +1,5 @@
-"""Starts workers as processes of this machine: fresh interpreters in sessions of their own, called over sockets, ended with what they
-started."""
+"""A launcher that starts workers as processes of this machine. Each is a fresh interpreter in its own session, called over a socket. Its
+end also ends the processes that it started."""
 
 from __future__ import annotations
 
@@ -46,33 +46,37 @@ sys.path[:] = given["path"] or sys.path
 from rlcore_plugin_processes.worker_link import serve
 serve(given["descriptor"], given["name"], given["calls"])
 """
-"""The program of a worker. First of all it forks a guard that waits for the end of the driver's process (not of a thread of it) and then
-kills the group: a worker whose libraries hold the interpreter lock ends too, and what it started does not live on."""
+"""The program of a worker. It first forks a guard that waits for the end of the driver's process (not of a thread of it) and then kills the
+group. So a worker ends even if a library holds the interpreter lock, and the processes that it started end too."""
 
 _MARK = "RLCORE_WORKER"
-"""Variable that every process of a worker inherits: those that left its session are found by it."""
+"""A variable that every process of a worker inherits. It identifies processes that left the worker's session."""
 _LINGERING = 1.0
-"""Seconds for what a dead process started to end, and for what it wrote to be read: a descendant that is not found may hold its socket."""
+"""The seconds that the children of a dead process may take to end, and that reading its output may take. A descendant that is not found may
+hold the socket open."""
 
 
 class ProcessLauncher(Launcher):
-    """Workers in processes of this machine. What one prints, on standard output too, goes line by line to this process's standard error,
-    its name in front. Its standard input is empty, and Ctrl-C in the terminal does not reach it."""
+    """Launches workers in processes of this machine.
+
+    The lines that a worker prints, on standard output too, go to this process's standard error with the worker's name in front. A worker's
+    standard input is empty, and Ctrl-C in the terminal does not reach it.
+    """
 
     def __init__(self) -> None:
         self._workers: list[ProcessWorker] = []
         self._interpreters = Interpreters()
 
     def start(self, host: type, *arguments: Any, name: str, placement: Placement) -> ProcessWorker:
-        """See ``Launcher``. ConfigError if the environment of the placement does not fit, RunError if the machine has no room for a
-        process."""
+        """See ``Launcher``. Raise ConfigError if the environment of the placement does not fit, and RunError if the machine cannot start
+        another process."""
         worker = ProcessWorker(name, placement, *self._interpreters.of(placement.environment))
         self._workers.append(worker)
         worker.call("", host, *arguments)
         return worker
 
     def close(self) -> None:
-        """Kill every worker that is left, all at once."""
+        """Kill all remaining workers at the same time."""
         for worker in self._workers:
             worker.signal()
         for worker in self._workers:
@@ -81,14 +85,15 @@ class ProcessLauncher(Launcher):
 
 
 class ProcessWorker(Worker):
-    """One process; ``pid`` is also the id of its session and of its process group.
+    """A worker in its own process; ``pid`` is also the id of its session and of its process group.
 
-    Its process group ends with it, and every descendant elsewhere that still has the environment that it inherited. A descendant that
-    left the session and cleared its environment is not reached.
+    With it end its process group and every descendant elsewhere that still has the inherited environment. A descendant that left the
+    session and cleared its environment is not reached.
     """
 
     def __init__(self, name: str, placement: Placement, python: str, variables: Mapping[str, str]) -> None:
-        """``variables``: of the environment that ``python`` is of; none for the driver's own, whose path it gets."""
+        """Start the process. ``variables``: those of the environment to which ``python`` belongs; empty for the driver's own environment,
+        whose import path the worker then gets."""
         self.name, self._mark, self._last_line = name, secrets.token_hex(8), ""
         self._lock, self._gone = threading.Lock(), threading.Event()
         self._channel, theirs = socket.socketpair()
@@ -121,7 +126,7 @@ class ProcessWorker(Worker):
         )
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
-        """See ``Worker``. An array among the arguments must stay as it is until the answer is there."""
+        """See ``Worker``. An array among the arguments must not change before the answer arrives."""
         return self._link.call(0, method, arguments, beside=beside)
 
     def kill(self) -> None:
@@ -130,13 +135,13 @@ class ProcessWorker(Worker):
         self._gone.wait()
 
     def signal(self) -> None:
-        """SIGKILL to its process group; does not wait."""
+        """Send SIGKILL to the process group without waiting."""
         with self._lock, suppress(ProcessLookupError):
-            if self._popen.returncode is None:  # it is not reaped, so the number is still its own
+            if self._popen.returncode is None:  # it is not reaped, so no other process has its number
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _forward(self, request: CallRequest) -> None:
-        """A call of the process to a worker of this side."""
+        """Pass a call of the process to a worker on this side."""
 
         def answer(future: Future[Any]) -> None:
             error = CancelledError() if future.cancelled() else future.exception()
@@ -152,16 +157,16 @@ class ProcessWorker(Worker):
         assert self._popen.stdout is not None
         with self._popen.stdout as lines:
             for line in lines:
-                text = line.decode(errors="replace").rstrip().rpartition("\r")[2]  # of a progress bar its last state
+                text = line.decode(errors="replace").rstrip().rpartition("\r")[2]  # of a progress bar only the last state
                 self._last_line = text.strip() or self._last_line
                 with suppress(ValueError, OSError):  # standard error is closed
                     sys.stderr.write(f"{self.name}: {text}\n")
 
     def _wait(self) -> None:
-        """Wait for its end, end what it started, and fail its calls."""
+        """Wait for the end of the process, kill its descendants, and fail its calls."""
         if hasattr(os, "waitid"):
-            with suppress(ChildProcessError):  # somebody else has reaped it
-                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # unreaped, so its group cannot become another's
+            with suppress(ChildProcessError):  # other code has reaped it
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # unreaped, so that no other group gets its number
         else:
             self._listens.join()
         self.signal()
@@ -182,7 +187,8 @@ class ProcessWorker(Worker):
 
 
 def _kill_if_marked(pid: int, mark: bytes) -> None:
-    """The descriptor names one process for good, so what has the mark now is what ends: its number may be another's by the next look."""
+    """Kill a process if its environment has the mark. The descriptor always means the same process, while the number may belong to another
+    one by then."""
     descriptor = os.pidfd_open(pid)
     try:
         if mark in Path(f"/proc/{pid}/environ").read_bytes():
@@ -192,7 +198,8 @@ def _kill_if_marked(pid: int, mark: bytes) -> None:
 
 
 def _kill_marked(mark: bytes) -> None:
-    """SIGKILL to every process whose environment has the mark, until none is left (or one does not end); nothing if there is no /proc."""
+    """Send SIGKILL to every process whose environment has the mark, until none is left or the time is over. Do nothing if /proc does not
+    exist."""
     found, until = True, time.monotonic() + _LINGERING
     while found and time.monotonic() < until:
         found = False

@@ -1,7 +1,6 @@
-"""The runtime ``local``: one producer and one trainer alternate in the driver's process. If the run asks for several of them, for stale
-data or for an environment, each is a process of its own, and they work at the same time; schedule, store and judge are in the driver's
-process.
-"""
+"""The runtime ``local``. One producer and one trainer alternate in the driver's process. If the run asks for several of them, for stale
+data or for an environment, each gets its own process, and they work at the same time. Schedule, store and judge are in the driver's
+process."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ __all__ = ["LocalDeployment", "LocalRuntime", "make_runtime"]
 
 
 class LocalDeployment(DriverDeployment):
-    """Processes of this machine."""
+    """The deployment of one run in processes of this machine."""
 
     make_launcher = ProcessLauncher
 
@@ -47,24 +46,25 @@ class LocalDeployment(DriverDeployment):
         return Placement(calls=calls, threads=self._threads, devices=devices, environment=folder)
 
     def _device(self, typed: str, first: int, count: int) -> str | None:
-        """The GPUs of a role, in turns if there are too few; None if it computes on cores, or names one by its number."""
+        """Return the GPUs of a role; roles share them in rotation if there are too few. Return None if the role runs on CPU cores or names
+        a GPU by its number."""
         if not self._devices or typed == "cpu" or ":" in typed:
             return None
         return ",".join(self._devices[place % len(self._devices)] for place in range(first, first + count))
 
 
 def make_runtime(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Runtime:
-    """One process, if the run needs no more; else a process for each producer and rank."""
+    """Return a runtime of one process if the run needs no more; else one with a process for each producer and rank."""
     return (OneProcess if fits_one_process(plan) else LocalRuntime)(plan, closing, say)
 
 
 class LocalRuntime(DriverRuntime):
-    """What can be refused cheaply comes first, and the reward workers start before torch and threads."""
+    """A ``DriverRuntime`` whose workers are processes of this machine."""
 
     make_deployment = LocalDeployment
 
 
 def _devices() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), cuda_devices() or 0
     return [name.strip() for name in visible.split(",")][:count] if visible is not None else [str(number) for number in range(count)]

@@ -1,7 +1,7 @@
 """Weights on one host: the trainer copies a version once into memory that all producers map.
 
-The trainer stands still for that copy alone. A thread then takes the checksums, bucket by bucket, and producers verify each bucket as soon
-as its checksums are there; a version counts once its last bucket is verified. A buffer that a producer holds is never written again.
+The trainer stops only for that copy. A thread then computes the checksums, bucket by bucket, and producers verify each bucket as soon as
+its checksums are available. A version is complete when its last bucket is verified. A buffer that a producer holds is never written again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ __all__ = ["SharedPublisher", "SharedTransfer"]
 
 
 class SharedPublisher(BackgroundPublisher):
-    """Publisher over anonymous shared memory; see the module. Linux only.
+    """A publisher over anonymous shared memory; see the module. Linux only.
 
-    ``deadline``: seconds that a receiver may hold a version after a newer one is there; then its process is ended, so that it is replaced.
+    ``deadline``: the seconds that a receiver may hold a version after a newer one is available. After that its process is ended, so that it
+    is replaced.
     """
 
     def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
@@ -34,7 +35,7 @@ class SharedPublisher(BackgroundPublisher):
         super().__init__(deadline, bucket_bytes, on_failure)
 
     def address(self) -> SharedAddress:
-        """Where receivers of this host connect."""
+        """Return the address to which receivers of this host connect."""
         return SharedAddress(os.uname().nodename, os.getpid(), self._readers.name)
 
     def _send(self, held: HostVersion) -> None:
@@ -66,7 +67,7 @@ class SharedPublisher(BackgroundPublisher):
             return SharedMemory(self._needed(layout))
         except OSError as error:
             raise WeightsError(
-                f"version {layout.version} needs {self._needed(layout) / 1e6:.0f} MB of shared memory, and this host has none: {error}"
+                f"version {layout.version} needs {self._needed(layout) / 1e6:.0f} MB of shared memory, which this host lacks: {error}"
             ) from None
 
     def _withdraw(self) -> None:
@@ -87,7 +88,7 @@ class SharedPublisher(BackgroundPublisher):
 
 
 class SharedTransfer(WeightTransfer):
-    """The transfer ``shared``: publisher and receivers are processes of one user on one host."""
+    """The transfer ``shared``; publisher and receivers are processes of one user on one host."""
 
     def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> SharedPublisher:
         """See WeightTransfer. The buffers are in host memory, whatever the trainer's device."""

@@ -1,7 +1,7 @@
-"""The publisher's side of its connections: which receiver reads which version, from its HELLO to the end of its process.
+"""The publisher's side of its connections, which records the version that each receiver reads, from its HELLO to the end of its process.
 
-One thread waits for what receivers say. It never waits for a single one of them, so a receiver that is stopped disturbs no other. A
-receiver holds one version at a time: it is told of the next one when it has released the last.
+One thread waits for the messages of all receivers. It never waits for a single one of them, so a stopped receiver does not delay the
+others. A receiver holds one version at a time, and is offered the next one when it has released the last.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from rlcore_plugin_processes.shared_wire import SharedMemory, WireKind, WireMess
 __all__ = ["GRACE", "PAUSE", "Offer", "Reader", "Readers"]
 
 PAUSE = 1.0
-"""Seconds without new connections after one that could not be accepted; most likely this process has no descriptor left for it."""
+"""The seconds without new connections after an attempt that could not be accepted, most likely because this process has no descriptor
+left."""
 GRACE = 5.0
-"""Seconds after which a receiver that still holds an old version is not merely busy, beside those that the version needs at ``SLOWEST``."""
+"""The seconds after which a receiver that still holds an old version is not merely busy, in addition to the time that the version needs at
+``SLOWEST``."""
 
 SLOWEST = 1e9
-"""Bytes a second that a receiver verifies and its engine loads, at least."""
+"""The lowest rate, in bytes a second, at which a receiver verifies a version and its engine loads it."""
 
 
 @dataclass(slots=True, eq=False)
 class Offer:
-    """A version that receivers may read: its first message, and one message for each bucket that is sealed, of ``buckets``."""
+    """A version that receivers may read: its first message, and one message for each sealed bucket."""
 
     version: int
     memory: SharedMemory
@@ -44,13 +46,14 @@ class Offer:
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """One receiver.
+    """The state of one receiver.
 
-    ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``verified``: how many of them it has
-    verified; ``owes``: since when, by the monotonic clock, it has verified none of those that it has heard of; ``late``: since when it
-    holds a version, wholly verified, that is not the newest; ``seen``: the newest version that it was offered; ``known``: the buffers whose
-    descriptor it has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was; ``process``: a descriptor of
-    it, which stays with this one when its number is given to another; -1 on a system that has none.
+    ``holds``: the version that it may be reading. ``told``: the number of its buckets that were announced. ``verified``: the number of its
+    buckets that the receiver has verified. ``owes``: the time, by the monotonic clock, since which it has verified none of the announced
+    buckets. ``late``: the time since which it holds a wholly verified version that is not the newest. ``seen``: the newest version that it
+    was offered. ``known``: the buffers whose descriptors it has received. ``news``: whether it knows that a newer version is available.
+    ``ended``: whether its process was ended. ``process``: a descriptor of its process, which stays valid when another process gets the
+    number; -1 if the system has none.
     """
 
     channel: socket.socket
@@ -72,7 +75,7 @@ class Reader:
         return f"producer {self.name} (process {self.pid})"
 
     def advance(self, newest: Offer | None) -> None:
-        """Say what it has not heard yet, as far as its socket has room."""
+        """Send the pending messages, as far as the socket has room."""
         self.blocked = False
         if self.holds is None and newest is not None and newest.version > self.seen and self._begin(newest):
             self.release()
@@ -84,27 +87,28 @@ class Reader:
         if self.told > self.verified:
             self.owes = self.owes or time.monotonic()
         if newest is not None and newest is not self.holds:
-            if self.verified == len(self.holds.sealed):  # until then ``owes`` says whether it goes on
+            if self.verified == len(self.holds.sealed):  # until then ``owes`` shows whether it makes progress
                 self.late = self.late or time.monotonic()
-            if not self.news and self.told == len(self.holds.sealed):  # not before it has heard of the last bucket
+            if not self.news and self.told == len(self.holds.sealed):  # only after the last bucket was announced
                 self.news = self._say(WireMessage(WireKind.NEWS))
 
     def release(self) -> None:
-        """It holds nothing."""
+        """Record that the receiver holds no version."""
         self.holds, self.told, self.verified, self.late, self.owes, self.news = None, 0, 0, None, None, False
 
     def has_verified(self, version: int, bucket: int) -> None:
-        """It is not stopped: it has verified one more bucket."""
+        """Record that the receiver has verified one more bucket, which shows that it is not stopped."""
         if self.holds is not None and self.holds.version == version:
             self.verified = bucket + 1
             self.owes = time.monotonic() if self.told > self.verified else None
 
     def overdue(self, deadline: float) -> tuple[float, str]:
-        """(when, by the monotonic clock, its process is to be ended, and why); infinity if it keeps nobody waiting."""
+        """Return the time, by the monotonic clock, at which to end the receiver's process, and the reason. The time is infinity if no one
+        waits for it."""
         if self.holds is None or self.ended:
             return float("inf"), ""
         ends = [
-            (self.late, f"kept version {self.holds.version} for {deadline:g} s after a newer one was there"),
+            (self.late, f"kept version {self.holds.version} for {deadline:g} s after a newer one was available"),
             (self.owes, f"verified nothing of version {self.holds.version} for {deadline:g} s"),
         ]
         return min(((since + deadline, why) for since, why in ends if since is not None), default=(float("inf"), ""))
@@ -112,13 +116,13 @@ class Reader:
     def _begin(self, newest: Offer) -> bool:
         number = newest.memory.number
         said = self._say(newest.begin, None if number in self.known else newest.memory.descriptor)
-        if said:  # the receiver keeps what the message names, too
+        if said:  # the receiver also keeps the buffers that the message names
             self.known = self.known & set(newest.begin.numbers[5:]) | {number}
         return said
 
     def _say(self, message: WireMessage, descriptor: int | None = None) -> bool:
         try:
-            # Not socket.send_fds, which forgets its flags.
+            # Not socket.send_fds, which ignores its flags.
             carried = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
             self.channel.sendmsg([message.to_bytes()], carried, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -126,16 +130,17 @@ class Reader:
             return False
         except OSError as error:
             self.blocked = error.errno in (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
-            return not self.blocked  # Else it is gone; whoever reads this socket learns of it.
+            return not self.blocked  # Else it is gone; the thread that reads this socket notices it.
         return True
 
 
 class Readers:
-    """All receivers. Whatever is read or changed here is read or changed under ``changed``, which is notified of every change.
+    """All receivers. The caller must hold ``changed`` for every access; ``changed`` is notified of every change.
 
-    ``deadline``: seconds that a receiver may hold a version after a newer one is there, and that it may take to verify a bucket; then its
-    process is ended, and ``dropped`` is told, under ``changed``, in a sentence. ``end`` is told its name if this kernel gives no handle of
-    its process: the runtime has one. ``fail`` is told, not under ``changed``, why the thread ended before ``close``.
+    ``deadline``: the seconds that a receiver may hold a version after a newer one is available, and that it may take to verify a bucket.
+    After that its process is ended. ``dropped`` is then called with a sentence, under ``changed``. ``end`` is called with the receiver's
+    name if this kernel gives no handle of its process, because the runtime has one. ``fail`` is called, not under ``changed``, with the
+    reason if the thread ends before ``close``.
     """
 
     def __init__(
@@ -165,36 +170,36 @@ class Readers:
         self._thread.start()
 
     def present(self) -> list[Reader]:
-        """Those that have said their name."""
+        """Return the receivers that have sent their names."""
         return [reader for reader in self._all.values() if reader.name]
 
     def holding(self, memory: SharedMemory) -> list[Reader]:
-        """Those that may be reading it."""
+        """Return the receivers that may be reading this memory."""
         return [reader for reader in self._all.values() if reader.holds is not None and reader.holds.memory is memory]
 
     def grace(self, memory: SharedMemory) -> float:
-        """Seconds until every receiver that reads it has had the time that a running one needs to verify, load and let go of it."""
+        """Return the seconds until every receiver that reads the memory has had enough time to verify, load and release it."""
         now, enough = time.monotonic(), GRACE + memory.size / SLOWEST
         return max((enough - (now - (reader.late or now)) for reader in self.holding(memory) if not reader.ended), default=0.0)
 
     def withdraw(self) -> None:
-        """Tell no further receiver of the newest version."""
+        """Announce the newest version to no further receiver."""
         self._newest = None
 
     def offer(self, newest: Offer) -> None:
-        """Tell every receiver what it has not heard yet of this version, which is the newest."""
+        """Make this version the newest, and announce its new buckets to every receiver."""
         self._newest = newest
         for reader in self.present():
             reader.advance(newest)
         self._wake()
 
     def end(self, reader: Reader, why: str) -> None:
-        """End the process of a receiver, once; it is forgotten when it is gone."""
+        """End the process of a receiver, once. It is forgotten when it is gone."""
         if reader.ended:
             return
         reader.ended = True
-        self._dropped(f"{reader} {why}, so it was ended; look whether it was stopped or overloaded, or raise --weights-deadline")
-        if reader.pid == os.getpid() or reader.process < 0:  # one process with both ends, which does not end itself, or there is no handle
+        self._dropped(f"{reader} {why}, so it was ended; check whether it was stopped or overloaded, or raise --weights-deadline")
+        if reader.pid == os.getpid() or reader.process < 0:  # one process has both ends and must not end itself, or there is no handle
             if reader.holds is not None:
                 reader.holds.memory.abandoned = True
             self._forget(reader)
@@ -206,7 +211,7 @@ class Readers:
                 self._forget(reader)
 
     def close(self) -> None:
-        """Say GOODBYE to every receiver, and end the thread. Not under ``changed``."""
+        """Send GOODBYE to every receiver, and end the thread. Not under ``changed``."""
         with self._changed:
             if not self._closing:
                 self._closing = True
@@ -217,14 +222,14 @@ class Readers:
             self._thread.join()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it was called often enough
+        with contextlib.suppress(BlockingIOError):  # a wake-up is pending already
             self._waker.send(b"!")
 
     def _wait_forever(self) -> None:
         try:
             while not self._closing:
                 self._wait_once()
-        except Exception as error:  # a thread has nobody above it
+        except Exception as error:  # no caller can catch it here
             self._fail(f"no producer gets weights any more: {type(error).__name__}: {error}")
         finally:
             with self._changed:
@@ -250,7 +255,7 @@ class Readers:
             self._changed.notify_all()
 
     def _patience(self) -> float | None:
-        """Seconds until there is something to do that no socket tells of."""
+        """Return the seconds until the next event that no socket announces."""
         ends = [reader.overdue(self._deadline)[0] for reader in list(self._all.values())]
         if self._paused_until is not None:
             ends.append(self._paused_until)
@@ -262,7 +267,7 @@ class Readers:
             self._woken.recv(4096)
         elif key.fileobj is self._listener:
             self._accept()
-        elif key.data is not None:  # its process is gone, though a child of it may have the socket
+        elif key.data is not None:  # the process has ended, although a child of it may hold the socket
             if key.data in self._all.values():
                 self._forget(key.data)
         elif (reader := self._all.get(key.fd)) is not None:
@@ -275,7 +280,7 @@ class Readers:
         try:
             channel, _ = self._listener.accept()
         except OSError:
-            # It stays in the queue, so the selector would report it again at once, and for ever.
+            # The connection stays in the queue, so the selector would report it again at once, and for ever.
             self._selector.unregister(self._listener)
             self._paused_until = time.monotonic() + PAUSE
             return
@@ -284,14 +289,14 @@ class Readers:
         except (WeightsError, OSError):
             channel.close()
             return
-        with contextlib.suppress(OSError, AttributeError):  # not to be had: its socket alone tells of its end
+        with contextlib.suppress(OSError, AttributeError):  # not available: then only the socket shows the end of the process
             reader.process = os.pidfd_open(reader.pid)
             self._selector.register(reader.process, selectors.EVENT_READ, reader)
         self._selector.register(channel, selectors.EVENT_READ)
         self._all[channel.fileno()] = reader
 
     def _listen_to(self, reader: Reader) -> None:
-        """All that it has said: what stands behind its next message may be that it has released what it is about to be ended for."""
+        """Handle all messages of a receiver: a later one may release the version for which it would be ended."""
         while True:
             try:
                 heard = receive(reader.channel)

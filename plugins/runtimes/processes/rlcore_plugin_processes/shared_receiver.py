@@ -1,4 +1,4 @@
-"""The producer's end of the shared transport: verifies bucket by bucket, and hands out views of the memory that it maps."""
+"""The producer's end of the shared transport. It verifies bucket by bucket, and returns views of the memory that it maps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from rlcore_plugin_processes.shared_wire import SharedAddress, WireKind, WireMes
 __all__ = ["UNREQUESTED_SECONDS", "SharedReceiver"]
 
 UNREQUESTED_SECONDS = 1.0
-"""Seconds in which an owner that is not busy with something longer, as an evaluation, asks for what arrived; half of a short deadline."""
+"""The seconds within which an owner asks for a version unless it is busy with longer work, such as an evaluation. Half of the deadline if
+that is shorter."""
 
 
 @dataclass(slots=True)
@@ -39,9 +40,9 @@ class _Arriving:
 
 
 class SharedReceiver(BackgroundReceiver):
-    """Receiver over anonymous shared memory. One thread listens, and hashes; whatever it found, ``newer_than`` says.
+    """A receiver over anonymous shared memory. One thread receives messages and hashes; ``newer_than`` reports the results.
 
-    Raises WeightsError if nobody listens at ``address``. ``deadline``: seconds that a transfer may stand still.
+    Raises WeightsError if no publisher listens at ``address``. ``deadline``: the seconds that a transfer may stall.
     """
 
     def __init__(self, name: str, address: SharedAddress, deadline: float, on_news: Callable[[], None]) -> None:
@@ -69,7 +70,7 @@ class SharedReceiver(BackgroundReceiver):
 
     def _say(self, message: WireMessage) -> None:
         try:
-            self._channel.send(message.to_bytes())  # The publisher reads at once, or is gone: the thread that listens learns of that.
+            self._channel.send(message.to_bytes())  # The publisher reads at once, or is gone, which the thread notices.
         except OSError:
             return
 
@@ -85,16 +86,16 @@ class SharedReceiver(BackgroundReceiver):
         self._interrupt()
 
     def _forget_unrequested(self) -> None:
-        """A newer version is there: one that nobody has asked for makes room for it."""
+        """Release a version that the owner has not taken, because a newer one is available."""
         with self._lock:
             if self._newest is not None and self._newest.version not in self._taken:
                 self._drop_version(self._newest.version)
                 self._newest = None
 
     def _read_messages(self) -> tuple[WireMessage, int | None] | None:
-        """The next message; None after GOODBYE, and once this end is closed. Between transfers it waits as long as it takes, in one no
-        longer than the deadline. A version that nobody asks for within ``UNREQUESTED_SECONDS`` after a newer one is there makes room for
-        that one."""
+        """Return the next message; None after GOODBYE, and when this end is closed. Between transfers wait without a limit, within one at
+        most for the deadline. Release a version that the owner does not take within ``UNREQUESTED_SECONDS`` after a newer one is
+        available."""
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         while True:
@@ -108,15 +109,15 @@ class SharedReceiver(BackgroundReceiver):
                 continue
             if not ready:
                 raise WeightsError(
-                    f"{self._trainer} sent nothing for {self._deadline:g} s in the middle of {self._arriving}; look whether it is stopped "
-                    "or overloaded, or give it more time with --weights-deadline"
+                    f"{self._trainer} sent nothing for {self._deadline:g} s in the middle of {self._arriving}; check whether it is "
+                    "stopped or overloaded, or raise --weights-deadline"
                 )
             try:
                 heard = receive(self._channel)
             except BlockingIOError:
                 continue
             if heard is None and not self._closed:
-                place = f"is gone in the middle of {self._arriving}" if self._arriving is not None else "hung up between two versions"
+                place = f"is gone in the middle of {self._arriving}" if self._arriving is not None else "disconnected between two versions"
                 raise WeightsError(f"{self._trainer} {place}")
             return None if heard is None or heard[0].kind is WireKind.GOODBYE else heard
 
@@ -127,7 +128,9 @@ class SharedReceiver(BackgroundReceiver):
             case WireKind.BUCKET:
                 self._verify(message, self._arriving)
             case WireKind.NEWS:
-                self._forget_at = time.monotonic() + min(UNREQUESTED_SECONDS, self._deadline / 2)  # At the deadline this process is ended.
+                self._forget_at = time.monotonic() + min(
+                    UNREQUESTED_SECONDS, self._deadline / 2
+                )  # the publisher ends this process at the deadline
 
     def _begin(self, message: WireMessage, descriptor: int | None) -> None:
         number, size, at, length, digest, *in_use = message.numbers
@@ -142,7 +145,7 @@ class SharedReceiver(BackgroundReceiver):
         try:
             if number in self._maps:
                 return self._maps[number]
-            if descriptor is None:  # the kernel drops one that this process cannot have, and says nothing
+            if descriptor is None:  # the kernel silently drops one for which this process has no room
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             return map_read_only(descriptor, size)
         except OSError as error:
@@ -156,7 +159,7 @@ class SharedReceiver(BackgroundReceiver):
         index, digest, bucket_bytes = message.numbers
         if arriving is None or message.version != arriving.layout.version or index != arriving.verified:
             wanted = f"bucket {arriving.verified} of version {arriving.layout.version}" if arriving is not None else "none"
-            raise WeightsError(f"bucket {index} of version {message.version} arrived, and {wanted} was due")
+            raise WeightsError(f"bucket {index} of version {message.version} arrived, but {wanted} was expected")
         layout = arriving.layout
         arriving.buckets = arriving.buckets or layout.buckets(bucket_bytes) or [range(0)]
         places = arriving.buckets[index]
@@ -179,7 +182,7 @@ class SharedReceiver(BackgroundReceiver):
         try:
             self._channel.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # The other end was faster.
+            return  # The other end closed first.
 
     def _free(self) -> None:
         self._channel.close()

@@ -1,7 +1,7 @@
-"""What the two ends of the shared transport have in common: memory, and what they say to each other.
+"""The common code of the two ends of the shared transport: the memory, and the messages.
 
-Messages are small lists of JSON over a Unix socket; a buffer travels as a descriptor. The socket has an abstract name and a buffer none at
-all, so no file is left in /dev/shm or elsewhere whatever is killed. Both ends check that the other runs under the same user.
+A message is a short JSON list, sent over a Unix socket; a buffer is sent as a descriptor. The socket has an abstract name and a buffer has
+no name, so no file remains in /dev/shm or elsewhere after any crash. Both ends check that the other one runs under the same user.
 """
 
 from __future__ import annotations
@@ -28,27 +28,28 @@ __all__ = ["SharedAddress", "SharedMemory", "WireKind", "WireMessage", "connect"
 _LONGEST = 4096
 _CREDENTIALS = struct.Struct("3i")
 _SEAL_FUTURE_WRITE = 0x10
-# Linux 5.1: mappings made from now on are read-only. Python has no name for it before 3.13.
+# Linux 5.1: new mappings are read-only. Python has a name for it only from 3.13 on.
 
 
 class WireKind(StrEnum):
-    """What a message says, and its numbers after the version."""
+    """The meaning of a message, and its numbers after the version."""
 
     BEGIN = "begin"
-    """buffer, size of the buffer, where the layout lies, its length, its XXH3-64; then the buffers that are in use. The descriptor of the
-    buffer comes with it, unless the receiver has it. The tensors are in place, their checksums are not yet."""
+    """The buffer, its size, the offset of the layout, its length, its XXH3-64; then the buffers in use. The descriptor of the buffer comes
+    with the message, unless the receiver has it. The tensors are in place, their checksums are not yet."""
     BUCKET = "bucket"
-    """index, XXH3-64 of the checksums of its tensors, which lie behind the tensors from now on. The last one makes the version whole."""
+    """The index, and the XXH3-64 of the checksums of its tensors, which from now on follow the tensors. The last bucket completes the
+    version."""
     NEWS = "news"
-    """A newer version is there than the one that the receiver holds: it is told of that as soon as it holds none."""
+    """A newer version is available than the one that the receiver holds. It is offered when the receiver holds none."""
     GOODBYE = "goodbye"
     """The publisher closes on purpose."""
     HELLO = "hello"
-    """From a receiver; its name is the text."""
+    """From a receiver; the text is its name."""
     RELEASE = "release"
-    """From a receiver: it reads this version no more."""
+    """From a receiver, which does not read this version any more."""
     VERIFIED = "verified"
-    """From a receiver: it has verified the bucket of this index, and is alive."""
+    """From a receiver, which has verified the bucket of this index, and so is alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +62,22 @@ class WireMessage:
     text: str = ""
 
     def to_bytes(self) -> bytes:
-        """So short that one send carries it whole."""
+        """Encode the message. It is short enough for a single send."""
         return json.dumps([self.kind, self.version, self.numbers, self.text[:1000]], ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> WireMessage:
-        """WeightsError for anything else."""
+        """Decode a message. Raise WeightsError for any other data."""
         try:
             kind, version, numbers, text = json.loads(data)
             return cls(WireKind(kind), int(version), tuple(map(int, numbers)), str(text))
         except (ValueError, TypeError) as error:
-            raise WeightsError(f"the other end of a transfer of weights said something that is no message: {error}") from error
+            raise WeightsError(f"the other end of a transfer of weights sent something that is not a message: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class SharedAddress:
-    """Where a publisher listens: its host and process, for messages, and the abstract name of its socket."""
+    """The address of a publisher: its host and process, for messages, and the abstract name of its socket."""
 
     host: str
     pid: int
@@ -84,16 +85,16 @@ class SharedAddress:
 
 
 def receive(channel: socket.socket) -> tuple[WireMessage, int | None] | None:
-    """The next message and the descriptor that came with it; None if the other end is gone. BlockingIOError if nothing is there."""
+    """Return the next message and its descriptor; None if the other end is gone. Raise BlockingIOError if there is no message."""
     try:
         data, descriptors = _read(channel)
-    except ConnectionResetError:  # It closed with messages unread. Linux says so before it hands out what the other end had said.
+    except ConnectionResetError:  # It closed with messages unread. Linux reports that before it returns the messages of the other end.
         data, descriptors = _read(channel)
     return (WireMessage.from_bytes(data), descriptors[0] if descriptors else None) if data else None
 
 
 def _read(channel: socket.socket) -> tuple[bytes, list[int]]:
-    # Not socket.recv_fds, which forgets its flags: it waits, and programs that this process starts inherit what came.
+    # Not socket.recv_fds, which ignores its flags: it would wait, and child processes would inherit the descriptors.
     data, carried, _, _ = channel.recvmsg(_LONGEST, socket.CMSG_LEN(array("i").itemsize), socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
     descriptors = array("i")
     for level, kind, numbers in carried:
@@ -103,20 +104,20 @@ def _read(channel: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def peer_pid(channel: socket.socket) -> int:
-    """The process at the other end; WeightsError if it belongs to another user, or cannot be seen from here."""
+    """Return the process at the other end. Raise WeightsError if it belongs to another user, or is not visible from here."""
     pid, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user != os.getuid():
         raise WeightsError(f"process {pid} of user {user} is at the other end of a transfer of weights of user {os.getuid()}")
     if pid <= 0:
         raise WeightsError(
-            "the other end of a transfer of weights is in a container with processes of its own, and could not be ended if it stopped; "
+            "the other end of a transfer of weights is in a container with its own process ids, so it could not be killed if it stopped; "
             "type --transport object_store"
         )
     return int(pid)
 
 
 def listen() -> tuple[socket.socket, str]:
-    """A listening socket and its random abstract name, without the leading zero byte."""
+    """Return a listening socket and its random abstract name, without the leading zero byte."""
     name = f"rlcore-weights-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(f"\0{name}")
@@ -126,7 +127,7 @@ def listen() -> tuple[socket.socket, str]:
 
 
 def connect(name: str) -> socket.socket:
-    """A connection to whoever listens there; OSError if nobody does."""
+    """Connect to a listening publisher. Raise OSError if none listens."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         channel.connect(f"\0{name}")
@@ -140,7 +141,7 @@ def connect(name: str) -> socket.socket:
 
 
 class SharedMemory:
-    """One anonymous file, mapped for writing here: the owner writes, whoever gets the descriptor can only read."""
+    """An anonymous file, mapped for writing by its owner. Processes that receive its descriptor can only read."""
 
     _numbers = count(1)
     abandoned = False
@@ -150,10 +151,10 @@ class SharedMemory:
         self.size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         self.descriptor = os.memfd_create("rlcore-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            # All of it now: if there is not enough memory this is an error here, not the end of whoever touches a page.
+            # Allocate all pages now: if memory is short, this raises an error, while touching a page later would kill the process.
             os.posix_fallocate(self.descriptor, 0, self.size)
             self.flat: np.ndarray = np.frombuffer(mmap.mmap(self.descriptor, self.size), np.uint8)
-            # It must not shrink under a reader, who would be killed by SIGBUS.
+            # It must not shrink under a reader, which would be killed by SIGBUS.
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
@@ -162,7 +163,7 @@ class SharedMemory:
             raise
 
     def close(self) -> None:
-        """Let go of it; the memory is free when the last receiver has let go too."""
+        """Release the memory. It is free when the last receiver has released it too."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -170,7 +171,7 @@ class SharedMemory:
 
 
 def map_read_only(descriptor: int, size: int) -> np.ndarray:
-    """uint8[size], read-only; the mapping lives as long as any view of it. Closes the descriptor."""
+    """Map a buffer: uint8[size], read-only. The mapping exists as long as any view of it. Close the descriptor."""
     try:
         return np.frombuffer(mmap.mmap(descriptor, size, prot=mmap.PROT_READ), np.uint8)
     finally:

@@ -1,7 +1,8 @@
-"""The two ends of a worker's socket: calls and answers both ways, and what the worker's process does with the calls that reach it.
+"""The two ends of a worker's socket: calls and answers in both directions, and the loop that executes calls in the worker's process.
 
-A frame is the length of its head, the head (a pickled tuple of plain values), the pickled content, and the large arrays of the content,
-which are read into memory of their own and not copied. A Worker in the content stays where it is: the other side gets a RemoteWorker.
+A frame consists of the length of its head, the head (a pickled tuple of plain values), the pickled content, and the large arrays of the
+content. These arrays are read into separate memory and not copied. A Worker in the content is not copied: the other side receives a
+RemoteWorker.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ __all__ = ["CallRequest", "Link", "serve"]
 
 _HEAD = struct.Struct("!I")
 _APART = 1 << 16
-"""Bytes from which an array travels beside the pickle."""
+"""The size in bytes from which an array is sent separately from the pickle."""
 _ARRIVING = threading.local()
 
 
 class CallRequest(NamedTuple):
-    """A call that has arrived, for the worker ``key``. Whoever executes it unpickles its arguments: that may import what is heavy."""
+    """An incoming call for the worker ``key``. The thread that executes it unpickles the arguments, because that may import heavy
+    modules."""
 
     number: int
     key: int
@@ -46,9 +48,10 @@ class CallRequest(NamedTuple):
 
 
 class Link:
-    """One end. ``name``: who is called here. ``take`` gets each call, in the order in which they were made, in the thread that listens.
+    """One end of the socket. ``name``: the worker on this side. ``take`` receives each call, in the order of the calls, in the listening
+    thread.
 
-    What is sent waits in a queue if ``queued``, so that a peer that does not read stops nobody; else the caller waits.
+    If ``queued``, messages wait in a queue, so that a peer that does not read blocks no caller; else the caller waits.
     """
 
     def __init__(self, channel: socket.socket, name: str, take: Callable[[CallRequest], None], *, queued: bool) -> None:
@@ -57,16 +60,16 @@ class Link:
         self._numbers = count()
         self._pending: dict[int, Future[Any]] = {}
         self.handed: list[Worker] = []
-        """Workers of this side that the other one knows, by their place in this list."""
+        """The workers of this side that the other side knows. Their index in this list is their key."""
         self._ended: Callable[[], BaseException] | None = None
         self._outbox: SimpleQueue[list[Any]] | None = SimpleQueue() if queued else None
         if self._outbox is not None:
             threading.Thread(target=self._send_queued, name=f"{name} sends", daemon=True).start()
 
     def call(self, key: int, method: str, arguments: tuple[Any, ...], *, beside: bool = False) -> Future[Any]:
-        """Call a method of the other side's worker ``key``. An array among the arguments must stay as it is until the answer is there."""
+        """Call a method of the other side's worker ``key``. An array among the arguments must not change before the answer arrives."""
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # it cannot be cancelled, for the other side would not be told
+        future.set_running_or_notify_cancel()  # it cannot be cancelled, because the other side would not learn of it
         content = self._packed(arguments)
         with self._lock:
             if self._ended is not None:
@@ -78,7 +81,7 @@ class Link:
         return future
 
     def answer(self, request: CallRequest, value: Any, error: BaseException | None) -> None:
-        """Send what came of a call."""
+        """Send the value or the error of a call."""
         try:
             content = self._packed((value, *portable(error, self._name)))
         except Exception as unfit:
@@ -86,7 +89,7 @@ class Link:
         self._put((request.number, None, "", False), content)
 
     def listen(self) -> None:
-        """Read until the other side closes; calls go to ``take``, and answers to those who wait for them."""
+        """Read until the other side closes. Pass calls to ``take``, and answers to the futures of their calls."""
         with self._channel.makefile("rb") as stream:
             while (frame := self._frame(stream)) is not None:
                 (number, key, method, beside), content = frame
@@ -106,7 +109,7 @@ class Link:
                     future.set_exception(error)
 
     def end(self, error: Callable[[], BaseException]) -> None:
-        """Calls without an answer raise ``error()``, and so do all later ones."""
+        """Let ``error()`` be raised by all open calls and all later ones."""
         with self._lock:
             self._ended, pending, self._pending = error, self._pending, {}
         if self._outbox is not None:
@@ -115,7 +118,7 @@ class Link:
             future.set_exception(error())
 
     def hand(self, worker: Worker) -> tuple[int, str]:
-        """The number by which the other side calls this worker, and its name."""
+        """Return the key by which the other side calls this worker, and its name."""
         with self._lock:
             if worker not in self.handed:
                 self.handed.append(worker)
@@ -152,11 +155,12 @@ class Link:
         try:
             while frame := self._outbox.get():
                 self._send(frame)
-        except OSError:  # it is gone, which whoever waits for its end tells
+        except OSError:  # the peer is gone; the thread that waits for its end reports it
             return
 
     def _frame(self, stream: io.BufferedReader) -> tuple[Any, Callable[[], Any]] | None:
-        """What the next frame means, and how to unpickle its content; None if the peer has closed, or died in the middle of a frame."""
+        """Return the meaning of the next frame, and a function that unpickles its content. Return None if the peer has closed, or died
+        while it sent a frame."""
         try:
             if len(first := stream.read(_HEAD.size)) < _HEAD.size:
                 return None
@@ -173,30 +177,30 @@ class Link:
 
 
 class _LinkPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sends the number of a Worker in its place."""
+    """Pickles a Worker as its key."""
 
     link: Link
 
     def reducer_override(self, obj: Any) -> Any:
-        """What pickle asks for every object that is not of a simple type."""
+        """Reduce an object; pickle calls this for every object that is not of a simple type."""
         if isinstance(obj, RemoteWorker) and obj.link is self.link:
             return _back, (obj.key,)
         return (_remote, self.link.hand(obj)) if isinstance(obj, Worker) else super().reducer_override(obj)
 
 
 class RemoteWorker(Worker):
-    """A worker that lives on the other side of the link."""
+    """A worker on the other side of the link."""
 
     def __init__(self, link: Link, key: int, name: str) -> None:
         self.link, self.key, self.name = link, key, name
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
-        """Call it where it is."""
+        """Call the worker on its side."""
         return self.link.call(self.key, method, arguments, beside=beside)
 
     def kill(self) -> None:
-        """RunError: whoever started it ends it."""
-        raise RunError(f"{self.name} was started by the driver, which alone ends it")
+        """Raise RunError: only the process that started the worker ends it."""
+        raise RunError(f"{self.name} was started by the driver, and only the driver can end it")
 
 
 def _back(key: int) -> Worker:
@@ -209,7 +213,8 @@ def _remote(key: int, name: str) -> Worker:
 
 
 def portable(error: BaseException | None, name: str) -> tuple[Exception | None, str]:
-    """An error as it travels, and its trace: RunError with its text if it is no Exception or does not survive pickling, else itself."""
+    """Return an error in a form that can be sent, and its trace. An error that is not an Exception or cannot be pickled becomes a RunError
+    with its text."""
     if error is None:
         return None, ""
     trace = f"raised in {name}:\n{''.join(traceback.format_exception(error))}"
@@ -222,9 +227,10 @@ def portable(error: BaseException | None, name: str) -> tuple[Exception | None, 
 
 
 def serve(descriptor: int, name: str, calls: int) -> None:
-    """Make the host that the first call describes, and execute the others, ``calls`` at a time, until the driver is gone. Never returns.
+    """Create the host object that the first call describes, and execute the other calls, ``calls`` at a time, until the driver is gone.
+    Never return.
 
-    The main thread makes the host and is one of those that execute calls: some libraries want it.
+    The main thread creates the object and also executes calls, because some libraries require it.
     """
     queue: SimpleQueue[CallRequest] = SimpleQueue()
     made: Future[Any] = Future()
@@ -238,7 +244,7 @@ def serve(descriptor: int, name: str, calls: int) -> None:
     def execute(request: CallRequest) -> None:
         try:
             value, error = getattr(made.result(), request.method)(*request.arguments()), None
-        except BaseException as raised:  # whatever a plugin raises is the driver's to read
+        except BaseException as raised:  # the driver must receive any error of a plugin
             value, error = None, raised
         link.answer(request, value, error)
 
@@ -248,7 +254,7 @@ def serve(descriptor: int, name: str, calls: int) -> None:
 
     def listen() -> None:
         link.listen()
-        os.killpg(0, signal.SIGKILL)  # the driver is gone, and so is what this process started
+        os.killpg(0, signal.SIGKILL)  # the driver is gone, so end this process and its children
 
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)

@@ -257,7 +257,7 @@ def test_a_process_can_call_another_one_and_learns_of_its_death(launcher: Proces
 
 
 def test_only_the_driver_kills(shared: ProcessWorker) -> None:
-    with pytest.raises(RunError, match=r"^local was started by the driver, which alone ends it$"):
+    with pytest.raises(RunError, match=r"^local was started by the driver, and only the driver can end it$"):
         shared.call("kill_it", Local()).result(SECONDS)
 
 

@@ -27,7 +27,7 @@ def test_a_publisher_that_hangs_up_between_two_versions_is_an_error_of_its_recei
         (reader,) = publisher._readers.present()
         publisher._readers._forget(reader)
     assert isinstance(receiver.on_news, News)
-    with pytest.raises(WeightsError, match=rf"^producer p0: the trainer \(process {os.getpid()} on .* hung up between two versions$"):
+    with pytest.raises(WeightsError, match=rf"^producer p0: the trainer \(process {os.getpid()} on .* disconnected between two versions$"):
         wait_for(receiver, 2)
 
 

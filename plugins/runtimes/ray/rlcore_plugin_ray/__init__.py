@@ -1,4 +1,4 @@
-"""The Ray runtime: the same roles as actors, on one machine or on many. Imports no Ray."""
+"""The Ray runtime: producers and trainer ranks as actors, on one machine or on many. This module does not import Ray."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
-    """Offer the runtime ``ray``."""
+    """Register the runtime ``ray``."""
     return [
         RuntimeSpec(
             name="ray",
@@ -39,12 +39,12 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
 
 @hookimpl
 def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
-    """Offer two ways for weights between hosts."""
+    """Register two weight transfers between hosts."""
     return [
         WeightTransferSpec(
             name="object_store",
             target="rlcore_plugin_ray.weights_store:StoreTransfer",
-            summary="One object a version in Ray's object store, fetched once a node",
+            summary="One object for each version in Ray's object store; each node fetches it once",
             reach="cluster",
             runtimes=("ray",),
             preference=10,
@@ -52,7 +52,7 @@ def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
         WeightTransferSpec(
             name="collective",
             target="rlcore_plugin_ray.weights_collective:CollectiveTransfer",
-            summary="Broadcast over gloo or NCCL, in a group made for each set of producers",
+            summary="Broadcast over gloo or NCCL, in a new group for each set of producers",
             reach="cluster",
             runtimes=("ray",),
             preference=5,
@@ -62,7 +62,7 @@ def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
 
 @hookimpl
 def rlcore_register_commands() -> Sequence[CommandSpec]:
-    """Offer ``rlcore launch``."""
+    """Register ``rlcore launch``."""
     return [
         CommandSpec(
             name="launch",

@@ -1,5 +1,5 @@
-"""Before Ray is imported: which head a run joins, whether that wants a token, where Ray's files can lie. Imports no Ray: Ray reads
-RAY_AUTH_MODE once, at its import."""
+"""Work before the import of Ray: choose the head that a run joins, find out whether it needs a token, and choose the folder of Ray's files.
+This module does not import Ray, because Ray reads RAY_AUTH_MODE only once, at its import."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ AUTH_MODE = "RAY_AUTH_MODE"
 _DEFAULT_PORT = 6379
 _ANSWER_SECONDS = 20.0
 _RAY = "from importlib.metadata import entry_points; (ray,) = entry_points(group='console_scripts', name='ray'); ray.load()()"
-"""The program ``ray`` of this environment, which need not be on PATH."""
+"""The program ``ray`` of this environment, which may not be on PATH."""
 
 
 @contextmanager
 def ray_head(settings: RunSection) -> Iterator[str | None]:
-    """Give what ``ray.init`` takes as its address; None if this process is connected already. A cluster that is started for the run ends
-    with the context."""
+    """Yield the address for ``ray.init``; None if this process is connected already. A cluster that is started for the run ends with the
+    context."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Without it Ray hides the GPUs from actors that reserve none, and warns that it will stop doing so.
+    # Without this setting Ray hides the GPUs from actors that reserve none, and warns that it will stop doing so.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Ray ends a driver that cannot reach the head for 60 s; the run has a deadline, and a sentence, of its own.
+    # Ray ends a driver that cannot reach the head for 60 s; the run has its own deadline and error.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
@@ -44,7 +44,8 @@ def ray_head(settings: RunSection) -> Iterator[str | None]:
     elif settings.master_address is not None:
         yield head_address(settings.master_address)
     elif ray is not None and AUTH_MODE not in os.environ:
-        # This process cannot take over the token mode that a cluster of its own would choose: Ray starts the cluster from here.
+        # Ray is imported, so this process could not adopt the token mode of a cluster in another process. Ray starts the
+        # cluster from here.
         yield "local"
     else:
         folder = usable_folder(settings.ray_dir) if settings.ray_dir is not None else None
@@ -57,18 +58,20 @@ def ray_head(settings: RunSection) -> Iterator[str | None]:
 
 
 def head_address(typed: str) -> str:
-    """Return HOST:PORT of a Ray head that answers. Raises ConfigError if it is no such address, or if nothing, or something else than Ray,
-    answers there."""
+    """Return HOST:PORT of a Ray head that answers. Raise ConfigError if the text is not such an address, or if no Ray head answers
+    there."""
     if typed == "auto":
         return typed
     host, _, port = typed.rpartition(":") if re.fullmatch(r".*:\d+", typed) else (typed, "", str(_DEFAULT_PORT))
     if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]", host) or not 1 <= int(port) <= 65535:
-        raise ConfigError(f"--master_address {typed} is no HOST:PORT with a port of 1 to 65535; type what ray start --head says, or auto")
+        raise ConfigError(
+            f"--master_address {typed} is not HOST:PORT with a port from 1 to 65535; type the address that ray start --head prints, or auto"
+        )
     address = f"{host}:{port}"
     answer = _asked(address, {})
     wants_token = answer is _Answer.REFUSES
     if wants_token and AUTH_MODE not in os.environ:
-        # `ray start` sends the token of ~/.ray by itself, a driver that names an address does not.
+        # `ray start` sends the token of ~/.ray by itself; a driver that names an address does not.
         answer = _asked(address, {AUTH_MODE: "token"})
         if answer is _Answer.YES and "ray" in sys.modules:
             raise ConfigError(
@@ -81,12 +84,12 @@ def head_address(typed: str) -> str:
         return address
     if wants_token:
         raise ConfigError(
-            f"the Ray cluster at {address} asks for a token, and this machine has none, or another; copy ~/.ray/auth_token from the head's "
-            "machine, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+            f"the Ray cluster at {address} asks for a token, and this machine has none or a different one; copy ~/.ray/auth_token from the "
+            "head's machine, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
         )
     raise ConfigError(
         f"--master_address {address} does not answer as the head of a Ray cluster, within {_ANSWER_SECONDS:g} s; type HOST:PORT as "
-        "ray start --head says, or leave it out for a cluster of its own"
+        "ray start --head prints it, or leave it out to start a new cluster"
     )
 
 
@@ -97,11 +100,12 @@ class _Answer(Enum):
 
 
 def _asked(address: str, environment: Mapping[str, str]) -> _Answer:
-    """Ask with ``ray status`` whether a head answers there. If none does, that command waits a minute and then ends its process."""
+    """Ask with ``ray status`` whether a head answers at the address. If no head does, that command waits a minute and then ends its
+    process."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
-    except OSError:  # nothing listens: no need to wait until Ray finds out
+    except OSError:  # nothing listens, so do not wait for Ray to find out
         return _Answer.NO
     command = [sys.executable, "-P", "-c", _RAY, "status", "--address", address]
     try:
@@ -110,13 +114,13 @@ def _asked(address: str, environment: Mapping[str, str]) -> _Answer:
         )
     except subprocess.TimeoutExpired:
         return _Answer.NO
-    if done.returncode == 0 or "version mismatch" in done.stderr:  # of versions, ray.init tells more
+    if done.returncode == 0 or "version mismatch" in done.stderr:  # ray.init gives more details about versions
         return _Answer.YES
     return _Answer.REFUSES if "AuthenticationError" in done.stderr else _Answer.NO
 
 
 def usable_folder(typed: str) -> Path:
-    """Return the folder for Ray's files, and make it if it is not there. Raises ConfigError if that fails or its path is too long."""
+    """Return the folder for Ray's files, and create it if it does not exist. Raise ConfigError if that fails or its path is too long."""
     folder = Path(typed).resolve()
     check_ray_folder(folder)
     try:
@@ -128,9 +132,11 @@ def usable_folder(typed: str) -> Path:
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the body is done, then raise KeyboardInterrupt: half of a cluster could not be ended, and the
-    import of C code can lose a KeyboardInterrupt. Afterwards SIGTERM has the handler of before, not Ray's, which ends the process without
-    the clean-up that Ctrl-C gets."""
+    """Hold back Ctrl-C and SIGTERM until the body is done, then raise KeyboardInterrupt.
+
+    A partly started cluster could not be ended, and the import of C code can lose a KeyboardInterrupt. Afterwards SIGTERM has its former
+    handler again and not Ray's, which ends the process without the clean-up that follows Ctrl-C.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,5 @@
-"""The head of the Ray cluster (its GCS) as a worker of the run: the driver asks whether it answers, for without it Ray ends the driver."""
+"""The head of the Ray cluster (its GCS) as a worker of the run. The driver asks whether it answers, because Ray ends a driver without a
+head."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _AGAIN_SECONDS = 1.0
 
 
 class ClusterHead(Worker):
-    """``lost``: told before the error is raised that nothing can be asked of Ray any more; ``own``: whether the run started it."""
+    """The head as a worker. ``lost`` is called before the error is raised, because Ray then answers no calls. ``own``: whether the run
+    started the head."""
 
     name = "the head of the Ray cluster"
 
@@ -28,21 +30,21 @@ class ClusterHead(Worker):
         self._address, self._own, self._lost = address, own, lost
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
-        """Whatever is asked: answered once the head answers a question of its own."""
+        """Ignore the method, and return a future that is done when the head answers a query."""
         answer: Future[Any] = Future()
         threading.Thread(target=self._ask, args=(answer,), name="asks the head of Ray", daemon=True).start()
         return answer
 
     def _ask(self, answer: Future[Any]) -> None:
         while ray.is_initialized():
-            with suppress(Exception):  # of the connection; the next question may find another one
+            with suppress(Exception):  # of the connection; the next query may succeed
                 ray.nodes()
                 answer.set_result(None)
                 return
             time.sleep(_AGAIN_SECONDS)
 
     def kill(self) -> None:
-        """Raise what ends the run: WorkerLostError if it can begin anew with a cluster of its own, else RuntimeLostError."""
+        """Raise the error that ends the run: WorkerLostError if the run can start again with its own cluster, else RuntimeLostError."""
         self._lost()
         if self._own:
             raise WorkerLostError(f"{self.name} that the run had started does not answer")

@@ -16,8 +16,7 @@ __all__ = ["JudgeActor"]
 
 
 class JudgeActor:
-    """Owns a Judge, made at the first call that needs one: also after its process died and was started anew. ``started``: called at every
-    start."""
+    """Owns a Judge, made at the first call that needs one, also after a restart of the process. ``started`` is called at every start."""
 
     def __init__(self, plan_bundle: PlanBundle, *, started: Callable[[], None] = lambda: None) -> None:
         started()
@@ -29,7 +28,8 @@ class JudgeActor:
         """Return, which shows that its process is not stopped."""
 
     async def check(self) -> tuple[str, ...]:
-        """Ask the rewards whether they can judge every row; what they say of this machine. DataError for rows that they cannot judge."""
+        """Have the rewards check every row, and return their notices about this machine. Raise DataError for rows that they cannot
+        judge."""
         judge = (await self._judge()).judge
         await asyncio.to_thread(self._check, judge)
         return judge.notices
@@ -45,15 +45,15 @@ class JudgeActor:
             return self._made
 
     async def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool) -> tuple[Score, ...]:
-        """``AsyncJudge.score``."""
+        """Return the scores of a group, as ``AsyncJudge.score`` does."""
         return await (await self._judge()).score(prompt, rollouts, counted)
 
     async def take_judged(self) -> list[JudgeCounts]:
-        """``Judge.take_judged``: counts since the last call; [] if this judge never judged."""
+        """Return the counts since the last call, as ``Judge.take_judged`` does; [] if this judge never judged."""
         return await self._made.take_judged() if self._made is not None else []
 
     async def take_faults(self) -> list[dict[str, Any]]:
-        """``Judge.take_faults``: what rewards raised since the last call."""
+        """Return the errors of rewards since the last call, as ``Judge.take_faults`` does."""
         return await self._made.take_faults() if self._made is not None else []
 
     async def close(self) -> None:

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 __all__ = ["LaunchCommand"]
 
 _TEXT = """\
-Write a batch file for Slurm: a Ray head on the first node, workers on the others, rlcore train on top, SIGTERM saves and requeues.
-The run is checked first, with the sentences of rlcore train; its flags go after the files, and stand in the batch file as typed.
+Write a batch file for Slurm: a Ray head on the first node, workers on the others, then rlcore train. On SIGTERM the job saves and requeues.
+The run is checked first, as rlcore train checks it. Type its flags after the files; the batch file repeats them as typed.
 """
-_OURS = {"run.runtime": "the batch file runs on Ray", "run.master_address": "the batch file knows its own Ray head"}
+_OURS = {"run.runtime": "the batch file runs on Ray", "run.master_address": "the batch file sets the address of its Ray head"}
 
 
 class LaunchCommand(Command):
-    """``rlcore launch``."""
+    """The command ``rlcore launch``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The batch system, what the job asks it for, and the flags of train."""
+        """Add the batch system, the resources of the job, and the flags of train."""
         _add_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Plan, check, print or write, submit."""
+        """Plan and check the run, print or write the file, and submit it."""
         return _run(args)
 
 
@@ -51,24 +51,24 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
     parser.add_argument("--nodes", type=_count, metavar="N", help="nodes of the job [1]")
     parser.add_argument("--gpus-per-node", type=_whole, metavar="G", help="GPUs of a node [as many as the run needs]")
-    parser.add_argument("--cpus-per-node", type=_count, metavar="C", help="cores of a node [8 a GPU]")
+    parser.add_argument("--cpus-per-node", type=_count, metavar="C", help="cores of a node [8 for each GPU]")
     parser.add_argument("--time", default="12:00:00", metavar="HH:MM:SS", help="time limit [12:00:00]")
     parser.add_argument("--partition", default="", metavar="NAME", help="partition [Slurm's default]")
     parser.add_argument("--account", default="", metavar="NAME", help="account [Slurm's default]")
-    parser.add_argument("--plugin", nargs="+", default=[], metavar="PACKAGE", help="what pip installs on every node, from its index")
-    wheels_help = "folder of wheels that pip takes rlcore and the run's plugins from [they are on every node already]"
+    parser.add_argument("--plugin", nargs="+", default=[], metavar="PACKAGE", help="packages that pip installs on every node from an index")
+    wheels_help = "folder of wheels from which pip installs rlcore and the run's plugins [every node has them already]"
     parser.add_argument("--wheels", type=Path, metavar="FOLDER", help=wheels_help)
-    parser.add_argument("--venv", type=Path, metavar="FOLDER", help="virtual environment of every node [the one that rlcore runs in]")
+    parser.add_argument("--venv", type=Path, metavar="FOLDER", help="virtual environment of every node [the one in which rlcore runs]")
     parser.add_argument("--container", metavar="IMAGE", help="Apptainer image that every node runs in, instead of an environment")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write [the last FILE with .sbatch for .toml]")
     parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the batch file and write nothing")
-    parser.add_argument("--submit", action="store_true", help="hand the batch file to sbatch")
+    parser.add_argument("--submit", action="store_true", help="submit the batch file with sbatch")
     add_train_flags(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
     if args.system != "slurm":
-        raise UsageError(f"{args.system} is no batch system that rlcore writes for; type rlcore launch slurm FILE.toml")
+        raise UsageError(f"rlcore writes no batch files for {args.system}; type rlcore launch slurm FILE.toml")
     typed = train_flags(args)
     _check_words(args, typed)
     from rlcore_plugin_ray.launch import sbatch_text
@@ -80,11 +80,11 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     out: Path = args.out or (args.files[-1] if args.files else Path("rlcore")).with_suffix(".sbatch")
     if out.exists():
-        raise UsageError(f"{out} is there already; delete it, or type --out and another name")
+        raise UsageError(f"{out} exists already; delete it, or type --out and another name")
     if not out.absolute().parent.is_dir():
-        raise UsageError(f"--out {out}: the folder {out.parent} is not there; make it, or type another --out")
+        raise UsageError(f"--out {out}: the folder {out.parent} does not exist; create it, or type another --out")
     if args.submit and shutil.which("sbatch") is None:
-        raise UsageError("--submit needs sbatch, which is not found here; leave --submit out and hand the file to Slurm where it is")
+        raise UsageError("--submit needs sbatch, which is not found here; leave out --submit, and submit the file on a machine with sbatch")
     _write(out, text)
     machines = job.machines
     print(f"{out}: {machines.nodes} x {machines.gpus} GPUs and {machines.cpus} cores, at most {job.time}", flush=True)
@@ -95,7 +95,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _write(out: Path, text: str) -> None:
-    """Whole or not at all. What was typed goes back to the bytes that it was: a folder's name need not be UTF-8."""
+    """Write the whole file or none. Encode the typed text back to its original bytes: the name of a folder need not be UTF-8."""
     data = os.fsencode(text)
     with out.open("xb") as file:
         try:
@@ -115,11 +115,11 @@ def _show(text: str) -> None:
 
 
 def _submit(out: Path) -> int:
-    """Slurm's own exit code. A file that it refuses goes again, so that the same command can be typed with another flag."""
+    """Submit the file and return Slurm's exit code. Remove a refused file, so that the user can type the same command with another flag."""
     code = subprocess.run(["sbatch", str(out)], check=False).returncode
     if code:
         out.unlink(missing_ok=True)
-        print(f"{out} is removed again: sbatch did not take it")
+        print(f"{out} was removed, because sbatch refused it")
     return code
 
 
@@ -128,7 +128,7 @@ def _check_words(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> No
         if path in typed and typed[path].words != ("ray",):
             raise UsageError(f"{' '.join(_words(typed[path]))}: {why}; leave it out")
     if args.dry_run and args.submit:
-        raise UsageError("--dry-run writes nothing that --submit could hand over; type one of them")
+        raise UsageError("--dry-run writes no file that --submit could submit; type one of them")
     if args.venv is not None and args.container is not None:
         raise UsageError("--venv and --container are two environments for one job; type one of them")
     if args.container is not None and args.plugin:
@@ -141,30 +141,30 @@ def _check_words(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> No
         raise UsageError(f"--container {args.container} is not found here; type the path of an image, or an address (docker://…)")
     for package in args.plugin:
         if not re.fullmatch(r"[\w./-][\w.\[\],=<>!~+/@:-]*", package):
-            raise UsageError(f"--plugin {package!r} is no package; type a name, name==version, or a path, each as a word of its own")
+            raise UsageError(f"--plugin {package!r} is not a package; type a name, name==version, or a path, each as a separate word")
         _check_owner(package)
     if args.venv is not None and not (args.venv / "bin" / "python").exists():
-        raise UsageError(f"--venv {args.venv} is no virtual environment (it has no bin/python); type the folder that python -m venv made")
+        raise UsageError(f"--venv {args.venv} is not a virtual environment (it has no bin/python); type a folder made by python -m venv")
 
 
 def _check_owner(package: str) -> None:
-    """UsageError if pip would look for a package of this repository on an index, where a stranger may own its name."""
+    """Raise UsageError if pip would look for a package of this repository on an index, where a third party may own its name."""
     name = re.sub(r"[-_.]+", "-", re.split(r"[\[@<>=!~]", package)[0]).lower()
     if "/" not in package and not package.endswith(".whl") and (name == "rlcore" or name in RELEASED):
-        raise UsageError(f"--plugin {package}: {name} is on no index; type --wheels and a folder of wheels, or the path of its wheel")
+        raise UsageError(f"--plugin {package}: {name} is not on any index; type --wheels and a folder of wheels, or the path of its wheel")
 
 
 def _check_wheels(folder: Path) -> None:
-    """UsageError if the folder is none, or holds no wheel of the rlcore that checks the run."""
-    remedy = "type make wheels in a checkout of it, then --wheels and its folder dist"
+    """Raise UsageError if the folder does not exist or holds no wheel of the rlcore that checks the run."""
+    remedy = "type make wheels in a checkout of rlcore, then --wheels and its folder dist"
     if not folder.is_dir():
-        raise UsageError(f"--wheels {folder} is no folder that holds rlcore {version('rlcore')}; {remedy}")
+        raise UsageError(f"--wheels {folder} is not a folder with a wheel of rlcore {version('rlcore')}; {remedy}")
     if not any(folder.glob(f"rlcore-{version('rlcore')}-*.whl")):
-        raise UsageError(f"--wheels {folder} holds no wheel of rlcore {version('rlcore')}; {remedy}")
+        raise UsageError(f"--wheels {folder} has no wheel of rlcore {version('rlcore')}; {remedy}")
 
 
 def _plan(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> Plan:
-    """The plan that the batch file's ``rlcore train`` will make; refused as there."""
+    """Return the plan that the batch file's ``rlcore train`` will make. Raise the errors that it would raise."""
     plan = _planned(args, {**typed, "run.master_address": TypedFlag("--master_address", ("head:20000",))})
     check_data(plan)
     if plan.missing:
@@ -177,7 +177,7 @@ def _planned(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> Plan:
 
 
 def _ray_dir(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> str:
-    """The folder for Ray's files as every node is to find it, "" where none was chosen. It is made where Ray starts."""
+    """Return the folder for Ray's files as an absolute path for all nodes, "" if none was chosen. The node that starts Ray creates it."""
     from rlcore_plugin_ray.ray_folder import check_ray_folder
 
     chosen = _planned(args, {**typed, "run.master_address": TypedFlag("--master_address", ("none",))}).config.run.ray_dir
@@ -192,7 +192,7 @@ def _job(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> SlurmJob:
     from rlcore_plugin_ray.launch import SlurmJob, check_machines, machines_for, packages_of
 
     ray_dir = _ray_dir(args, typed)
-    # The head gets the folder; the driver joins that cluster, and has no use for one.
+    # The head gets the folder; the driver joins that cluster and needs none.
     typed = {**typed, "run.ray_dir": TypedFlag("--ray_dir", ("none",))} if ray_dir else typed
     plan = _plan(args, typed)
     machines = machines_for(plan.config, args.nodes, args.gpus_per_node, args.cpus_per_node)
@@ -214,7 +214,7 @@ def _job(args: argparse.Namespace, typed: Mapping[str, TypedFlag]) -> SlurmJob:
 
 
 def _words(typed: TypedFlag) -> list[str]:
-    """A flag as it can be typed again; a value that begins with a dash is glued to it."""
+    """Return a flag as it can be typed again; a value that begins with a dash is joined to it with "="."""
     flag, words = typed.flag, list(typed.words)
     if flag.startswith(("--no-", "--no_")) and words == ["false"]:
         return [flag]
@@ -222,7 +222,7 @@ def _words(typed: TypedFlag) -> list[str]:
 
 
 def _environment(venv: Path | None) -> str:
-    """Where nothing was typed, the virtual environment of this process, "" without one."""
+    """Return the typed environment, or else the virtual environment of this process, "" if it has none."""
     if venv is not None:
         return _absolute(venv)
     return sys.prefix if sys.prefix != sys.base_prefix else ""

@@ -1,7 +1,7 @@
-"""Which role runs on which node: a pure decision over the nodes that are there, and the placement group that holds it.
+"""The placement of roles on nodes: a pure decision over the available nodes, and the placement group for it.
 
-Trainers go together, on as few nodes as possible; producers go where no trainer is, as long as there is room, spread evenly. Devices are
-GPUs where the cluster has them, and shares of its CPU cores otherwise.
+Trainers share as few nodes as possible. Producers are spread evenly over the nodes without trainers, as long as there is room. Devices are
+GPUs if the cluster has them, and shares of its CPU cores otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ClusterPlacement", "Node", "RoleNeeds", "place", "roles"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node of the cluster: its id, address, and what it has in all."""
+    """One node of the cluster: its id, its address, and its total resources."""
 
     node_id: str
     address: str
@@ -27,7 +27,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleNeeds:
-    """How many of a role, and the GPUs that each of them holds."""
+    """The number of workers of a role, and the GPUs of each one."""
 
     count: int
     gpus: float
@@ -35,7 +35,7 @@ class RoleNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlacement:
-    """The node of every trainer rank and of every producer, and what each of them reserves: GPUs, or a share of CPU cores."""
+    """The node of every trainer rank and of every producer, and the resources that each one reserves: GPUs, or a share of CPU cores."""
 
     trainers: tuple[str, ...]
     producers: tuple[str, ...]
@@ -47,8 +47,8 @@ class ClusterPlacement:
 
     @property
     def bundles(self) -> list[tuple[str, float, float]]:
-        """(node, cpus, gpus) of each bundle of the placement group: the trainers' first. Colocated producers share the bundle, and so the
-        device, of a trainer."""
+        """The bundles of the placement group, each (node, cpus, gpus), those of the trainers first. Colocated producers share the bundle,
+        and so the device, of a trainer."""
         if not self.colocated:
             trainers = [(node, self.cpus, self.trainer_gpus) for node in self.trainers]
             return trainers + [(node, self.cpus, self.producer_gpus) for node in self.producers]
@@ -59,12 +59,13 @@ class ClusterPlacement:
         ]
 
     def producer_bundle(self, number: int) -> int:
-        """Which of them holds a producer; a trainer's is that of its rank."""
+        """Return the index of a producer's bundle. A trainer's index is its rank."""
         return number % len(self.trainers) if self.colocated else len(self.trainers) + number
 
 
 def roles(config: RunConfig) -> tuple[RoleNeeds, RoleNeeds]:
-    """(trainers, producers) of a run: a GPU for each trainer rank and for each shard of a producer, unless they compute on cores."""
+    """Return the needs of (trainers, producers): one GPU for each trainer rank and for each shard of a producer, unless they run on CPU
+    cores."""
     training, inference = config.training, config.inference
     shards = inference.producer_tensor_parallel_size
     return (
@@ -74,9 +75,9 @@ def roles(config: RunConfig) -> tuple[RoleNeeds, RoleNeeds]:
 
 
 def place(nodes: Sequence[Node], *, trainers: RoleNeeds, producers: RoleNeeds, colocated: bool = False) -> ClusterPlacement:
-    """Decide. ``colocated``: producers share the devices of the trainers. ConfigError where the GPUs do not suffice."""
+    """Place the roles on nodes. ``colocated``: producers share the devices of the trainers. Raise ConfigError if there are too few GPUs."""
     if not nodes:
-        raise ConfigError("the Ray cluster has no node that lives")
+        raise ConfigError("the Ray cluster has no live node")
     if any(node.gpus >= 1 for node in nodes) and (trainers.gpus or producers.gpus):
         return _on_gpus(nodes, trainers, producers, colocated)
     usable = sorted((node for node in nodes if node.cpus > 0), key=lambda node: (-node.cpus, node.node_id)) or list(nodes)
@@ -107,8 +108,8 @@ def _on_gpus(nodes: Sequence[Node], trainers: RoleNeeds, producers: RoleNeeds, c
     if None in homes or None in hosts:
         need = trainers.count * trainers.gpus + (0 if colocated else producers.count * producers.gpus)
         raise ConfigError(
-            f"{trainers.count} trainers and {producers.count} producers need {need:g} GPUs, those of one producer on one node, and the Ray "
-            f"cluster has {have:g} on {len(free)} nodes; lower -t, -i or -ptp, type --placement colocated, or add nodes"
+            f"{trainers.count} trainers and {producers.count} producers need {need:g} GPUs (those of one producer on one node), and the "
+            f"Ray cluster has {have:g} on {len(free)} nodes; lower -t, -i or -ptp, type --placement colocated, or add nodes"
         )
     share = 0.5 if colocated else 1.0
     return ClusterPlacement(
@@ -122,7 +123,7 @@ def _on_gpus(nodes: Sequence[Node], trainers: RoleNeeds, producers: RoleNeeds, c
 
 
 def _producer_order(free: dict[str, float], trainer_nodes: Sequence[str | None]) -> list[str]:
-    """Nodes without trainers first, the emptiest first."""
+    """Return the nodes, those without trainers first, and among these the ones with the most free GPUs first."""
     return sorted(free, key=lambda node: (node in trainer_nodes, -free[node], node))
 
 
@@ -134,6 +135,6 @@ def _take(free: dict[str, float], gpus: float, order: Sequence[str]) -> str | No
 
 
 def _cpu_share(nodes: Sequence[Node], homes: Sequence[str]) -> float:
-    """The same for every role: a core where there are enough, else what the fullest node can give each of its own."""
+    """Return the CPU share of each role, the same for all: one core if there are enough, else the share that the fullest node can give."""
     share = min([1.0, *(node.cpus / homes.count(node.node_id) for node in nodes if node.node_id in homes)])
-    return 1.0 if share == 1.0 else max(0.01, int(share * 95) / 100)  # a little less: Ray adds up hundredths
+    return 1.0 if share == 1.0 else max(0.01, int(share * 95) / 100)  # a little less, because Ray adds up hundredths

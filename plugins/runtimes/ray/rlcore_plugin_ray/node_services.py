@@ -1,4 +1,4 @@
-"""What every node with producers has: a store of groups and a judge, each an actor that Ray starts anew where its process dies."""
+"""The services of every node with producers: a group store and a judge. Each is an actor that Ray restarts after its process dies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["NodeServices", "RemoteSchedule", "Services"]
 
 
 class RemoteSchedule:
-    """``ScheduleService`` from a service of a node; found by name, for Ray cannot start an actor anew that was given a handle."""
+    """The ``ScheduleService`` as the services of a node call it. It is found by name, because Ray cannot restart an actor that was given a
+    handle."""
 
     def __init__(self, name: str, namespace: str) -> None:
         self._name = name
@@ -35,26 +36,26 @@ class RemoteSchedule:
         return self._found
 
     async def deliver_batches(self, delivery_batches: Sequence[DeliveryBatch]) -> list[DeliveryResult]:
-        """``ScheduleService.deliver_batches``."""
+        """Deliver batches of deliveries, as ``ScheduleService.deliver_batches`` does."""
         results: list[DeliveryResult] = await self._handle().deliver_batches.remote(delivery_batches)
         return results
 
     def started(self, what: str) -> None:
-        """Where this process takes the place of one that died, say so."""
+        """Report to the schedule if this process replaces one that died."""
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self._handle().restarted.remote(what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Store and judge of one node."""
+    """The store and the judge of one node."""
 
     store: Worker
     judge: Worker
 
 
 class NodeServices:
-    """Makes them on first use, by node."""
+    """The services of all nodes, made on first use."""
 
     def __init__(self, session: Session, plan_bundle: PlanBundle, *, keep_scored: bool) -> None:
         self._session = session
@@ -63,7 +64,7 @@ class NodeServices:
         self.by_node: dict[str, Services] = {}
 
     def on(self, node: str) -> Services:
-        """Those of this node."""
+        """Return the services of this node."""
         if node not in self.by_node:
             schedule = RemoteSchedule(self._session.unique("coordinator"), ray.get_runtime_context().namespace)
             store = self._session.service(
@@ -91,7 +92,7 @@ class NodeServices:
         return self.by_node[node]
 
     def forget_dead(self) -> list[str]:
-        """Forget the nodes that are gone; their names, which are those of their stores."""
+        """Forget the services of lost nodes. Return the names of these nodes, which are also the names of their stores."""
         alive = {node.node_id for node in self._session.nodes()}
         gone = [node for node in self.by_node if node not in alive]
         for node in gone:

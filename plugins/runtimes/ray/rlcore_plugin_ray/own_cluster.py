@@ -1,7 +1,7 @@
-"""A Ray cluster for one run, held by a process of its own. Imports no Ray before that process does.
+"""A Ray cluster for one run, held by a separate process. In this module only that process imports Ray.
 
-That process is alone in a process group, together with what Ray starts: signals that a terminal, ``timeout`` or a supervisor sends to the
-group of the driver reach the driver only. It ends Ray as soon as its standard input ends, so also if the driver is killed.
+The process and the processes that Ray starts are alone in a process group. So signals that a terminal, ``timeout`` or a supervisor sends to
+the driver's group reach only the driver. The process ends Ray when its standard input ends, so also if the driver is killed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["first_line", "hold", "not_started", "own_cluster"]
 
 _HOLD = "from rlcore_plugin_ray.own_cluster import hold; hold()"
 _END_SECONDS = 60.0
-"""How long Ray may take to end its processes; then the process that holds them is killed, and Ray's reaper kills them."""
+"""How long Ray may take to end its processes. After that the process that holds them is killed, and Ray's reaper kills them."""
 
 
 @contextmanager
 def own_cluster(folder: Path | None) -> Iterator[tuple[str, str | None]]:
-    """Start a cluster with its files in ``folder``; give its address, and the RAY_AUTH_MODE that whoever joins it needs."""
+    """Start a cluster with its files in ``folder``; yield its address, and the RAY_AUTH_MODE that is needed to join it."""
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", _HOLD, str(folder or "")],
@@ -58,8 +58,8 @@ def _answer(process: subprocess.Popen[str], said: IO[str]) -> tuple[str, str | N
 
 
 def not_started(why: str) -> ConfigError:
-    """Return the error of a cluster that does not start here."""
-    return ConfigError(f"no Ray cluster can be started here: {why}; --ray-dir names another folder for its files")
+    """Return the error for a cluster that does not start here."""
+    return ConfigError(f"a Ray cluster cannot be started here: {why}; to use another folder for its files, type --ray-dir")
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -77,7 +77,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def hold() -> None:
-    """Be the process that holds a cluster: start Ray, tell its address in one line, end Ray once standard input ends."""
+    """Hold a cluster: start Ray, write its address as one line, and end Ray when standard input ends."""
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # Ray reports dead workers on standard output
         json.dump(_start(sys.argv[1]), answers)
@@ -100,5 +100,5 @@ def _start(folder: str) -> dict[str, Any]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of its message, or the name of its class if it has none."""
+    """Return the first line of the error's message, or the name of its class if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Where a run on Ray works: a bundle for each role, a store and a judge on every node that generates."""
+"""The deployment of a run on Ray: a bundle for each role, and a store and a judge on every node that generates."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from rlcore_plugin_ray.session import RayPlacement, Session
 __all__ = ["RayDeployment"]
 
 _PRODUCER_CALLS = 8
-"""Of a producer: one runs its loop, one guards it, the others wait for evaluations, reports and sleep."""
+"""The calls that a producer runs at the same time: one runs its loop, one guards it, the others wait for evaluations, reports and sleep."""
 _PLACEMENT_SECONDS = 5.0
-"""How long Ray may look for a node that has room for a producer whose own node is gone."""
+"""How long Ray may look for another node for a producer whose node is gone."""
 _CLOSE_SECONDS = 5.0
 
 
 class RayDeployment(Deployment):
-    """``prompts``: how many there are to train on. ConfigError if the cluster lacks what the roles need."""
+    """The deployment of one run. ``prompts``: the number of training prompts. Raise ConfigError if the cluster lacks resources for the
+    roles."""
 
     logs = "the logs of Ray's session folder"
 
@@ -49,7 +50,7 @@ class RayDeployment(Deployment):
         training, inference = plan.config.training.environment, plan.config.inference.environment
         if (training or inference) and len({node.address for node in nodes}) > 1:
             path = "training.environment" if training else "inference.environment"
-            raise ConfigError(f"{plan.cite(path)} is a folder of this host, and the Ray cluster has several; leave it out, or use one host")
+            raise ConfigError(f"{plan.cite(path)} is a folder of this host, but the cluster has several; leave it out, or use one host")
         self._environments = [Path(folder) if folder is not None else None for folder in (training, inference)]
         self.device = "cuda" if self._places.trainer_gpus else "cpu"
         coordinator = session.service(
@@ -61,7 +62,7 @@ class RayDeployment(Deployment):
         self._group = session.reserve(self._places.bundles)
 
     def prepare(self) -> Future[Sequence[str]]:
-        """Of the first judge. It raises DataError for rows that no reward can judge."""
+        """Return the notices of the first judge, which raises DataError for rows that no reward can judge."""
         return self._services.on(self._places.producers[0]).judge.call("check")
 
     def trainer_placement(self, rank: int) -> Placement:
@@ -82,7 +83,7 @@ class RayDeployment(Deployment):
         )
 
     def find_placement(self, placement: Placement) -> Future[Placement | None]:
-        """The same; if its node is gone, one on a node that Ray chooses."""
+        """Return the same placement; if its node is gone, one on a node that Ray chooses."""
         if self.stands(placement):
             return super().find_placement(placement)
         found: Future[Placement | None] = Future()
@@ -90,14 +91,14 @@ class RayDeployment(Deployment):
         return found
 
     def _seek(self, placement: Placement, found: Future[Placement | None]) -> None:
-        """In a thread: Ray looks for as long as it is told to."""
+        """Look for a node, in a thread: Ray looks for as long as it is allowed to."""
         old: RayPlacement = placement.place
         try:
             group = self._session.reserve([(None, old.cpus, old.gpus)], seconds=_PLACEMENT_SECONDS)
             found.set_result(replace(placement, place=replace(old, node=self._session.home(group, 0), group=group, bundle=0)))
         except ConfigError:
             found.set_result(None)
-        except Exception as error:  # the driver hears of it
+        except Exception as error:  # the driver raises it
             found.set_exception(error)
 
     def stands(self, placement: Placement) -> bool:
@@ -120,5 +121,5 @@ class RayDeployment(Deployment):
         return self._services.forget_dead()
 
     def _close_judges(self) -> None:
-        """They end their workers."""
+        """Have the judges end their workers."""
         wait([judge.call("close") for judge in self.judges()], _CLOSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Which folder can hold Ray's files. Imports no Ray: whoever only writes down how a cluster is started asks here too."""
+"""The check of the folder for Ray's files. This module does not import Ray, because ``rlcore launch`` calls it too."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rlcore.api import ConfigError
 __all__ = ["check_ray_folder"]
 
 _LONGEST = 40
-"""Bytes: Ray makes Unix sockets some 65 bytes below it, and the whole path of one has at most 107."""
+"""The longest path in bytes: Ray makes Unix sockets some 65 bytes below it, and the path of a socket has at most 107 bytes."""
 
 
 def check_ray_folder(folder: Path) -> None:
-    """ConfigError where the path is too long; whether it can be made is for the machine to say where Ray starts."""
+    """Raise ConfigError if the path is too long. The machine that starts Ray checks whether it can create the folder."""
     if len(os.fsencode(folder)) > _LONGEST:
         raise ConfigError(
-            f"--ray-dir {folder} is too long: Ray's sockets lie below it, and {_LONGEST} bytes is the most; type a shorter path"
+            f"--ray-dir {folder} is too long: Ray puts its sockets below it, so it can have at most {_LONGEST} bytes; type a shorter path"
         )

@@ -1,4 +1,4 @@
-"""Where a run on Ray begins. Imports no Ray until the cluster is known that the run joins."""
+"""The entry point of a run on Ray. It imports Ray only when the run's cluster is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["make_runtime"]
 
 
 def make_runtime(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Runtime:
-    """Build the crew of a plan. What is cheap to refuse is refused before Ray starts."""
+    """Build the runtime of a plan. Do the cheap checks before Ray starts."""
     data = load_data(plan, say)
     texts = read_texts(plan, data)
     plan_bundle = PlanBundle.of(plan, fingerprints(data, texts.tokenizer))

@@ -1,4 +1,4 @@
-"""An actor of Ray as a worker: calls that are not waited for, errors as they were raised on the other side, deaths in one sentence."""
+"""A Ray actor as a worker: calls return at once, errors are those that the actor raised, and a death has a one-sentence message."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from rlcore.api.runtime import WorkerLostError
 __all__ = ["BESIDE", "RayService", "RayStore", "RayWorker", "is_out_of_memory", "raised", "short_reason"]
 
 BESIDE = "beside"
-"""The concurrency group of calls that run beside all others."""
+"""The concurrency group of calls that run in parallel with all others."""
 _GIST = 300
 _LESS_MEMORY = "lower -tmbs, -imbs or --tokens-per-forward, or end other programs there"
 
 
 class RayWorker(Worker):
-    """``end`` kills the actor; services, and workers that were handed to another process, have none."""
+    """A Ray actor as a worker. ``end`` kills the actor; it is None for services, and for workers that were passed to another process."""
 
     def __init__(self, actor: Any, name: str, end: Callable[[Any], None] | None = None) -> None:
         self.actor = actor
@@ -63,14 +63,14 @@ class RayWorker(Worker):
 
 
 class RayService(RayWorker):
-    """A service: an event loop, in which no call waits for another one, whatever ``beside`` says."""
+    """A service with an event loop, in which no call waits for another one, whatever ``beside`` says."""
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
         return super().call(method, *arguments)
 
 
 class RayStore(RayService):
-    """A store of groups: what it reads stays in Ray's object store, and a reference to it goes to the ranks."""
+    """A group store. The groups that it reads stay in Ray's object store, and the ranks receive a reference."""
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
         if method not in ("read", "outlines"):
@@ -80,11 +80,11 @@ class RayStore(RayService):
 
 
 def raised(error: BaseException, name: str) -> BaseException:
-    """What was raised on the other side, without Ray's wrapping; the death of worker ``name`` as WorkerDiedError."""
+    """Return the error that the actor raised, without Ray's wrapper. Return the death of worker ``name`` as WorkerDiedError."""
     while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
         error = error.cause
     if isinstance(error, ObjectLostError) and not isinstance(error, OwnerDiedError):
-        return WorkerLostError(f"a node died while {name} read its groups, and the batch under way is lost with it")
+        return WorkerLostError(f"a node died while {name} read its groups, and the current batch is lost with it")
     if is_out_of_memory(error):
         return WorkerDiedError(name, short_reason(error))
     if isinstance(error, RayActorError | ActorUnschedulableError | NodeDiedError | OwnerDiedError):
@@ -93,7 +93,7 @@ def raised(error: BaseException, name: str) -> BaseException:
 
 
 def short_reason(error: BaseException) -> str:
-    """What it says, in one line of bounded length."""
+    """Return the error's message as one line of limited length."""
     if is_out_of_memory(error):  # Ray's own text has a hundred lines
         used = re.search(r"was ([\d.]+GB used / [\d.]+GB)", str(error))
         held = f", {used[1]}" if used else ""
@@ -102,5 +102,5 @@ def short_reason(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Ray killed an actor because memory of its node ran out."""
+    """Return whether Ray killed an actor because its node ran out of memory."""
     return isinstance(error, OutOfMemoryError) or (isinstance(error, RayActorError) and "node running low on memory" in str(error))

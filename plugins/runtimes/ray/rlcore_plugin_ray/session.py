@@ -1,4 +1,5 @@
-"""The connection to Ray: a cluster of its own on this machine, or one that runs. On leaving nothing that was started lives on."""
+"""The connection to Ray: to a cluster that the run starts on this machine, or to an existing one. At its end it ends all actors of the
+run."""
 
 from __future__ import annotations
 
@@ -32,21 +33,21 @@ from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
 __all__ = ["RayPlacement", "Session"]
 
 _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometheus_client")
-"""Modules without which Ray starts no dashboard; its extra ``default`` brings them."""
+"""Modules without which Ray starts no dashboard; Ray's extra ``default`` installs them."""
 
 
 _CONNECT_SECONDS = 0.5
 _CLOSE_SECONDS = 20.0
 """How long the end of all actors may take."""
 _PART_SECONDS = 20.0
-"""How long Ray may take to leave a cluster."""
+"""How long Ray may take to disconnect from a cluster."""
 _BESIDE_CALLS = 8
-"""Calls of a worker that may run beside the others at the same time."""
+"""The number of a worker's calls that may run in parallel with the others at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayPlacement:
-    """The place of a ``Placement``: a bundle of a placement group, its node, and what its role takes of it."""
+    """The ``place`` of a ``Placement``: a bundle of a placement group, its node, and the resources of its role."""
 
     node: str
     group: PlacementGroup
@@ -56,7 +57,8 @@ class RayPlacement:
 
 
 class Session(Launcher):
-    """A context: a connection to the cluster at ``address`` (None: this process has one). Actors that it makes are killed when it ends."""
+    """A context manager: a connection to the cluster at ``address`` (None: this process is connected). The actors that it makes are killed
+    when it ends."""
 
     def __init__(self, address: str | None, settings: RunSection, say: Callable[[str], None]) -> None:
         self._address = address
@@ -69,7 +71,7 @@ class Session(Launcher):
         self._run = uuid.uuid4().hex[:12]
         self._headless = False
         self.head: Worker
-        """Of the cluster; it must answer, too."""
+        """The head of the cluster, which the driver watches too."""
 
     def __enter__(self) -> Session:
         if self._address is None:
@@ -92,7 +94,8 @@ class Session(Launcher):
         self.close()
 
     def close(self) -> None:
-        """End what was started. If the head is gone, whatever is asked of Ray waits for it, and actors end with their driver."""
+        """End the actors and placement groups. If the head is gone, skip this: calls to Ray would wait for it, and actors end with their
+        driver."""
         if not self._headless:
             ending = threading.Thread(target=self._end_actors, name="ends actors", daemon=True)
             ending.start()
@@ -102,14 +105,14 @@ class Session(Launcher):
 
     def _end_actors(self) -> None:
         for actor in self._actors:
-            with contextlib.suppress(RayError):  # what ended the run is the error to see
+            with contextlib.suppress(RayError):  # the error that ended the run is more useful
                 ray.kill(actor)
         for group in self._groups:
             with contextlib.suppress(RayError):
                 remove_placement_group(group)
 
     def _connect(self, address: str) -> str | None:
-        """Return the address of the dashboard, if there is one."""
+        """Return the address of the dashboard, if it exists."""
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "namespace": f"rlcore-{os.getpid()}"}
         if address == "local" and self._settings.ray_dir is not None:
             options["_temp_dir"] = str(usable_folder(self._settings.ray_dir))
@@ -122,17 +125,20 @@ class Session(Launcher):
                 raise not_started(first_line(error)) from error
             raise ConfigError(
                 f"the Ray cluster at {address} cannot be joined: {first_line(error)}; type --master_address HOST:PORT, as ray start "
-                "--head says"
+                "--head prints it"
             ) from error
         self._connected.callback(self._disconnect)
         self._connected.enter_context(_muted([thread for thread in threading.enumerate() if thread not in others]))
         return context.dashboard_url or None
 
     def _disconnect(self) -> None:
-        """Leave the cluster. Ray waits for ever for a head or a daemon of this machine that is stopped, here and once more when Python
-        ends, and then it crashes. RuntimeLostError if the run cannot begin anew from this process, unless that is known."""
+        """Disconnect from the cluster.
+
+        If the head or this machine's daemon is stopped, Ray waits for it for ever, here and again at the exit of Python, and then crashes.
+        Raise RuntimeLostError if the run cannot start again in this process, unless the loss of the head was reported.
+        """
         parting = threading.Thread(target=ray.shutdown, name="leaves Ray", daemon=True)
-        with _muted([parting]):  # it prints what it has held back of repeated reports
+        with _muted([parting]):  # Ray prints the repeated reports that it held back
             parting.start()
             parting.join(_PART_SECONDS)
         if not parting.is_alive():
@@ -141,13 +147,13 @@ class Session(Launcher):
         atexit.register(_end_at_once, parting)
         if not self._headless:
             raise RuntimeLostError(
-                f"the Ray daemon of this machine does not answer, so Ray could not be left within {_PART_SECONDS:g} s; end it, start a "
-                "cluster, and type the command again with --resume auto"
+                f"the Ray daemon of this machine does not answer, so this process could not leave Ray within {_PART_SECONDS:g} s; end the "
+                "daemon, start a cluster, and type the command again with --resume auto"
             )
 
     def nodes(self) -> list[Node]:
-        """The nodes that live, the driver's first. Ray takes half a minute to notice that one is gone; a host that refuses a connection to
-        its Ray daemon says so at once."""
+        """Return the nodes that are alive, the driver's first. Ray needs half a minute to notice that a node is gone. So check at once
+        whether its host refuses a connection to the Ray daemon."""
         own = ray.get_runtime_context().get_node_id()
         alive = [node for node in ray.nodes() if node["Alive"] and (node["NodeID"] == own or not _refuses(node))]
         views = [
@@ -162,8 +168,8 @@ class Session(Launcher):
         return sorted(views, key=lambda node: (node.node_id != own, node.node_id))
 
     def reserve(self, bundles: Sequence[tuple[str | None, float, float]], seconds: float = 60.0) -> PlacementGroup:
-        """Reserve one bundle each of (node, cpus, gpus), all or none; for None, Ray chooses the node. Raises ConfigError if the cluster has
-        not that much free in time."""
+        """Reserve one bundle for each (node, cpus, gpus), all or none. If a node is None, Ray chooses it. Raise ConfigError if the cluster
+        does not have the resources free in time."""
         resources = [{"CPU": cpus, **({"GPU": gpus} if gpus else {})} for _, cpus, gpus in bundles]
         labels = [{"ray.io/node-id": node} if node is not None else {} for node, _, _ in bundles]
         group = placement_group(resources, strategy="PACK", bundle_label_selector=labels)
@@ -171,8 +177,8 @@ class Session(Launcher):
             remove_placement_group(group)
             total = {name: sum(bundle.get(name, 0.0) for bundle in resources) for name in ("CPU", "GPU")}
             raise ConfigError(
-                f"the Ray cluster does not give {total['CPU']:g} CPU cores and {total['GPU']:g} GPUs within {seconds:g} s: other jobs "
-                "hold them; end those, or lower -t and -i"
+                f"the Ray cluster does not have {total['CPU']:g} CPU cores and {total['GPU']:g} GPUs free within {seconds:g} s: other jobs "
+                "use them; end these jobs, or lower -t and -i"
             )
         self._groups.append(group)
         return group
@@ -183,7 +189,7 @@ class Session(Launcher):
         return node
 
     def start(self, host: type, *arguments: Any, name: str, placement: Placement) -> Worker:
-        """Make an actor of a role in its bundle (``placement.place`` is a ``RayPlacement``). Ray does not start it anew."""
+        """Make an actor of a role in its bundle (``placement.place`` is a ``RayPlacement``). Ray does not restart it."""
         place: RayPlacement = placement.place
         strategy = PlacementGroupSchedulingStrategy(placement_group=place.group, placement_group_bundle_index=place.bundle)
         python, variables = self._interpreters.of(placement.environment)
@@ -198,7 +204,7 @@ class Session(Launcher):
         return RayWorker(self._keep(made.remote(*arguments)), name, self._kill)
 
     def service(self, host: type, *arguments: Any, node: str, called: str, restarts: int = 0, **named: Any) -> Any:
-        """An actor that reserves nothing, on one node; with ``restarts`` Ray starts it anew and repeats the calls that were under way."""
+        """Return an actor on one node that reserves no resources. With ``restarts``, Ray restarts it and repeats the calls in progress."""
         options = {
             "num_cpus": 0,
             "max_restarts": restarts,
@@ -215,11 +221,11 @@ class Session(Launcher):
             self._actors.remove(actor)
 
     def restart(self, actor: Any) -> None:
-        """Kill a service that Ray starts anew."""
+        """Kill a service that Ray then restarts."""
         ray.kill(actor, no_restart=False)
 
     def unique(self, called: str) -> str:
-        """The name that Ray knows a service by: several runs may share a cluster."""
+        """Return a name for a service that is unique in Ray, because several runs may share a cluster."""
         return f"{called} of rlcore {self._run}"
 
     def _keep(self, actor: Any) -> Any:
@@ -228,7 +234,7 @@ class Session(Launcher):
 
 
 def _refuses(node: Mapping[str, Any]) -> bool:
-    """Return whether the node's host says that no Ray daemon listens; one that says nothing may be slow."""
+    """Return whether the node's host refuses a connection to the Ray daemon. A host that does not answer may be slow."""
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_SECONDS).close()
     except ConnectionRefusedError:
@@ -239,8 +245,8 @@ def _refuses(node: Mapping[str, Any]) -> bool:
 
 
 def _end_at_once(parting: threading.Thread) -> None:
-    """End this process without what Ray's library does at its end, if Ray has not been left by then. Its exit code says that a run
-    failed, whatever the program had in mind: Python does not tell it here."""
+    """End this process without Ray's exit handlers, if Ray is still not disconnected. The exit code reports a failed run, whatever the
+    program intended: Python does not pass it to exit handlers."""
     if parting.is_alive():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -250,11 +256,11 @@ def _end_at_once(parting: threading.Thread) -> None:
 def _no_dashboard() -> str:
     if any(find_spec(name) is None for name in _DASHBOARD):
         return f"Ray runs without its dashboard, which is not installed: {install_line('rlcore[ray]')}"
-    return "Ray runs without its dashboard, which did not come up"
+    return "Ray runs without its dashboard, which did not start"
 
 
 class _Output:
-    """A text stream that drops what some threads write."""
+    """A text stream that drops the output of some threads."""
 
     def __init__(self, stream: Any, dropped: Collection[threading.Thread]) -> None:
         self._stream = stream
@@ -269,8 +275,8 @@ class _Output:
 
 @contextlib.contextmanager
 def _muted(threads: Collection[threading.Thread]) -> Iterator[None]:
-    """Drop what these threads print. Those of Ray print what nodes report of dead workers, whatever ``log_to_driver`` says; the run says
-    that itself."""
+    """Drop the output of these threads. Ray's threads print the nodes' reports of dead workers, whatever ``log_to_driver`` says; the run
+    itself reports these deaths."""
     before: Any = sys.stdout
     sys.stdout = ours = cast("Any", _Output(before, threads))
     try:

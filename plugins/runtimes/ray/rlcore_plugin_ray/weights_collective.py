@@ -1,9 +1,9 @@
-"""Weights by broadcast (gloo, nccl): the trainer announces a version and who takes part, then sends it piece by piece to all of them.
+"""Weights by broadcast (gloo, nccl): the trainer announces a version and its receivers, then sends it in pieces to all of them.
 
-A group is made for each set of receivers, under a new name. Where one dies in the middle, the others and the trainer drop the group and
-begin again without it, as soon as the run has said that it is gone. Of a broken gloo group a survivor was seen not to hear in some 40 % of
-trials (why is not known): it then comes back at its deadline. A receiver that comes late gets the newest in a group of its own. With nccl
-there is no such recovery: torch ends every process of a group in which one has died, at its deadline (never tried here).
+Each set of receivers has its own group, under a new name. If one of them dies during a transfer, the others and the trainer drop the group.
+They begin again without it, as soon as the run has reported its death. In some 40 % of trials a survivor did not learn that its gloo group
+was broken (the cause is not known); it then returns at its deadline. A receiver that comes late gets the newest version in its own group.
+With nccl there is no such recovery: torch ends every process of a group in which one has died, at its deadline (never tried here).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["CollectivePublisher", "CollectiveReceiver", "CollectiveTransfer"]
 _PIECE = 16 << 20
 _HOUR = 3600.0
 _COMING_BACK = 5.0
-"""Seconds that receivers get to come back from a broken group, before the rest are named."""
+"""The seconds in which receivers should return from a broken group, before the remaining ones are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Announcement:
-    """What is announced: the group, the rank of each token in it, and all of a version but its bytes."""
+    """An announcement: the group, the rank of each token in it, and all of a version except its bytes."""
 
     version: int
     group: str
@@ -45,7 +45,7 @@ class _Announcement:
 
 
 def _broadcast(flat: np.ndarray, start: int, group: WeightsGroup) -> int:
-    """Send or receive one piece of ``flat``; return where it ends."""
+    """Send or receive one piece of ``flat``; return its end."""
     piece = flat[start : start + _PIECE]
     if group.device == "cpu":
         group.broadcast(torch.from_numpy(piece))
@@ -57,7 +57,7 @@ def _broadcast(flat: np.ndarray, start: int, group: WeightsGroup) -> int:
 
 
 class CollectivePublisher(BackgroundPublisher):
-    """Publisher by broadcast; see the module. Call ``left`` for every death."""
+    """A publisher by broadcast; see the module. Call ``left`` for every death."""
 
     def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None, *, device: str = "cpu") -> None:
         self._changed = threading.Condition()
@@ -73,26 +73,26 @@ class CollectivePublisher(BackgroundPublisher):
         self._watcher.start()
 
     def address(self) -> RendezvousAddress:
-        """The board; reachable from every node."""
+        """Return the address of the board, which every node can reach."""
         return RendezvousAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
 
     def left(self, name: str) -> None:
-        """See Publisher: the transfer under way goes on without it."""
+        """See Publisher: the transfer in progress continues without it."""
         self._board.gone.remote(name)
 
     def _watch_forever(self) -> None:
-        """Have the newest version sent again when somebody new is here."""
+        """Have the newest version sent again when a new receiver joins."""
         known: dict[str, str] | None = {}
         try:
             while known is not None:
                 self._send_again()
                 self._ask.parked("others", list(known), _HOUR)
-                known = self._ask.parked("members")  # None: close() ended the board, or it died, and the next transfer says so
+                known = self._ask.parked("members")  # None: close() ended the board, or it died and the next transfer reports it
         except WeightsError as error:
             self._fail(str(error))
 
     def _send_again(self) -> None:
-        """Unless a newer version is on its way, which asks who is here when it begins."""
+        """Request another transfer of the newest version, unless a newer one is waiting, which will include the new receivers."""
         with self._changed:
             if self._waiting is None and not self._closed and self._newest is not None and self._newest.layout.version == self._published:
                 self._waiting = self._newest
@@ -112,7 +112,8 @@ class CollectivePublisher(BackgroundPublisher):
                 self._sent |= dict.fromkeys(targets, layout.version)
 
     def _sent_to(self, targets: list[str], held: HostVersion, checksums: np.ndarray) -> bool:
-        """One attempt; False where the group broke and another set of receivers is here now. WeightsError at the deadline."""
+        """Try to send the version to all targets once. Return False if the group broke and the set of receivers has changed. Raise
+        WeightsError at the deadline."""
         version = held.layout.version
         known = self._group is not None and self._group[0] == frozenset(targets)
         if not known:
@@ -135,7 +136,8 @@ class CollectivePublisher(BackgroundPublisher):
         return not broke and not self._closed
 
     def _broadcast_all(self, group: WeightsGroup, joins: int | None, flat: np.ndarray) -> tuple[str, int, float]:
-        """What broke, "" for nothing; the bytes that were sent; when the last piece began. ``joins``: members of a group to be made."""
+        """Return the error of a broken group ("" for none), the number of bytes sent, and the start time of the last piece. ``joins``: the
+        number of members of a group that must be made first."""
         reached, began = 0, time.monotonic()
         try:
             if joins is not None:
@@ -148,7 +150,7 @@ class CollectivePublisher(BackgroundPublisher):
         return "", reached, began
 
     def _broken(self, version: int, targets: list[str], reached: int, until: float, why: str) -> None:
-        """Drop the group and wait until the run has said who is gone; WeightsError where nobody is by ``until``."""
+        """Drop the group and wait until the run has reported which receiver is gone. Raise WeightsError if it reports none by ``until``."""
         self._drop_group()
         if self._closed:
             return
@@ -160,10 +162,10 @@ class CollectivePublisher(BackgroundPublisher):
 
     def _stall_error(self, version: int, names: list[str], why: str = "") -> WeightsError:
         who = f"producer {', '.join(names)}" if names else "its producers"
-        said = "".join(f"; {name} says: {reason}" for name, reason in self._ask.now("reasons").items())
+        said = "".join(f"; {name} reports: {reason}" for name, reason in self._ask.now("reasons").items())
         return WeightsError(
-            f"the trainer waited {self._deadline:g} s for {who} in the transfer of version {version}{' ' * bool(why)}{why}{said}; look "
-            "whether it is stopped or overloaded, or give it more time with --weights-deadline"
+            f"the trainer waited {self._deadline:g} s for {who} in the transfer of version {version}{' ' * bool(why)}{why}{said}; check "
+            "whether it is stopped or overloaded, or raise --weights-deadline"
         )
 
     def _drop_group(self) -> None:
@@ -180,7 +182,7 @@ class CollectivePublisher(BackgroundPublisher):
 
 
 class CollectiveReceiver(BackgroundReceiver):
-    """Receiver by broadcast; see the module."""
+    """A receiver by broadcast; see the module."""
 
     def __init__(self, name: str, address: RendezvousAddress, deadline: float, on_news: Callable[[], None]) -> None:
         super().__init__(name, on_news)
@@ -204,7 +206,7 @@ class CollectiveReceiver(BackgroundReceiver):
         if rank is None:
             return True
         if not self._ask.now("here", self._token, self._number, self._deadline, waits=self._deadline):
-            return True  # somebody left before all were here: the trainer begins again without it
+            return True  # a receiver left before all were ready: the trainer begins again without it
         layout = HostLayout.from_bytes(word.layout)
         with self._lock:
             flat = self._spare if len(self._spare) >= layout.size else np.zeros(layout.size, np.uint8)
@@ -220,7 +222,8 @@ class CollectiveReceiver(BackgroundReceiver):
         return True
 
     def _next_announcement(self) -> _Announcement | None:
-        """Wait for it as long as it takes; after a transfer that broke, no longer than the trainer needs to begin another."""
+        """Wait for the next announcement without a limit; after a broken transfer, only as long as the trainer needs to begin another
+        one."""
         patience = 3 * self._deadline if self._broke else None
         try:
             told = self._ask.parked("after", self._token, self._number, self._broke, timeout=patience)
@@ -228,14 +231,14 @@ class CollectiveReceiver(BackgroundReceiver):
             told = None
         if told is None:
             if self._broke and not self._closed:
-                raise WeightsError(f"{self._trainer} is gone, or stands still, in the middle of {self._broke}")
-            return None  # Closed, or dead between transfers: others know why.
+                raise WeightsError(f"{self._trainer} is gone, or has stalled, in the middle of {self._broke}")
+            return None  # Closed, or dead between transfers: other code knows why.
         self._number, word = told
         assert isinstance(word, _Announcement)
         return word
 
     def _receive(self, word: _Announcement, rank: int, flat: np.ndarray) -> str:
-        """What broke, "" for nothing."""
+        """Receive a version and return the error of a broken group, "" for none."""
         reached = 0
         try:
             if self._group is None or self._group.name != word.group:
@@ -254,7 +257,7 @@ class CollectiveReceiver(BackgroundReceiver):
             self._group = None
 
     def _drop_version(self, version: int) -> None:
-        # A view that is kept against the contract would change: the memory is used again.
+        # The memory is used again, so a view that the owner keeps against the contract would change.
         self._spare = self._flats.pop(version, self._spare)
 
     def _interrupt(self) -> None:
@@ -265,17 +268,17 @@ class CollectiveReceiver(BackgroundReceiver):
 
 
 class CollectiveTransfer(WeightTransfer):
-    """The transfer ``collective``: the set of receivers is part of every transfer.
+    """The transfer ``collective``, in which the set of receivers is part of every transfer.
 
-    A receiver that is made joins by itself, one that is closed leaves. Call ``publisher.left(name)`` as soon as a producer has died, and
-    make its receiver anew, under the same name or another, when it is started again. Until ``left`` is called a transfer waits for the
-    dead one, at most until the deadline.
+    A new receiver joins by itself, and a closed one leaves. Call ``publisher.left(name)`` as soon as a producer has died. Make a new
+    receiver, under the same name or another one, when the producer is restarted. Until ``left`` is called, a transfer waits for the dead
+    producer, at most until the deadline.
     """
 
     def publisher(
         self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None
     ) -> CollectivePublisher:
-        """See WeightTransfer. ``device``: that of the collectives, ``cpu`` (gloo) or ``cuda`` (nccl)."""
+        """See WeightTransfer. ``device``: the device of the collectives, ``cpu`` (gloo) or ``cuda`` (nccl)."""
         return CollectivePublisher(deadline, bucket_bytes, on_failure, device=device)
 
     def receiver(self, *, name: str, address: RendezvousAddress, deadline: float, on_news: Callable[[], None]) -> CollectiveReceiver:

@@ -1,4 +1,5 @@
-"""Where a publisher announces versions to receivers on any host: one small actor that keeps the newest word and lets receivers wait for it.
+"""The actor through which a publisher announces versions to receivers on any host. It keeps the newest announcement, and receivers wait for
+the next one.
 
 It holds no weights. It belongs to the process that made it, and ends with it.
 """
@@ -22,23 +23,23 @@ __all__ = ["RendezvousAddress", "RendezvousClient", "WeightsRendezvous", "make_r
 
 _MAX_WAITING_CALLS = 100_000
 _SPARE = 30.0
-"""Seconds that an answer may take beyond the time that the board itself was told to wait."""
+"""The seconds that an answer may take in addition to the time that the board is asked to wait."""
 _AGAIN = 1.0
-"""Seconds until a board that is out of reach is asked again."""
+"""The seconds before an unreachable board is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RendezvousAddress:
-    """The board of a publisher, and who that is, for messages."""
+    """A publisher's board, and the publisher's name for messages."""
 
     board: Any
     trainer: str
 
 
 class WeightsRendezvous:
-    """The newest (number, word), and who is here. A receiver parks one call; nobody asks twice.
+    """The newest (number, announcement), and the present receivers. Each receiver keeps one call open and does not poll.
 
-    A receiver is known by a token of its own, because one that was started again has the old one's name.
+    A receiver is identified by its own token, because a restarted receiver has the name of its predecessor.
     """
 
     def __init__(self) -> None:
@@ -52,11 +53,12 @@ class WeightsRendezvous:
         self._reasons: dict[str, str] = {}
 
     async def post(self, number: int, word: Any) -> None:
-        """Make it the newest; what was said before is forgotten, and its references with it."""
+        """Publish an announcement and drop the last one with its references."""
         await self._change(lambda: self.__dict__.update(_number=number, _word=word))
 
     async def after(self, token: str, number: int, broke: str = "") -> tuple[int, Any] | None:
-        """Wait for a word newer than this number; None where the receiver has left meanwhile. ``broke``: why its last transfer failed."""
+        """Wait for an announcement newer than this number; return None if the receiver leaves meanwhile. ``broke``: why the receiver's last
+        transfer failed."""
         self._parked.add(token)
         self._reasons[token] = broke
         async with self._changed:
@@ -66,37 +68,37 @@ class WeightsRendezvous:
             return (self._number, self._word) if token in self._present else None
 
     async def join(self, token: str, name: str) -> None:
-        """A receiver is here. An older one of that name is gone: it was started again."""
+        """Register a receiver. An older one of that name is gone, because it was restarted."""
         await self.gone(name)
         await self._change(lambda: self._present.update({token: name}))
 
     async def leave(self, token: str) -> None:
-        """A receiver goes."""
+        """Remove a receiver."""
         self._reasons.pop(token, None)
         await self._change(lambda: self._present.pop(token, None))
 
     async def gone(self, name: str) -> None:
-        """The receiver of this producer died."""
+        """Remove the receiver of a producer that died."""
         for token in [known for known, whose in self._present.items() if whose == name]:
             await self.leave(token)
 
     async def here(self, token: str, number: int, seconds: float) -> bool:
-        """A receiver has read this word and would take part in its transfer: wait until ``gathered`` has decided, and say whether the
-        transfer begins. A receiver that joined the group earlier would wait in it until its own deadline if another one left."""
+        """Record that a receiver has read this announcement and is ready; wait until ``gathered`` has decided, and return whether the
+        transfer begins. If a receiver joined the group earlier and another one left, it would wait in the group until its own deadline."""
         await self._change(lambda: self._here.update({token: number}))
         await self._until(lambda: self._decided[0] >= number or token not in self._present, seconds)
-        begins = self._decided == (number, True)  # for one that has left since too: the others count on it
+        begins = self._decided == (number, True)  # also for a receiver that has left since, because the others rely on it
         if not begins:
             self._here.pop(token, None)
         return begins
 
     async def members(self) -> dict[str, str]:
-        """Token -> name of all that are here."""
+        """Return token -> name of all present receivers."""
         return dict(self._present)
 
     async def gathered(self, number: int, tokens: list[str], seconds: float) -> dict[str, str] | None:
-        """Wait until all of these would take part in a transfer: {} then, and it begins; None as soon as one has left; else the names of
-        those missing."""
+        """Wait until all of these receivers are ready for a transfer. Return {} if they are, which begins it; None as soon as one has left;
+        else the names of those that are missing after ``seconds``."""
 
         def missing() -> dict[str, str]:
             return {token: self._present.get(token, "") for token in tokens if self._here.get(token, -1) < number}
@@ -107,16 +109,16 @@ class WeightsRendezvous:
         return found
 
     async def others(self, than: list[str], seconds: float) -> bool:
-        """Wait until others are here than these tokens; False where ``seconds`` pass without that."""
+        """Wait until the present receivers differ from these tokens; return False if they do not within ``seconds``."""
         return await self._until(lambda: set(self._present) != set(than), seconds)
 
     async def busy(self, tokens: list[str], seconds: float) -> list[str]:
-        """Give these so long to come back from a transfer that failed; the names of those that did not."""
+        """Wait at most ``seconds`` until these receivers return from a transfer that failed; return the names of those that do not."""
         await self._until(lambda: set(tokens) & set(self._present) <= self._parked, seconds)
         return sorted(self._present[token] for token in tokens if token in self._present and token not in self._parked)
 
     async def reasons(self) -> dict[str, str]:
-        """Name -> why its last transfer failed, of those who came back from one that did."""
+        """Return name -> reason for the receivers that returned from a failed transfer."""
         return {self._present[token]: broke for token, broke in self._reasons.items() if broke and token in self._present}
 
     async def _change(self, change: Callable[[], object]) -> None:
@@ -132,8 +134,8 @@ class WeightsRendezvous:
 
 
 def make_rendezvous() -> Any:
-    """A board on this node, without a share of its processors. Its calls may be repeated, and Ray does where it was out of reach for a
-    moment, as while another node goes away."""
+    """Make a board on this node that reserves no CPU. Ray repeats its calls if the board is unreachable for a moment, for example while
+    another node goes away; repeating them does no harm."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return (
         ray.remote(WeightsRendezvous)
@@ -143,7 +145,7 @@ def make_rendezvous() -> Any:
 
 
 class RendezvousClient:
-    """Calls to a board, and errors that say who asked."""
+    """Calls to a board, with errors that name the caller."""
 
     def __init__(self, board: Any, who: str, deadline: float) -> None:
         self.board = board
@@ -151,20 +153,21 @@ class RendezvousClient:
         self._deadline = deadline
 
     def now(self, method: str, *arguments: Any, waits: float = 0.0) -> Any:
-        """The answer; ``waits``: seconds that the board takes on purpose. WeightsError where none comes in time, or the board is gone."""
+        """Call the board and return the answer. ``waits``: the seconds for which the board itself waits. Raise WeightsError if no answer
+        comes in time, or the board is gone."""
         try:
             return ray.get(getattr(self.board, method).remote(*arguments), timeout=waits + max(self._deadline, _SPARE))
         except ray.exceptions.GetTimeoutError as error:
             raise WeightsError(
-                f"{self._who} got no answer ({method}) from the board that announces weights; look whether the trainer's node is "
-                "overloaded, or give it more time with --weights-deadline"
+                f"{self._who} got no answer ({method}) from the board that announces weights; check whether the trainer's node is "
+                "overloaded, or raise --weights-deadline"
             ) from error
         except ray.exceptions.RayActorError as error:
             raise self._unreachable(method, error) from error
 
     def parked(self, method: str, *arguments: Any, timeout: float | None = None) -> Any:
-        """The answer, however long it takes; None where the board has ended. WeightsError where it lives, and is out of reach for as long
-        as the deadline; GetTimeoutError after ``timeout`` seconds."""
+        """Wait for an answer of the board without a limit; return None if the board has ended. Raise WeightsError if it is alive but
+        unreachable for the whole deadline. Raise GetTimeoutError after ``timeout`` seconds."""
         lost = 0.0
         while True:
             began = time.monotonic()
@@ -172,7 +175,7 @@ class RendezvousClient:
                 return ray.get(getattr(self.board, method).remote(*arguments), timeout=timeout)
             except ray.exceptions.ActorUnavailableError as error:
                 now = time.monotonic()
-                if not lost or now - began > _SPARE:  # it was in reach until now
+                if not lost or now - began > _SPARE:  # it was reachable until now
                     lost = now
                 if now - lost >= self._deadline:
                     raise self._unreachable(method, error) from error

@@ -1,6 +1,6 @@
-"""Weights through Ray's object store, across hosts: one object a version, fetched once a node and mapped by every producer there.
+"""Weights through Ray's object store, across hosts: one object for each version. Each node fetches it once, and all its producers map it.
 
-The trainer keeps the newest object alive, a receiver the one that it reads; what nobody refers to, Ray frees.
+The trainer keeps the newest object alive, and a receiver the one that it reads. Ray frees an object without references.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["StorePublisher", "StoreReceiver", "StoreTransfer"]
 
 
 class StorePublisher(BackgroundPublisher):
-    """Publisher through the object store; see the module."""
+    """A publisher through the object store; see the module."""
 
     def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
         self._changed = threading.Condition()
@@ -33,13 +33,13 @@ class StorePublisher(BackgroundPublisher):
         super().__init__(deadline, bucket_bytes, on_failure)
 
     def address(self) -> RendezvousAddress:
-        """The board; reachable from every node."""
+        """Return the address of the board, which every node can reach."""
         return RendezvousAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
 
     def _send(self, held: HostVersion) -> None:
         layout, flat = held.layout, held.memory.flat
         checksums = layout.seal(flat, range(len(layout.offsets)))
-        kept = ray.put((layout, checksums, flat[: layout.size]))  # the array travels beside the pickle, straight into one object
+        kept = ray.put((layout, checksums, flat[: layout.size]))  # the array is not pickled: it goes straight into the object
         self._ask.now("post", layout.version, [kept])
         self._kept = kept
 
@@ -49,7 +49,7 @@ class StorePublisher(BackgroundPublisher):
 
 
 class StoreReceiver(BackgroundReceiver):
-    """Receiver through the object store: read-only views of the object, no copy. See the module."""
+    """A receiver through the object store, with read-only views of the object and no copy. See the module."""
 
     def __init__(self, name: str, address: RendezvousAddress, deadline: float, on_news: Callable[[], None]) -> None:
         super().__init__(name, on_news)
@@ -64,7 +64,7 @@ class StoreReceiver(BackgroundReceiver):
     def _fetch(self) -> bool:
         told = self._ask.parked("after", self._token, self._seen)
         if told is None:
-            return False  # This end left; or the trainer closed, or died between transfers: others know why.
+            return False  # This end left; or the trainer closed, or died between transfers: other code knows why.
         self._seen, (kept,) = told
         layout, checksums, flat = self._get(kept)
         if layout.version != self._seen:
@@ -77,11 +77,11 @@ class StoreReceiver(BackgroundReceiver):
             version: tuple[HostLayout, np.ndarray, np.ndarray] = ray.get(kept, timeout=self._deadline)
         except ray.exceptions.GetTimeoutError as error:
             raise WeightsError(
-                f"{self._trainer} put version {self._seen} into the object store, and it did not arrive within {self._deadline:g} s; look "
-                "at the network and the load of both nodes, or give it more time with --weights-deadline"
+                f"{self._trainer} put version {self._seen} into the object store, and it did not arrive within {self._deadline:g} s; "
+                "check the network and the load of both nodes, or raise --weights-deadline"
             ) from error
         except ray.exceptions.ObjectLostError as error:
-            raise WeightsError(f"{self._trainer} is gone in the middle of version {self._seen}, or its node is") from error
+            raise WeightsError(f"{self._trainer} or its node is gone in the middle of version {self._seen}") from error
         return version
 
     def _interrupt(self) -> None:
@@ -89,7 +89,7 @@ class StoreReceiver(BackgroundReceiver):
 
 
 class StoreTransfer(WeightTransfer):
-    """The transfer ``object_store``: publisher and receivers are processes of one Ray cluster."""
+    """The transfer ``object_store``; publisher and receivers are processes of one Ray cluster."""
 
     def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> StorePublisher:
         """See WeightTransfer. Objects are in host memory, whatever the trainer's device."""

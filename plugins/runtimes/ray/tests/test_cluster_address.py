@@ -101,5 +101,5 @@ def test_where_nobody_listens_ray_is_not_asked(asked: list[dict[str, str]], monk
 
 @pytest.mark.parametrize("typed", ["host:0", "host:70000", "http://host:1", "", "a b:1"])
 def test_what_is_no_address_is_refused(typed: str) -> None:
-    with pytest.raises(ConfigError, match="is no HOST:PORT"):
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
         head_address(typed)

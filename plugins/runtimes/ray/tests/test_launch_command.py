@@ -89,7 +89,7 @@ def test_a_folder_without_this_rlcore_is_refused_and_nothing_is_written(tester: 
     tester.write("wheels/rlcore-0.0.1-py3-none-any.whl", "")
     tester.write("wheels/rlcore_plugin_math-0.1.0-py3-none-any.whl", "")
     refused = tester.run("launch", "slurm", "run.toml", "--wheels", "wheels")
-    refused.assert_refused(f"--wheels wheels holds no wheel of rlcore {RLCORE}; type make wheels in a checkout of it")
+    refused.assert_refused(f"--wheels wheels has no wheel of rlcore {RLCORE}; type make wheels in a checkout of rlcore")
     assert not refused.written
 
 
@@ -117,32 +117,32 @@ def test_the_environment_is_the_one_that_rlcore_runs_in_or_the_one_that_is_named
     [
         (["-t", "6", "-i", "4", "--gpus-per-node", "8"], "the run needs 10 GPUs (6 for trainers, 4 for producers), and 1 node of 8 has 8"),
         (["-i", "4", "-ptp", "2", "--nodes", "2", "--gpus-per-node", "4"], "9 GPUs (1 for trainers, 8 for producers of 2 each)"),
-        (["--master_address", "n1:6379"], "--master_address n1:6379: the batch file knows its own Ray head; leave it out"),
-        (["--venv", "nowhere"], "--venv nowhere is no virtual environment"),
+        (["--master_address", "n1:6379"], "--master_address n1:6379: the batch file sets the address of its Ray head; leave it out"),
+        (["--venv", "nowhere"], "--venv nowhere is not a virtual environment"),
         (["--venv", "x", "--container", "y"], "two environments for one job"),
         (["--container", "y", "--plugin", "z"], "--plugin z cannot be installed into the image"),
         (["--container", "y", "--wheels", "z"], "--wheels z cannot be installed into the image"),
-        (["--wheels", "nowhere"], f"--wheels nowhere is no folder that holds rlcore {RLCORE}; type make wheels"),
-        (["--plugin", "rlcore"], "--plugin rlcore: rlcore is on no index; type --wheels and a folder of wheels"),
-        (["--plugin", "x", "RLCORE_plugin.code[a]==1"], "rlcore-plugin-code is on no index"),
-        (["--plugin", "rlcore-plugin-vllm"], "rlcore-plugin-vllm is on no index"),
+        (["--wheels", "nowhere"], f"--wheels nowhere is not a folder with a wheel of rlcore {RLCORE}; type make wheels"),
+        (["--plugin", "rlcore"], "--plugin rlcore: rlcore is not on any index; type --wheels and a folder of wheels"),
+        (["--plugin", "x", "RLCORE_plugin.code[a]==1"], "rlcore-plugin-code is not on any index"),
+        (["--plugin", "rlcore-plugin-vllm"], "rlcore-plugin-vllm is not on any index"),
         (["--dry-run", "--submit"], "type one of them"),
         (["--nodes", "0"], "--nodes: '0' must be a whole number from 1 to 999999"),
         (["--cpus-per-node", "many"], "'many' must be a whole number from 1 to 999999"),
         (["--container", "nowhere.sif"], "--container nowhere.sif is not found here"),
-        (["--plugin", "foo; rm"], "--plugin 'foo; rm' is no package"),
-        (["--out", "nofolder/x.sbatch"], "the folder nofolder is not there"),
+        (["--plugin", "foo; rm"], "--plugin 'foo; rm' is not a package"),
+        (["--out", "nofolder/x.sbatch"], "the folder nofolder does not exist"),
         (["-m", "absent", "-b", "transformers"], "model absent is not found here"),
         (["-tbs", "2", "-tMbs", "3"], "type -tMbs 2 or -tbs 3"),
         (["--nodse", "2"], "--nodes"),
         (
             ["-i", "1", "-ptp", "8", "--nodes", "4", "--gpus-per-node", "3"],
-            "4 nodes of 3 cannot hold them: those of one producer are on one",
+            "4 nodes of 3 cannot hold them: the GPUs of one producer must be on one",
         ),
-        (["-t", "2", "-i", "3", "-ptp", "3", "--nodes", "3", "--gpus-per-node", "4"], "cannot hold them: those of one producer are on one"),
+        (["-t", "2", "-i", "3", "-ptp", "3", "--nodes", "3", "--gpus-per-node", "4"], "cannot hold them: the GPUs of one producer must"),
         (["-t", "2", "-i", "4", "--placement", "colocated"], "4 producers of 1 GPUs do not fit onto 2 trainers; type -i 2 -ptp 1"),
         (["-ptp", "2", "--placement", "colocated", "--gpus-per-node", "4"], "1 producers of 2 GPUs do not fit onto 1 trainers"),
-        (["--ray_dir", "/tmp/" + "x" * 36], "is too long: Ray's sockets lie below it, and 40 bytes is the most"),
+        (["--ray_dir", "/tmp/" + "x" * 36], "is too long: Ray puts its sockets below it, so it can have at most 40 bytes"),
         (["--ray-dir", "/tmp/" + "é" * 20], "is too long"),
     ],
 )
@@ -233,7 +233,7 @@ def test_what_is_no_utf_8_is_written_as_it_was_typed(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_is_not_overwritten(tester: RunTester) -> None:
     tester.write("run.sbatch", "edited by hand")
-    tester.run("launch", "slurm", "run.toml").assert_refused("run.sbatch is there already; delete it, or type --out")
+    tester.run("launch", "slurm", "run.toml").assert_refused("run.sbatch exists already; delete it, or type --out")
     assert (tester.folder / "run.sbatch").read_text() == "edited by hand"
 
 
@@ -256,7 +256,7 @@ def test_submit_hands_the_file_to_sbatch_and_passes_its_exit_code_on(tmp_path: P
     (tmp_path / "bin" / "sbatch").chmod(0o755)
     done = tester.run("launch", "slurm", "run.toml", "--submit", env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"})
     assert done.exit_code == 3
-    assert done.lines[1:] == ["sbatch got run.sbatch", "run.sbatch is removed again: sbatch did not take it"]
+    assert done.lines[1:] == ["sbatch got run.sbatch", "run.sbatch was removed, because sbatch refused it"]
     assert not done.written
     (tmp_path / "bin" / "sbatch").write_text("#!/bin/sh\n")
     assert tester.run("launch", "slurm", "run.toml", "--submit", env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}).written

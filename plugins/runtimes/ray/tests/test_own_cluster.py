@@ -53,7 +53,7 @@ def test_its_process_is_alone_in_its_group_and_ends_with_the_context(hold: pytes
 )
 def test_a_cluster_that_does_not_start_is_one_sentence(hold: pytest.MonkeyPatch, body: str, said: str) -> None:
     hold.setattr(own_cluster, "_HOLD", body)
-    with pytest.raises(ConfigError, match=f"^no Ray cluster can be started here: {said}; --ray-dir names another folder"):
+    with pytest.raises(ConfigError, match=f"^a Ray cluster cannot be started here: {said}; to use another folder"):
         own_cluster.own_cluster(None).__enter__()
 
 

@@ -116,7 +116,7 @@ def test_what_is_no_time_limit_is_refused(text: str) -> None:
 
 def test_a_job_that_would_be_told_to_end_at_once_is_refused() -> None:
     check_time_limit("4:00")
-    with pytest.raises(UsageError, match=r"--time 3:59 is 239 s, and a job is told to save 120 s before its end"):
+    with pytest.raises(UsageError, match=r"--time 3:59 is 239 s, and Slurm tells a job to save 120 s before its end"):
         check_time_limit("3:59")
 
 

@@ -206,7 +206,7 @@ def test_a_node_whose_name_the_network_does_not_know_is_called_by_its_address(cl
         assert (code, err) == (0, "")
         assert sum(f"{address}:29422" in line for line in cluster.said) == 5, "two nodes, by srun each, and the run"
     else:
-        assert (code, err) == (1, "error: n1 is no name that the network knows, and Slurm has no address for it\n")
+        assert (code, err) == (1, "error: the network does not know the name n1, and Slurm has no address for it\n")
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
@@ -224,7 +224,7 @@ def test_a_job_is_not_queued_again_for_ever(cluster: StubCluster, job: Make) -> 
     cluster.log.unlink()
     code, out, _ = terminated(cluster, job(), SLURM_RESTART_COUNT="3")
     assert code == 130
-    assert "3 times, which is the most (most_requeues in this file)" in out
+    assert "3 times, the limit of most_requeues in this file" in out
     assert not any("requeue" in line for line in cluster.said)
 
 
@@ -233,7 +233,7 @@ def test_a_head_that_does_not_start_ends_the_job_with_its_words(cluster: StubClu
     assert code == 1
     assert err.splitlines() == [
         *["ray: port in use"] * 3,
-        "error: Ray on n1 ended before the cluster was whole; its last words are above",
+        "error: Ray on n1 ended before the cluster was complete; its last output is above",
     ]
     assert not any("rlcore" in line.split()[0] for line in cluster.said)
     nothing_is_left(cluster)
@@ -245,7 +245,7 @@ def test_a_node_whose_ray_does_not_start_at_once_is_given_another_try(cluster: S
     stub.write_text(stub.read_text().replace('case "$*" in\n', f'{once}case "$*" in\n', 1))
     code, out, err = cluster.run(job(), STUB_EXIT="0")
     assert (code, err) == (0, "ray: timed out\n")
-    assert "Ray on n2 ended before the cluster was whole, and is started again" in out
+    assert "Ray on n2 ended before the cluster was complete, and is started again" in out
     nothing_is_left(cluster)
 
 
@@ -255,7 +255,7 @@ def test_one_node_that_does_not_join_ends_the_job_though_the_other_lives(cluster
     assert code == 1
     assert err.splitlines() == [
         *["ray: no route to head"] * 3,
-        f"error: Ray on {host} ended before the cluster was whole; its last words are above",
+        f"error: Ray on {host} ended before the cluster was complete; its last output is above",
     ]
     nothing_is_left(cluster)
 
@@ -358,7 +358,7 @@ def test_a_venv_without_pip_is_refused_and_no_other_pip_is_asked(cluster: StubCl
     (venv / "bin" / "python").chmod(0o755)
     code, _, err = cluster.run(job(venv=str(venv), wheels="/wheels"))
     assert code == 1
-    assert f"error: there is no pip in {venv}; install there what versions= and packages= above name, and write wheels='' and" in err
+    assert f"error: there is no pip in {venv}; install there the packages of versions= and packages= above, and write wheels='' and" in err
     assert cluster.said == [r"scontrol show hostnames n\[1-3\]"]
 
 
@@ -376,7 +376,7 @@ def test_a_venv_comes_first_on_the_path_and_nothing_is_installed_without_plugins
 def test_a_folder_that_the_node_does_not_see_is_named(cluster: StubCluster, job: Make) -> None:
     code, _, err = cluster.run(job(folder="/nowhere/at all"))
     assert code == 1
-    assert "does not see /nowhere/at all; it must lie on a file system that every node sees" in err
+    assert "does not see /nowhere/at all; it must be on a file system that every node sees" in err
 
 
 def test_by_hand_it_says_what_it_is_for(cluster: StubCluster, job: Make) -> None:

@@ -1,6 +1,5 @@
-"""What transfers through host memory do alike: the trainer copies a version into a buffer that is used again and again, and one thread
-sends it; what arrived waits to be asked for.
-"""
+"""The common part of weight transfers through host memory. The trainer copies a version into a reusable buffer, and one thread sends it. A
+received version waits until its owner asks for it."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ from rlcore.api.weights import HostLayout, OnFailure, Probe, Publisher, Receiver
 __all__ = ["BackgroundPublisher", "BackgroundReceiver", "HostMemory", "HostVersion"]
 
 _COPIES = 3
-"""Buffers that may be there at a time: two in turns, and one that a late reader still maps."""
+"""The greatest number of buffers: two that alternate, and one that a late reader still maps."""
 
 
 class HostMemory:
-    """A buffer for one version, used again for later ones: ``flat`` uint8[size]. ``abandoned``: somebody who was given up may read it."""
+    """A reusable buffer for one version: ``flat`` uint8[size]. ``abandoned``: a reader that was given up may still read it."""
 
     abandoned = False
 
@@ -30,7 +29,7 @@ class HostMemory:
         self.flat: np.ndarray = np.empty(size, np.uint8)
 
     def close(self) -> None:
-        """Give it back."""
+        """Free the buffer."""
         self.flat = np.zeros(0, np.uint8)
 
 
@@ -40,16 +39,16 @@ class HostVersion:
 
     layout: HostLayout
     memory: Any
-    """A ``HostMemory``, or what the child makes in its place."""
+    """A ``HostMemory``, or the subclass's replacement for it."""
 
 
 class BackgroundPublisher(Publisher):
-    """Copies in the caller's thread; one thread sends, one version after the other. A version that is published before the last one was
-    begun replaces it.
+    """Copies in the caller's thread; one thread sends the versions, one after the other. A version that is published before the thread has
+    begun the previous one replaces it.
 
-    Memory: two buffers in turns. One that a reader still uses is left to that reader and never rewritten; the next version takes a new one.
-    A reader that would make it four copies is ended first (``_end_readers``). A child sets itself up before it calls this constructor,
-    which starts the thread.
+    Two buffers alternate. A buffer that a reader still uses is left to that reader and never rewritten; the next version takes a new one.
+    If that would make four copies, the late reader is ended first (``_end_readers``). A subclass initializes itself before it calls this
+    constructor, which starts the thread.
     """
 
     def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
@@ -66,7 +65,7 @@ class BackgroundPublisher(Publisher):
         self._thread.start()
 
     _changed: threading.Condition
-    """Guards and announces whatever changes; the child makes it."""
+    """Guards the state and announces its changes. The subclass creates it."""
 
     def publish(self, version: int, source: WeightSource, probe: Probe | None = None) -> None:
         """See Publisher."""
@@ -81,7 +80,7 @@ class BackgroundPublisher(Publisher):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """See Publisher. A transfer under way is given up where the transport can; receivers learn that this is no accident."""
+        """See Publisher. Abort a transfer in progress if the transport can. Receivers learn that the end is intended."""
         with self._changed:
             self._closed = True
             self._waiting = None
@@ -94,48 +93,48 @@ class BackgroundPublisher(Publisher):
             memory.close()
         self._buffers, self._newest = [], None
 
-    # --- what a child says -------------------------------------------------------------------------------------------
+    # --- what a subclass implements ----------------------------------------------------------------------------------
 
     @abstractmethod
     def _send(self, held: HostVersion) -> None:
-        """Bring it to all receivers, or to where they fetch it. In the thread, not under ``_changed``; its buffer stays as it is until a
-        newer version is begun."""
+        """Send the version to all receivers, or to the place from which they fetch it. This runs in the thread, not under ``_changed``. The
+        buffer does not change until a newer version is begun."""
 
     def _make_memory(self, layout: HostLayout) -> Any:
-        """A buffer that holds the version: with ``flat``, ``size``, ``abandoned`` and ``close()``."""
+        """Return a buffer that holds the version: an object with ``flat``, ``size``, ``abandoned`` and ``close()``."""
         return HostMemory(self._needed(layout))
 
     def _needed(self, layout: HostLayout) -> int:
-        """Bytes of a buffer for it."""
+        """Return the size of a buffer for the layout in bytes."""
         return layout.size
 
     def _withdraw(self) -> None:
-        """A newer version is about to be sent, and the buffer of the last one may be written again: nobody may begin to read that now.
-        Under ``_changed``."""
+        """Prevent new readers of the last version: a newer one is about to be sent, and the buffer of the last one may be rewritten. Called
+        under ``_changed``."""
 
     def _readers_of(self, memory: Any) -> Sequence[object]:
-        """Who may be reading this buffer, the thread aside; under ``_changed``."""
+        """Return the possible readers of this buffer, without the thread. Called under ``_changed``."""
         return ()
 
     def _grace(self, memory: Any) -> float:
-        """Seconds that whoever reads it may still take to let go of it, before it is ended; under ``_changed``."""
+        """Return the seconds that the readers of a buffer may still take before they are ended. Called under ``_changed``."""
         return 0.0
 
     def _end_readers(self, memory: Any) -> None:
-        """End whoever may be reading it; under ``_changed``. ``_readers_of`` is () as soon as they are gone."""
+        """End all possible readers of a buffer. Called under ``_changed``. ``_readers_of`` returns () when they are gone."""
 
     def _interrupt(self) -> None:
-        """End a wait of the thread that does not look at ``_closed``."""
+        """End a wait of the thread that does not check ``_closed``."""
 
     def _free(self) -> None:
-        """Free everything of the child; the thread has ended. May be called twice."""
+        """Free all resources of the subclass; the thread has ended. May be called twice."""
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
     def _acquire_memory(self, layout: HostLayout) -> Any:
-        """A buffer that nobody reads: neither a receiver nor the thread, which reads the newest version."""
+        """Return a buffer without readers: neither a receiver reads it nor the thread, which reads the newest version."""
         with self._changed:
-            self._waiting = None  # nobody has begun it
+            self._waiting = None  # the thread has not begun it
             while len(late := [memory for memory in self._others() if self._readers_of(memory)]) + 1 >= _COPIES and not self._closed:
                 self._reclaim(late[0])
             size = self._needed(layout)
@@ -155,13 +154,15 @@ class BackgroundPublisher(Publisher):
         return [memory for memory in self._buffers if memory is not newest]
 
     def _reclaim(self, memory: Any) -> None:
-        """Wait for its readers as long as they have time, then end them."""
+        """Wait for the readers of a buffer during their grace period, then end them."""
         if self._left_by_readers(memory, self._grace(memory)):
             return
         self._end_readers(memory)
         if not self._left_by_readers(memory, self._deadline):
             who = ", ".join(map(str, self._readers_of(memory)))
-            raise WeightsError(f"{who} was ended, and is not gone after {self._deadline:g} s: its memory is needed for weights")
+            raise WeightsError(
+                f"{who} was killed, but its process still exists after {self._deadline:g} s, and its memory is needed for weights"
+            )
         self._buffers.remove(memory)
         memory.close()
 
@@ -194,11 +195,11 @@ class BackgroundPublisher(Publisher):
                 del held
         except WeightsError as error:
             self._fail(str(error))
-        except Exception as error:  # a thread has nobody above it: publish() says it
+        except Exception as error:  # no caller can catch it here; publish() raises it
             self._fail(f"version {self._published} could not be sent: {type(error).__name__}: {error}")
 
     def _fail(self, reason: str) -> None:
-        # The sentence is kept, not the exception: its traceback would keep buffers alive.
+        # Keep the message and not the exception, whose traceback would keep buffers alive.
         with self._changed:
             if self._closed:
                 return
@@ -208,9 +209,9 @@ class BackgroundPublisher(Publisher):
 
 
 class BackgroundReceiver(Receiver):
-    """One thread fetches, and says ``_arrived`` or ``_fail``; the owner asks when it likes.
+    """A receiver whose thread fetches versions, and calls ``_arrived`` or ``_fail``. The owner asks when it likes.
 
-    A child sets itself up before it calls ``_start``.
+    A subclass initializes itself before it calls ``_start``.
     """
 
     def __init__(self, name: str, on_news: Callable[[], None]) -> None:
@@ -222,7 +223,7 @@ class BackgroundReceiver(Receiver):
         self._closed = False
 
     def newer_than(self, version: int) -> Snapshot | None:
-        """See Receiver. A version that was released is not offered again."""
+        """See Receiver. A released version is not offered again."""
         with self._lock:
             if self._failure:
                 raise WeightsError(self._failure)
@@ -232,7 +233,7 @@ class BackgroundReceiver(Receiver):
             return self._newest
 
     def release(self, version: int) -> None:
-        """See Receiver. Only what ``newer_than`` handed out can be released."""
+        """See Receiver. Only versions that ``newer_than`` returned can be released."""
         with self._lock:
             for old in [taken for taken in self._taken if taken <= version]:
                 self._taken.discard(old)
@@ -241,7 +242,7 @@ class BackgroundReceiver(Receiver):
                 self._drop_version(old)
 
     def close(self) -> None:
-        """See Receiver. Views that were handed out stay readable as long as they are referred to."""
+        """See Receiver. Views that were handed out stay readable as long as references to them exist."""
         with self._lock:
             first, self._closed = not self._closed, True
             self._newest = None
@@ -257,20 +258,20 @@ class BackgroundReceiver(Receiver):
 
     @abstractmethod
     def _fetch(self) -> bool:
-        """Wait for the next thing to happen and deal with it; False where nothing can come any more."""
+        """Wait for the next event and handle it. Return False if no event can follow."""
 
     @abstractmethod
     def _interrupt(self) -> None:
         """End the wait of ``_fetch``."""
 
     def _drop_version(self, version: int) -> None:
-        """Nobody reads this version any more; under ``_lock``."""
+        """Free a version that no caller reads any more. Called under ``_lock``."""
 
     def _free(self) -> None:
-        """Free everything; the thread has ended. May be called twice."""
+        """Free all resources; the thread has ended. May be called twice."""
 
     def _arrived(self, snapshot: Snapshot) -> None:
-        """It is whole and verified. One that was never asked for makes room."""
+        """Offer a complete and verified version. A version that the owner never took is freed."""
         with self._lock:
             if self._closed:
                 return
@@ -293,9 +294,10 @@ class BackgroundReceiver(Receiver):
                 pass
         except WeightsError as error:
             self._fail(str(error))
-        except Exception as error:  # a thread has nobody above it: newer_than() says it
+        except Exception as error:  # no caller can catch it here; newer_than() raises it
             self._fail(f"{type(error).__name__} while it received weights: {error}")
         self._finished()
 
     def _finished(self) -> None:
-        """In the thread, after its last ``_fetch``, well or not: hang up, so that nobody waits for this end."""
+        """Close the connection, in the thread, after its last ``_fetch`` or an error, so that the publisher does not wait for this
+        receiver."""

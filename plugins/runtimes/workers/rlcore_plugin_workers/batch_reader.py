@@ -1,4 +1,5 @@
-"""How the groups of a batch come from the stores to the trainer ranks: to each those that it computes on, and outlines of the others."""
+"""The path of a batch's groups from the stores to the trainer ranks. Each rank receives the groups that it computes on, and outlines of the
+others."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from rlcore_plugin_workers.workers import WorkerDiedError
 __all__ = ["BatchReader"]
 
 _WORTH_SHARING = 8192
-"""Tokens a group, on average, from which on a batch is shared out before it is sent: outlines cost time by the rollout, tokens by the
-token. With 8 rollouts of 1,000 tokens the two are about equal on one host."""
+"""The mean number of tokens a group from which a batch is divided before it is sent. The cost of outlines grows with rollouts, the cost of
+groups with tokens. With 8 rollouts of 1,000 tokens the two are about equal on one host."""
 _LOOK_SECONDS = 1.0
-"""Between two looks whether a store that is asked is still there: one may be given up meanwhile."""
+"""The seconds between two checks that a store is still available, since it may be given up during a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StoreRead:
-    """A read of one store. ``whose``: which ranks it is for; ``arguments`` of the store's method, behind the leases."""
+    """A read of one store. ``whose`` says which ranks it is for; ``arguments`` are the arguments of the store's method after the leases."""
 
     whose: Any
     store: str
@@ -40,10 +41,11 @@ class _StoreRead:
 
 
 class BatchReader:
-    """For the driver's loop. What a store answers is only passed on: on Ray a reference.
+    """Brings the groups of batches to the ranks. For the driver's loop. It only forwards the answers of stores; on Ray they are references.
 
-    If ranks share batches, and this one has many tokens, all of them get outlines of it first and share it out, each alone and to the same
-    result; then each gets whole what it computes on. While they train, both is done ahead with what the next batch is likely to be.
+    If ranks share batches and this batch has many tokens, all ranks first receive outlines of it. Each rank divides the batch by itself,
+    with the same result, and then receives whole the groups that it computes on. While the ranks train, both steps run ahead for the batch
+    that is likely to be next.
     """
 
     def __init__(self, deployment: Deployment, driver: DriverLoop, ranks: TrainerRanks) -> None:
@@ -54,12 +56,12 @@ class BatchReader:
         self._preloaded: list[set[int]] = [set()] * self._count
 
     def take(self) -> list[list[Any]]:
-        """What was fetched, by rank."""
+        """Return the fetched groups, by rank."""
         groups, self._groups = self._groups, []
         return groups
 
     async def fetch(self, order: BatchOrder) -> list[int]:
-        """Have the stores put the groups where the ranks can read them; the leases of those that no store has: all of a store that died."""
+        """Have the stores send the groups to the ranks. Return the leases whose groups no store has: all those of a store that died."""
         shared = self._shares(order)
         if shared and (self._planned is None or self._planned[0] != order.order):
             outlines, absent = await self._read(self._outlines(order))
@@ -75,22 +77,24 @@ class BatchReader:
         return self._ranks.shared and order.tokens >= _WORTH_SHARING * len(order.order.lease_ids)
 
     def preload(self, upcoming: Future[Any]) -> None:
-        """Begin to bring the groups of the next batch to the ranks, beside what they do. ``upcoming``: ``ScheduleService.upcoming``."""
+        """Begin to send the groups of the next batch to the ranks while they train. ``upcoming``: a call of
+        ``ScheduleService.upcoming``."""
         self._preloaded, self._planned = [set()] * self._count, None
         self._driver.watch(self._ahead(upcoming))
 
-    # --- what is read ------------------------------------------------------------------------------------------------
+    # --- reads -------------------------------------------------------------------------------------------------------
 
     def _outlines(self, order: BatchOrder) -> list[_StoreRead]:
         kinds = dict.fromkeys(self._ranks.outlined)
         return [_StoreRead(kind, store, "outlines", tuple(leases), kind) for kind in kinds for store, leases in order.stores.items()]
 
     def _places(self, needed: Sequence[Collection[int]] | None) -> list[int]:
-        """By rank; ranks of one place need the same groups. ``needed``: by rank, None if all need all of them."""
+        """Return a place for each rank; ranks of one place need the same groups. ``needed``: the leases by rank, None if all ranks need all
+        groups."""
         return [0] * self._count if needed is None else self._ranks.places
 
     def _whole(self, order: BatchOrder, needed: Sequence[Collection[int]] | None, here: Sequence[Collection[int]]) -> list[_StoreRead]:
-        """What the ranks of each place need and have not."""
+        """Return the reads of the groups that the ranks of each place need and do not have."""
         asked, places = [], self._places(needed)
         for place in dict.fromkeys(places):
             ranks = [rank for rank in range(self._count) if places[rank] == place]
@@ -105,7 +109,7 @@ class BatchReader:
         return [[groups for asked, groups in found if asked.whose == one] for one in whose]
 
     async def _read(self, requests: Sequence[_StoreRead]) -> tuple[list[tuple[_StoreRead, Any]], list[int]]:
-        """(request, groups) of each that was answered; the leases whose groups no store has."""
+        """Return (request, groups) of each read that was answered, and the leases whose groups no store has."""
         stores = self._deployment.stores()
         answers = [answered(asked.call(stores)) if asked.store in stores else None for asked in requests]
         found: list[tuple[_StoreRead, Any]] = []
@@ -117,7 +121,7 @@ class BatchReader:
         return found, list(absent)
 
     async def _of_store(self, asked: _StoreRead, answer: asyncio.Future[Any]) -> tuple[Sequence[int], Any]:
-        """(leases that it lacks, the groups of the others): all of them and None if the store is gone."""
+        """Return the leases that the store lacks, and the groups of the others: all leases and None if the store is gone."""
         while asked.store in self._deployment.stores():
             await asyncio.wait([answer], timeout=_LOOK_SECONDS)
             if answer.done():
@@ -127,10 +131,10 @@ class BatchReader:
         lacking, groups = answer.result()
         return lacking, groups
 
-    # --- ahead -------------------------------------------------------------------------------------------------------
+    # --- work ahead --------------------------------------------------------------------------------------------------
 
     async def _ahead(self, upcoming: Future[Any]) -> None:
-        """Read, share out, and bring to the ranks. If a call fails on the way, what is not there comes with its batch."""
+        """Read the next batch, divide it, and send it to the ranks. If a call fails, the missing groups are sent with their batch."""
         order, needed = next(iter(await self._values([upcoming])), None), None
         if order is None or not order.order.lease_ids:
             return
@@ -149,14 +153,14 @@ class BatchReader:
                 self._planned = None if needed is None else (order.order, [*needed])
 
     async def _read_ahead(self, requests: Sequence[_StoreRead]) -> list[tuple[_StoreRead, Any]]:
-        """(request, groups) of all of them, or nothing."""
+        """Return (request, groups) of all reads, or [] if one fails."""
         stores = self._deployment.stores()
         calls = [asked.call(stores) for asked in requests] if all(asked.store in stores for asked in requests) else []
         return [(asked, groups) for asked, (_, groups) in zip(requests, await self._values(calls), strict=False)]
 
     async def _values(self, calls: Sequence[Future[Any]]) -> list[Any]:
-        """All of them, or none if a call fails."""
+        """Return the values of all calls, or [] if one fails."""
         try:
             return await self._driver.values(calls)
-        except Exception:  # whoever needs the answer hears of it when the batch is fetched
+        except Exception:  # fetching the batch will report the error
             return []

@@ -1,4 +1,4 @@
-"""What a store tells a schedule in another process: one call at a time, and in it all that has become ready meanwhile."""
+"""Deliveries from a store to a schedule in another process: one call at a time, with all groups that became ready during the last one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["DeliveryBatcher"]
 
 
 class DeliveryBatcher:
-    """``deliver`` is a ``ScheduleService.deliver`` for a ``GroupStore`` in another process than the schedule. For one event loop.
+    """Batches deliveries. ``deliver`` replaces ``ScheduleService.deliver`` for a ``GroupStore`` in another process. For one event loop.
 
-    A delivery goes at once if no call is under way. What comes while one is waits for its answer, and goes in the next call, in the order
-    in which it came: no delivery waits for a clock, and the slower the schedule answers, the more a call brings it.
+    If no call is in progress, a delivery is sent at once. Later ones wait for the answer and go into the next call, in the order of their
+    arrival. So no delivery waits for a timer, and a slower schedule receives more deliveries a call.
     """
 
     def __init__(self, send: Callable[[Sequence[DeliveryBatch]], Awaitable[Sequence[DeliveryResult]]]) -> None:
-        """``send``: ``ScheduleService.deliver_batches``, wherever it is."""
+        """``send`` calls ``ScheduleService.deliver_batches``, which may be in another process."""
         self._send = send
         self._waiting: list[tuple[DeliveryBatch, asyncio.Future[list[DeliveryStatus]]]] = []
         self._sender: asyncio.Task[None] | None = None
 
     async def deliver(self, store: str, worker: str, arrivals: Sequence[GroupSummary]) -> list[DeliveryStatus]:
-        """``ScheduleService.deliver``. The error of a call is raised to everybody whose groups were in it, and to nobody else."""
+        """Do the same as ``ScheduleService.deliver``. If a call fails, its error is raised only to the callers whose groups were in it."""
         verdicts: asyncio.Future[list[DeliveryStatus]] = asyncio.get_running_loop().create_future()
         self._waiting.append((DeliveryBatch(store=store, worker=worker, arrivals=tuple(arrivals)), verdicts))
         if self._sender is None:
@@ -41,7 +41,7 @@ class DeliveryBatcher:
                 for (_, verdicts), result in zip(
                     gathered, await self._sent([delivery_batch for delivery_batch, _ in gathered]), strict=True
                 ):
-                    if verdicts.done():  # whoever asked is gone
+                    if verdicts.done():  # the caller has been cancelled
                         continue
                     if isinstance(result, Exception):
                         verdicts.set_exception(result)
@@ -49,7 +49,7 @@ class DeliveryBatcher:
                         verdicts.set_result(result)
         finally:
             abandoned, self._waiting, self._sender = [*gathered, *self._waiting], [], None
-            for _, verdicts in abandoned:  # done, unless this task was cancelled: then nobody must wait for ever
+            for _, verdicts in abandoned:  # these are done, unless this task was cancelled; then no caller must wait for ever
                 verdicts.cancel()
 
     async def _sent(self, delivery_batches: Sequence[DeliveryBatch]) -> Sequence[list[DeliveryStatus] | Exception]:

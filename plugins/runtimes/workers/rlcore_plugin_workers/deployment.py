@@ -1,4 +1,5 @@
-"""What a runtime gives the crew of a run: its services, whom a producer talks to, and a place for each worker."""
+"""The interface between a runtime and the library: the services of a run, the endpoints of each producer, and a placement for each
+worker."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ __all__ = ["Deployment", "Endpoints"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Whom a producer talks to: the schedule (``ScheduleService``), and store (``GroupStore``) and judge (``AsyncJudge``) of its node."""
+    """The services that one producer calls: the schedule (``ScheduleService``), and the store (``GroupStore``) and judge (``AsyncJudge``)
+    of its node."""
 
     schedule: Worker
     store: Worker
@@ -22,11 +24,13 @@ class Endpoints:
 
 
 class Deployment(ABC):
-    """One for each run. ``launcher`` starts producers and ranks; ``schedule``: the ``ScheduleService``; ``address``: of the host where rank
-    0 is placed; ``device``: of collectives between trainer and producers, ``cpu`` or ``cuda``.
+    """The workers and services of one run.
 
-    A store answers ``read`` with (the leases whose groups it lacks, what ``TrainerWorker.train`` gets as the groups of the others): the
-    crew only passes the latter on.
+    ``launcher`` starts producers and ranks. ``schedule`` is the worker of the ``ScheduleService``. ``address`` is the address of rank 0's
+    host. ``device`` is the device of collectives between trainer and producers, ``cpu`` or ``cuda``.
+
+    A store answers ``read`` with a pair: the leases whose groups it lacks, and the other groups in the form that ``TrainerWorker.train``
+    expects. The driver only forwards the groups.
     """
 
     launcher: Launcher
@@ -34,14 +38,15 @@ class Deployment(ABC):
     address: str
     device: str = "cpu"
     one_host = False
-    """Whether all workers are on the driver's host, and so share its clock."""
+    """Whether all workers are on the driver's host, so that they share its clock."""
     keep_scored = True
-    """Whether the stores keep what was scored until ``take_scored``."""
+    """Whether the stores keep scored groups until ``take_scored``."""
     logs = "the output of this program"
-    """Where a person finds what a worker wrote before it died."""
+    """Where users find the output of a worker that died."""
 
     def prepare(self) -> Future[Sequence[str]]:
-        """Get ready for workers, which start once this is done; the answer: what the user should know of these hosts, a line each."""
+        """Prepare for workers; the driver starts them when the future is done. The future's value is a list of notices about these hosts
+        for the user, one line each."""
         done: Future[Sequence[str]] = Future()
         done.set_result(())
         return done
@@ -55,31 +60,31 @@ class Deployment(ABC):
         """Return the placement of a producer."""
 
     def find_placement(self, placement: Placement) -> Future[Placement | None]:
-        """Look for a placement for what replaces a producer that was lost; the answer is None if there is no room for one. Returns at once:
-        whoever works must not wait for the search."""
+        """Look for a placement for the replacement of a lost producer. The future's value is None if no node has room. Return at once: the
+        search must not delay the other workers."""
         found: Future[Placement | None] = Future()
         found.set_result(placement)
         return found
 
     def stands(self, placement: Placement) -> bool:
-        """Return whether the host of a placement is there, as far as is known."""
+        """Return whether the host of a placement is known to be available."""
         return True
 
     @abstractmethod
     def endpoints(self, placement: Placement) -> Endpoints:
-        """Return whom the producer in this placement talks to."""
+        """Return the endpoints of the producer with this placement."""
 
     @abstractmethod
     def stores(self) -> Mapping[str, Worker]:
-        """Return the stores of groups that are there, by name."""
+        """Return the available group stores, by name."""
 
     @abstractmethod
     def judges(self) -> Sequence[Worker]:
-        """Return the judges that are there."""
+        """Return the available judges."""
 
     def services(self) -> Sequence[Worker]:
-        """Return the services that are processes of their own (``lives`` is among their methods): the driver asks whether they answer, and
-        kills one that does not. The schedule among them ends the run then; others must come back by themselves."""
+        """Return the services that have their own processes and a method ``lives``. The driver asks them whether they answer, and kills one
+        that does not. The loss of the schedule ends the run; the other services must restart by themselves."""
         return ()
 
     def forget_lost(self) -> Sequence[str]:

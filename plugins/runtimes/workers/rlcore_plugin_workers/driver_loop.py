@@ -1,7 +1,7 @@
-"""The event loop of a run's driver, in a thread of its own: it works in a notebook, whose thread has a loop already, and in any thread.
+"""The event loop of a run's driver, in its own thread: it works in any thread, and in a notebook, whose thread already has an event loop.
 
-The thread that calls the crew hands the loop one coroutine at a time and waits (``DriverLoop.run``). Beside it run those that the crew
-watches (``DriverLoop.watch``): the first error of one of them ends what is waited for.
+The thread that calls the runtime hands the loop one coroutine at a time and waits (``DriverLoop.run``). Watched coroutines run in parallel
+(``DriverLoop.watch``): the first error of one of them ends the wait.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ T = TypeVar("T")
 _F = TypeVar("_F", bound="asyncio.Future[Any]")
 
 _CAUSE_SECONDS = 5.0
-"""How long after an error the death that caused it is waited for: it may be reported later than a connection that it broke."""
+"""How long to wait after an error for the death that caused it: a broken connection may be reported before the death."""
 _STEP_SECONDS = 5.0
-"""How long the loop is waited for: a step of it may hang in a call of a library."""
+"""How long to wait for the loop, since a step of it may hang in a library call."""
 _SIGNAL_SECONDS = 1.0
-"""How long the calling thread waits at a time. CPython calls a signal's handler between two waits; a signal that arrives just before a wait
+"""The longest single wait of the calling thread. CPython calls a signal handler between two waits; a signal that arrives just before a wait
 does not end it."""
 _LOSSES = (RuntimeLostError, WorkerLostError)
 
 
 class DriverLoop:
-    """Runs coroutines of any thread, one step at a time, until ``close``; those that wait then are cancelled."""
+    """Runs coroutines from any thread, one step at a time, until ``close``, which cancels the waiting ones."""
 
     def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
         """``say`` receives lines in the thread that calls ``run``."""
@@ -47,7 +47,7 @@ class DriverLoop:
         self._loss: asyncio.Future[BaseException]
         self._raised: BaseException | None = None
         self.suspects: Sequence[Worker] = ()
-        """Workers whose silence is the cause of errors that others raise: those that everybody waits for."""
+        """Workers whose silence can cause errors in others, because all others wait for them."""
         lives: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._live, args=(lives,), name="driver", daemon=True)
         self._thread.start()
@@ -61,20 +61,20 @@ class DriverLoop:
 
         try:
             asyncio.run(live())
-        except BaseException as error:  # for example no descriptor is left for a loop
+        except BaseException as error:  # for example, no file descriptor is left
             if lives.done():
                 raise
             lives.set_exception(error)
 
     def close(self) -> None:
-        """Cancel what waits; nothing is called any more."""
+        """Cancel all waiting coroutines and end the loop."""
         self.soon(self._closing.set)
         self._thread.join(_STEP_SECONDS)
 
     # --- from any thread ---------------------------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it and wait for its value; an error of what is watched ends the wait, and is raised here."""
+        """Run a coroutine, wait for its value and return it. An error of a watched coroutine ends the wait and is raised here."""
         ended = threading.Event()
         call = self.call(self._attended(work, ended))
         call.add_done_callback(self._news.put)
@@ -82,9 +82,9 @@ class DriverLoop:
             while (news := self._next_news()) is not call:
                 if isinstance(news, str):  # else a call that Ctrl-C ended
                     self._print(news)
-        except BaseException:  # Ctrl-C above all: nobody waits for it any more
+        except BaseException:  # above all Ctrl-C: the caller abandons the call
             call.cancel()
-            ended.wait(_STEP_SECONDS)  # the caller is about to end what the work starts
+            ended.wait(_STEP_SECONDS)  # the caller is about to end the workers that the coroutine starts
             raise
         return call.result()
 
@@ -94,11 +94,12 @@ class DriverLoop:
                 return self._news.get(timeout=_SIGNAL_SECONDS)
 
     def call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin it, and return its future; calls begin in the order in which they were made."""
+        """Start a coroutine and return its future. Coroutines start in the order of the calls."""
         return asyncio.run_coroutine_threadsafe(self._kept(work), self._loop)
 
     async def _kept(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await it, with a reference to its task: the event loop has none to one that waits, and may lose it."""
+        """Await a coroutine and hold a reference to its task: the event loop holds none while the task waits, so the task could be
+        collected."""
         task = asyncio.current_task()
         self._tasks.add(task)
         try:
@@ -107,18 +108,18 @@ class DriverLoop:
             self._tasks.discard(task)
 
     def soon(self, act: Callable[[], object]) -> None:
-        """Have ``act`` called in the driver's thread; also from a signal handler. Does nothing once the driver is closed."""
+        """Have ``act`` called in the driver's thread. Signal handlers may call this. Do nothing if the driver is closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(act)
 
     def say(self, line: str) -> None:
-        """Have the thread that waits in ``run``, or does so next, say it."""
+        """Have a line said by the thread that waits in ``run``, or by the next one that does."""
         self._news.put(line)
 
     # --- in the driver's thread --------------------------------------------------------------------------------------
 
     def watch(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run it beside everything else. Its error ends the run."""
+        """Run a coroutine in parallel with all others. Its error ends the run."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._watched_ended)
@@ -136,7 +137,7 @@ class DriverLoop:
             self._failure.set_exception(error)
 
     async def _attended(self, work: Coroutine[Any, Any, T], ended: threading.Event) -> T:
-        """Await it until something that is watched fails. Set ``ended`` once it does nothing any more."""
+        """Await a coroutine until a watched one fails. Set ``ended`` when the coroutine is finished or cancelled."""
         task = _quiet(asyncio.create_task(work))
         try:
             await asyncio.wait([task, self._failure], return_when=asyncio.FIRST_COMPLETED)
@@ -150,16 +151,17 @@ class DriverLoop:
             ended.set()
 
     async def _without_consequences(self, task: asyncio.Task[T]) -> T:
-        """Its value or error; while the cause of another error is sought, that cause, for the run ends by it."""
+        """Return the value of the task or raise its error. While the cause of another error is being sought, wait for it and raise it
+        instead."""
         error = task.exception()
         if self._cause is not None and (error is None or (isinstance(error, RlcoreError) and not isinstance(error, _LOSSES))):
-            self._raised = await asyncio.shield(self._cause)  # whatever seeks it raises it too
+            self._raised = await asyncio.shield(self._cause)  # the task that seeks the cause raises it too
             raise self._raised
         return task.result()
 
     async def cause(self, error: BaseException) -> BaseException:
-        """Return the death behind an error that may be only its consequence (a connection that broke), if one is reported soon or a suspect
-        does not answer until then; else the error. Other errors that arrive meanwhile are consequences too."""
+        """Return the death that caused an error, such as a broken connection, if one is reported soon or a suspect does not answer in this
+        time. Otherwise return the error. Other errors that arrive meanwhile count as consequences too."""
         if self._cause is None:
             self._loss = asyncio.get_running_loop().create_future()
             self._cause = asyncio.create_task(self._sought(error))
@@ -180,8 +182,8 @@ class DriverLoop:
         failed: Callable[[int, BaseException], Awaitable[BaseException]] | None = None,
         seconds: float | None = None,
     ) -> list[Any]:
-        """Return the values of calls, in order. The first error is raised at once, as ``failed(which, error)`` words it: on ranks, the
-        others would wait for ever. TimeoutError, with the numbers of the calls that are open, after ``seconds``."""
+        """Return the values of calls, in order. Raise the first error at once, in the form that ``failed(number of the call, error)``
+        returns: other ranks would wait for ever. Raise TimeoutError with the numbers of the open calls after ``seconds``."""
         futures = [answered(call) for call in calls]
         limit = asyncio.get_running_loop().time() + seconds if seconds is not None else None
         heard: set[int] = set()
@@ -200,7 +202,7 @@ class DriverLoop:
 
 
 class ServiceWorker(Worker):
-    """An object whose methods are coroutines, in the loop of the driver; they take turns, whatever ``beside`` says."""
+    """An object whose methods are coroutines in the driver's loop. They alternate in its thread, whatever ``beside`` says."""
 
     def __init__(self, driver: DriverLoop, service: Any, name: str) -> None:
         self._driver = driver
@@ -212,12 +214,12 @@ class ServiceWorker(Worker):
         return self._driver.call(getattr(self._service, method)(*arguments))
 
     def kill(self) -> None:
-        """It ends with the driver."""
+        """Do nothing: the service ends with the driver."""
 
 
 def answered(call: Future[T]) -> asyncio.Future[T]:
-    """Return a future of this loop for a call of a worker. If it is cancelled the call goes on; if the call is cancelled, as those that
-    are open at the end of a run, it stays open."""
+    """Return a future of this loop for a call of a worker. Cancelling the future does not end the call. If the call is cancelled, which
+    happens to open calls at the end of a run, the future stays open."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = _quiet(loop.create_future())
 
@@ -225,7 +227,7 @@ def answered(call: Future[T]) -> asyncio.Future[T]:
         if answer.done() or call.cancelled():
             return
         error = call.exception()
-        if isinstance(error, StopIteration):  # asyncio takes none
+        if isinstance(error, StopIteration):  # an asyncio future does not accept it
             error = RunError(f"StopIteration: {error}")
         if error is not None:
             answer.set_exception(error)
@@ -244,13 +246,13 @@ def answered(call: Future[T]) -> asyncio.Future[T]:
 
 
 def _quiet(future: _F) -> _F:
-    """Return it. If nobody asks for its error, the loop logs nothing: somebody else hears of it."""
+    """Return the future. Do not let the loop log its error if nothing reads it: other code reports the error."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     return future
 
 
 async def successful_values(calls: Sequence[Future[Any]]) -> list[Any]:
-    """Return the values of calls, in order, without those of workers that died; any other error is raised."""
+    """Return the values of calls, in order, without those of workers that died. Raise any other error."""
     answers = await asyncio.gather(*map(answered, calls), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, WorkerDiedError):
@@ -259,7 +261,7 @@ async def successful_values(calls: Sequence[Future[Any]]) -> list[Any]:
 
 
 async def first_error(*works: Awaitable[Any]) -> BaseException:
-    """Return the first error that one of them raises, and cancel the others; one that comes to a good end is no news."""
+    """Return the first error of the awaitables and cancel the others. An awaitable that succeeds does not end the wait."""
     tasks: list[asyncio.Future[Any]] = [_quiet(asyncio.ensure_future(work)) for work in works]
     try:
         while True:
@@ -274,13 +276,13 @@ async def first_error(*works: Awaitable[Any]) -> BaseException:
 
 
 def in_thread(work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-    """Have it run in a thread of its own, which the end of the loop does not wait for: what it waits for may never come."""
+    """Call ``work`` in its own thread and return a future. The end of the loop does not wait for the thread, which may wait for ever."""
     call: Future[T] = Future()
 
     def run() -> None:
         try:
             call.set_result(work(*arguments))
-        except BaseException as error:  # for whoever awaits it
+        except BaseException as error:  # raised by the future
             call.set_exception(error)
 
     threading.Thread(target=run, name=getattr(work, "__name__", "beside"), daemon=True).start()

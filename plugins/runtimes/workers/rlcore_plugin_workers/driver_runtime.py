@@ -1,4 +1,4 @@
-"""The crew whose schedule, store and judge are in the driver's process, and whose workers are processes of this machine."""
+"""A runtime with schedule, store and judge in the driver's process, and workers in processes of this machine."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ __all__ = ["DriverDeployment", "DriverRuntime"]
 
 
 class DriverDeployment(Deployment):
-    """Services in the driver's loop; ``prompts``: how many there are to train on."""
+    """Services in the driver's event loop. ``prompts``: the number of training prompts."""
 
     one_host = True
     address = "127.0.0.1"
     producer_calls = 8
-    """Of a producer: one runs its loop, one guards it, the others wait for evaluations, reports and sleep."""
+    """The calls that a producer runs at the same time: one runs its loop, one guards it, the others wait for evaluations, reports and
+    sleep."""
 
     def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: DriverLoop, closing: ExitStack) -> None:
         scoring = AsyncJudge(judge)
@@ -39,7 +40,7 @@ class DriverDeployment(Deployment):
     @staticmethod
     @abstractmethod
     def make_launcher() -> Launcher:
-        """Return what starts the workers."""
+        """Return the launcher of the workers."""
 
     def trainer_placement(self, rank: int) -> Placement:
         return Placement()
@@ -58,13 +59,17 @@ class DriverDeployment(Deployment):
 
 
 class DriverRuntime(WorkerRuntime):
-    """What can be refused cheaply comes first, and the reward workers start before torch and threads. ``make_deployment`` makes its
-    deployment from the plan, the judge, the number of prompts, the driver and ``closing``."""
+    """A ``WorkerRuntime`` that makes its own services. The constructor does the cheap checks first, and starts the reward workers before
+    torch and threads.
+
+    ``make_deployment`` makes the deployment from the plan, the judge, the number of prompts, the driver and ``closing``.
+    """
 
     make_deployment: type[DriverDeployment]
 
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
-        """Build everything; what must be closed is pushed on ``closing`` as soon as it exists. ``say`` receives what takes long."""
+        """Build everything. Push each object that must be closed on ``closing`` as soon as it exists. ``say`` receives messages about slow
+        operations."""
         data = load_data(plan, say)
         judge = open_judge(plan, data, closing, say)
         texts = read_texts(plan, data)

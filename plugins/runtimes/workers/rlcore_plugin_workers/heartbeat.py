@@ -1,4 +1,4 @@
-"""Whether the processes of a run still answer. The driver asks and the driver judges: a process that is stopped judges nothing."""
+"""Heartbeats: whether the processes of a run still answer. Only the driver asks and decides, since a stopped process cannot."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from rlcore_plugin_workers.workers import Worker, WorkerDiedError
 __all__ = ["Deadlines", "HeartbeatTimeoutError", "watch_heartbeat"]
 
 _ASKED_EVERY = 0.2
-"""Between two questions, as a share of the deadline; the answer has the rest of it, so that silence is noticed within the deadline."""
+"""The pause between two questions, as a share of the deadline. The answer may take the rest, so silence is noticed within the deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long the driver waits for whom, in seconds: for one answer of an engine; for a model to be loaded; for a producer to serve
-    weights; for an answer of a process; for a group of a producer that has prompts; for an update or a checkpoint. ``restarts``: failures
-    of a producer in a row, without a group in between."""
+    """The deadlines of the driver, in seconds.
+
+    ``engine_seconds``: for one answer of an engine. ``load_seconds``: for loading a model. ``weights_seconds``: for a producer to serve
+    weights. ``silence_seconds``: for an answer of a process. ``lease_seconds``: for a group of a producer that has prompts.
+    ``trainer_seconds``: for an update or a checkpoint. ``restarts``: the number of consecutive failures of a producer, without a group
+    between them, that the run tolerates.
+    """
 
     restarts: int
     engine_seconds: float
@@ -35,7 +39,7 @@ class Deadlines:
 
     @classmethod
     def of(cls, schedule: ScheduleSection, weights_seconds: float) -> Deadlines:
-        """As a run is configured."""
+        """Return the deadlines of a run's configuration."""
         return cls(
             restarts=schedule.producer_restarts,
             engine_seconds=schedule.producer_deadline,
@@ -47,22 +51,23 @@ class Deadlines:
         )
 
     async def while_loading(self, names: Sequence[str], calls: Sequence[Future[Any]]) -> None:
-        """Return once all are answered. Raise WorkerLostError for those that have not loaded at the deadline: they are stopped, or hang."""
+        """Return when all calls are answered. Raise WorkerLostError for those that have not loaded at the deadline: they are stopped, or
+        hang."""
         await asyncio.wait([answered(call) for call in calls], timeout=self.load_seconds)
         if open_ones := [name for name, call in zip(names, calls, strict=True) if not call.done()]:
             raise WorkerLostError(
-                f"{', '.join(open_ones)} was not loaded after {self.load_seconds:g} s: look whether its process is stopped or "
+                f"{', '.join(open_ones)} did not load within {self.load_seconds:g} s; check whether its process is stopped or "
                 "overloaded, or raise --producer-load-deadline"
             )
 
 
 class HeartbeatTimeoutError(RunError):
-    """A worker has not answered until the deadline."""
+    """A worker has not answered before the deadline."""
 
 
 async def watch_heartbeat(worker: Worker, seconds: float) -> None:
-    """Ask ``worker`` from time to time to answer ``lives``; raise HeartbeatTimeoutError once it has not done so in time. A death is an
-    answer: whoever waits for the worker hears of it."""
+    """Ask ``worker`` from time to time to answer ``lives``; raise HeartbeatTimeoutError if an answer is late. A death counts as an
+    answer: other tasks that wait for the worker report it."""
     pause = _ASKED_EVERY * seconds
     while True:
         answer = answered(worker.call("lives", beside=True))
@@ -71,7 +76,7 @@ async def watch_heartbeat(worker: Worker, seconds: float) -> None:
             due = asyncio.get_running_loop().time() + seconds - 2 * pause
             await asyncio.wait([answer], timeout=seconds - 2 * pause)
             late = asyncio.get_running_loop().time() - due
-            # Much later the driver was stopped itself: answers that were sent meanwhile may not have been read yet.
+            # If the wait ended much later than planned, the driver itself was stopped, and answers may not have been read yet.
             if not answer.done() and late <= pause:
                 raise HeartbeatTimeoutError(f"its process has not answered for {seconds:g} s")
         if (error := answer.exception()) is not None and not isinstance(error, WorkerDiedError):

@@ -1,5 +1,5 @@
-"""The services of a node, as plain asyncio objects: the store, where groups wait between generation and training, and the judge, one pool
-of reward workers. The producers of the node share them; the Ray runtime makes actors of them."""
+"""The services of a node as plain asyncio objects: the store, which holds groups between generation and training, and the judge, a pool of
+reward workers. The producers of the node share them. The Ray runtime makes actors of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from rlcore.api.runtime import DeliveryStatus, GroupSummary, Judge, JudgeCounts,
 __all__ = ["AsyncJudge", "Deliver", "GroupStore"]
 
 Deliver = Callable[[str, str, Sequence[GroupSummary]], Awaitable[list[DeliveryStatus]]]
-"""``ScheduleService.deliver``, wherever it is."""
+"""``ScheduleService.deliver``, in any process."""
 
 
 class GroupStore:
-    """Groups by lease; they outlive the producer that made them. The store alone tells the schedule of them, so that what the schedule
-    believes to be here is here. ``keep_scored``: also hold every scored group for the run's observers, whatever became of it.
-    ``started``: called at every start."""
+    """Groups by lease. They outlive the producer that made them.
+
+    Only the store reports groups to the schedule, so that each group that the schedule knows is in a store. ``keep_scored``: also keep all
+    scored groups for the run's observers, rejected ones included. ``started`` is called at every start.
+    """
 
     def __init__(self, name: str, deliver: Deliver, *, keep_scored: bool = False, started: Callable[[], None] = lambda: None) -> None:
         started()
@@ -32,7 +34,7 @@ class GroupStore:
         self._scored: list[Group] = []
 
     async def deliver(self, worker: str, arrivals: Sequence[GroupSummary], groups: Sequence[Group]) -> int:
-        """Take a producer's groups and report them; how many of them were kept. Those that are not wanted are dropped at once."""
+        """Store a producer's groups, report them, and return how many the schedule kept. Drop the others at once."""
         if self._keep_scored:
             self._scored += groups
         for arrival, group in zip(arrivals, groups, strict=True):
@@ -50,17 +52,19 @@ class GroupStore:
             self._groups.pop(arrival.delivery.lease_id, None)
 
     async def read(self, lease_ids: Sequence[int]) -> tuple[tuple[int, ...], Mapping[int, Group]]:
-        """(the leases whose groups are not here, the others' groups by lease). They stay until ``forget``: their batch may become void."""
+        """Return the leases whose groups are missing, and the other groups by lease. The groups stay until ``forget``, because their batch
+        may become void."""
         here = {lease_id: self._groups[lease_id] for lease_id in lease_ids if lease_id in self._groups}
         return tuple(lease_id for lease_id in lease_ids if lease_id not in here), here
 
     async def outlines(self, lease_ids: Sequence[int], logprobs: bool, told: bool) -> tuple[tuple[int, ...], Mapping[int, Group]]:
-        """``read``, of outlines (``outline_of``): what a rank must know of groups whose tokens it does not compute on."""
+        """Return outlines (``outline_of``) in the form of ``read``: the data that a rank needs about groups whose tokens it does not
+        compute on."""
         missing, here = await self.read(lease_ids)
         return missing, {lease_id: outline_of(group, logprobs=logprobs, told=told) for lease_id, group in here.items()}
 
     async def forget(self, lease_ids: Sequence[int]) -> None:
-        """These were trained."""
+        """Drop groups that were trained."""
         for lease_id in lease_ids:
             self._groups.pop(lease_id, None)
 
@@ -68,17 +72,17 @@ class GroupStore:
         """Return, which shows that its process is not stopped."""
 
     async def take_scored(self) -> list[Group]:
-        """Every group that was scored since the last call; empty unless ``keep_scored``."""
+        """Return all groups that were scored since the last call; [] unless ``keep_scored``."""
         scored, self._scored = self._scored, []
         return scored
 
 
 _POLL_SECONDS = 1.0
-"""The longest that the thread waits in one call of the judge; it wakes for every verdict."""
+"""The longest wait of the thread in one call of the judge; every verdict ends it early."""
 
 
 class AsyncJudge:
-    """A judge behind an event loop: who waits for scores is parked. A thread takes the verdicts until ``end``."""
+    """A judge behind an event loop: callers wait for scores without blocking the loop. A thread collects the verdicts until ``end``."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
@@ -89,7 +93,7 @@ class AsyncJudge:
         self._closing = False
 
     async def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool) -> tuple[Score, ...]:
-        """The scores of one group, in the order of its rollouts. Raises what ends a run: RewardBudgetError, RunError."""
+        """Return the scores of one group, in the order of its rollouts. Raise the errors that end a run: RewardBudgetError, RunError."""
         if self._error is not None:
             raise self._error
         loop = asyncio.get_running_loop()
@@ -106,15 +110,15 @@ class AsyncJudge:
             self._waiting.pop(key, None)
 
     async def take_judged(self) -> list[JudgeCounts]:
-        """``Judge.take_judged``: counts since the last call."""
+        """Return the counts since the last call, as ``Judge.take_judged`` does."""
         return [self.judge.take_judged()]
 
     async def take_faults(self) -> list[dict[str, Any]]:
-        """``Judge.take_faults``: what rewards raised since the last call."""
+        """Return the errors of rewards since the last call, as ``Judge.take_faults`` does."""
         return self.judge.take_faults()
 
     def end(self) -> None:
-        """Nothing is judged any more; the judge may be closed from here on."""
+        """Stop collecting verdicts. The judge may be closed after this call."""
         self._closing = True
 
     def _collect(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -122,7 +126,7 @@ class AsyncJudge:
             try:
                 for key, scores in self.judge.poll(_POLL_SECONDS):
                     loop.call_soon_threadsafe(self._answer, key, scores)
-            except Exception as error:  # whatever it is, everybody who waits must hear of it
+            except Exception as error:  # every waiting caller must receive the error, whatever it is
                 if not self._closing:
                     loop.call_soon_threadsafe(self._fail, error)
                 return

@@ -1,4 +1,5 @@
-"""A plan on its way to the workers, and what each of them must find the same: its plugins, as the driver resolved them."""
+"""The plan in the form that workers receive, and the checks that each worker resolves the same plugins and reads the same data as the
+driver."""
 
 from __future__ import annotations
 
@@ -30,8 +31,11 @@ __all__ = ["PlanBundle"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBundle:
-    """The plan as bytes, so that what is wrong with unpacking it is said by who unpacks it. ``fingerprints``: of what is read;
-    ``folder``: where the driver runs, and from where relative paths are seen; ``path``: where it imports from, a notebook's too."""
+    """A plan, pickled so that each worker can report its own errors when it unpickles it.
+
+    ``fingerprints`` identifies the data and the tokenizer. ``folder`` is the driver's working directory, to which relative paths refer.
+    ``path`` is the driver's import path, which includes that of a notebook.
+    """
 
     plan: bytes
     folder: str
@@ -41,8 +45,8 @@ class PlanBundle:
 
     @classmethod
     def of(cls, plan: Plan, fingerprints: Mapping[str, str], plugins: Iterable[tuple[PluginKind, str]] | None = None) -> PlanBundle:
-        """Pack it. ``plugins``: what the workers must resolve as this process does; None: all that takes part in a run. PluginError for an
-        unpackaged part that cannot travel."""
+        """Pack the plan. ``plugins`` names the plugins that workers must resolve as this process does; None means all plugins of a run.
+        Raise PluginError if an unpackaged part cannot be pickled."""
         used = used_plugins(plan) if plugins is None else plugins
         attestations = tuple(plan.registry.attest(kind, name) for kind, name in used)
         return cls(
@@ -54,8 +58,8 @@ class PlanBundle:
         )
 
     def open(self, worker: str) -> Plan:
-        """The plan, with this process in the driver's folder and its threads limited. PluginError where this node resolves a plugin
-        otherwise than the driver, or lacks it; ConfigError where it lacks the folder."""
+        """Enter the driver's folder, limit the threads of this process, and return the plan. Raise PluginError if this node lacks a plugin
+        or resolves a different one from the driver's; raise ConfigError if it lacks the folder."""
         try:
             os.chdir(self.folder)
         except OSError as error:
@@ -63,7 +67,7 @@ class PlanBundle:
                 f"{worker} refuses to start: its node has no folder {self.folder} ({error.strerror}), where the driver runs; "
                 "run from a folder that every node shares"
             ) from error
-        if ENVIRONMENT not in os.environ:  # else whoever started it has said what it imports from
+        if ENVIRONMENT not in os.environ:  # if it is set, the launcher has set the import path
             sys.path += [entry for entry in self.path if entry not in sys.path and Path(entry).exists()]
         try:
             plan: Plan = cloudpickle.loads(self.plan)
@@ -73,26 +77,26 @@ class PlanBundle:
         except (ImportError, AttributeError) as error:
             raise PluginError(
                 f"{worker} refuses to start: {error} on its node; install the same packages on every node, "
-                "and run from a folder that holds none of their names (a checkout in a folder rlcore hides the package)"
+                "and run from a folder that contains none of their names (a checkout in a folder named rlcore hides the package)"
             ) from error
         limit_threads(threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer))
         return plan
 
     @property
     def pulse(self) -> Watchdog:
-        """Of the worker that opens it."""
+        """Return a new watchdog for the worker that opens the bundle."""
         return Watchdog()
 
     def read(self, plan: Plan, worker: str) -> Texts:
-        """The tokenizer and the prompts of the plan. DataError if they are others than the driver's."""
+        """Return the tokenizer and the prompts of the plan. Raise DataError if they differ from the driver's."""
         data = load_data(plan)
         texts = read_texts(plan, data, checked=True)
         for name, found in fingerprints(data, texts.tokenizer).items():
             if found != self.fingerprints[name]:
                 what = name if name == "tokenizer" else f"data set {name}"
                 raise DataError(
-                    f"{what} is read by each process, and {worker} reads another than the driver: a data source must give the same rows "
-                    "each time, and files must be the same on every host and stay as they are; to read it once on one host, type "
+                    f"{what} is read by each process, and {worker} reads different content from the driver: a data source must return the "
+                    "same rows each time, and files must be the same on every host and must not change; to read it once on one host, type "
                     "--max-staleness 0 -i 1 -t 1"
                 )
         return texts

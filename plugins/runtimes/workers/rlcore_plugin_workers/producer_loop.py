@@ -1,6 +1,6 @@
-"""The life of a producer: commands, weights, leases, work. One thread runs it; everybody else leaves commands.
+"""The loop of a producer, which handles commands, weights, leases and work. One thread runs it; other threads send it commands.
 
-Plain Python: whom it talks to is a worker, which may be a thread or on another host.
+It is plain Python: the services that it calls are workers, which may be threads or on other hosts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ __all__ = ["CommandQueue", "JudgeClient", "ProducerLoop"]
 
 
 class CommandQueue:
-    """What is to be done, in order, and nudges without content. Any thread may ``put`` and ``wake``; one thread takes and waits."""
+    """A queue of commands, and nudges without content. Any thread may call ``put`` and ``wake``; one thread calls ``take`` and
+    ``wait``."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -31,7 +32,7 @@ class CommandQueue:
         self._woken = False
 
     def put(self, command: Callable[[], object]) -> None:
-        """A command for the next ``take``: what its reader calls."""
+        """Add a command, a function that the reader calls after its next ``take``."""
         with self._changed:
             self._pending.append(command)
             self._changed.notify()
@@ -43,23 +44,23 @@ class CommandQueue:
             self._changed.notify()
 
     def take(self) -> list[Callable[[], object]]:
-        """All pending that are here; does not wait."""
+        """Return all commands without waiting."""
         with self._changed:
             pending, self._pending = self._pending, []
             return pending
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until there is a command or a wake, or ``timeout`` seconds have passed; the wake is used up."""
+        """Wait for a command or a wake, at most ``timeout`` seconds; consume the wake."""
         with self._changed:
             self._changed.wait_for(lambda: self._woken or bool(self._pending), timeout)
             self._woken = False
 
 
 class JudgeClient:
-    """What a producer holds in place of a Judge: ``judge`` is the worker of an ``AsyncJudge``. ``submit`` and ``poll`` are for the
-    producer's thread.
+    """A producer's replacement for a Judge: ``judge`` is the worker of an ``AsyncJudge``. Only the producer's thread calls ``submit`` and
+    ``poll``.
 
-    ``poll`` ends early when any commands arrives: new leases must not wait for verdicts. Tokens are sent only if some reward of the run
+    Any command ends ``poll`` early, because new leases must not wait for verdicts. Tokens are sent only if some reward of the run
     ``reads_tokens``.
     """
 
@@ -72,7 +73,7 @@ class JudgeClient:
         self._error: BaseException | None = None
 
     def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
-        """Send a group off; never waits."""
+        """Send a group to the judge without waiting."""
 
         def answered(scores: Any, error: BaseException | None) -> None:
             with self._lock:
@@ -86,7 +87,7 @@ class JudgeClient:
         answer(self._judge.call("score", prompt, told, counted), answered)
 
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
-        """The groups that are scored; [] after ``timeout`` seconds, or where other commands came first."""
+        """Return the scored groups; [] after ``timeout`` seconds, or if a command arrives first."""
         if not (scored := self._taken()) and timeout > 0:
             self._commands.wait(timeout)
             scored = self._taken()
@@ -102,13 +103,13 @@ class JudgeClient:
 
 _POLL_SECONDS = 0.05
 _EAGER_SECONDS = 0.005
-"""How long one poll of the engine may last: the second one where leases are awaited that would start at once, or a group waits for the
-answer to the delivery before it."""
+"""The longest poll of the engine. The second value applies if the next leases could start at once, or if groups wait for the answer to the
+last delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """An evaluation that is asked for: jobs to make with weights of ``version`` or newer, one version from the first to the last."""
+    """A requested evaluation: jobs for weights of ``version`` or newer. One version makes all of them."""
 
     jobs: tuple[GroupJob, ...]
     version: int
@@ -117,12 +118,14 @@ class _Evaluation:
 
 @dataclass(eq=False)
 class ProducerLoop:
-    """Keeps one producer busy: as many prompts in flight as it may have, the newest weights, evaluations when they are asked for.
+    """Keeps one producer busy: it keeps as many prompts in flight as allowed, loads the newest weights, and makes evaluations on request.
 
-    ``alternating`` (staleness 0): ask for leases only when nothing is under way, and deliver all that was made of them together, in their
-    order, so that nothing that comes of it depends on timing. Otherwise what is made is delivered at once, or, if a delivery is under way,
-    together with all else that is made until its answer comes. ``commands`` holds functions, which the loop's thread calls: ``evaluate``,
-    ``sleep`` and ``stop`` may be called from any thread, before ``run`` too.
+    With ``alternating`` (staleness 0) it asks for leases only when nothing is in progress. It delivers all their groups together, in the
+    order of the leases, so that no result depends on timing. Otherwise it delivers finished groups at once. If a delivery is in progress,
+    they wait for its answer and go together.
+
+    ``commands`` holds functions that the loop's thread calls. ``evaluate``, ``sleep`` and ``stop`` may be called from any thread, also
+    before ``run``.
     """
 
     producer: Producer
@@ -134,11 +137,11 @@ class ProducerLoop:
     account: TimeAccount
     alternating: bool = field(default=False, kw_only=True)
     pulse: Watchdog = field(default_factory=Watchdog, kw_only=True)
-    """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
+    """Beats when a call to engine or judge returns; rests while there is nothing to do."""
     on_version: Callable[[int], None] = field(default=lambda version: None, kw_only=True)
-    """Told every version that is served from now on, verified."""
+    """Called with each version when the producer serves it, verified."""
     weights_seconds: float = field(default=120.0, kw_only=True)
-    """How long an engine whose group broke waits for a whole version, at most."""
+    """How long an engine whose group broke waits for a complete version, at most."""
     _broke_at: float | None = field(default=None, init=False)
     _held_back: list[Lease] = field(default_factory=list, init=False)
     _asked: bool = field(default=False, init=False)
@@ -149,17 +152,18 @@ class ProducerLoop:
     _evaluated: list[ProducedGroup] = field(default_factory=list, init=False)
     _made: list[ProducedGroup] = field(default_factory=list, init=False)
     _delivering: bool = field(default=False, init=False)
-    """A delivery is under way. Set by the loop's thread, and cleared by whichever brings the answer."""
+    """Whether a delivery is in progress. The loop's thread sets it; the thread that brings the answer clears it."""
     _asleep: Future[None] | None = field(default=None, init=False)
 
     def evaluate(self, jobs: Sequence[GroupJob], version: int) -> Future[tuple[int, list[ProducedGroup]]]:
-        """Have these jobs made with weights of this version or newer: (the version that made all of them, results)."""
+        """Have these jobs made with weights of this version or newer. The future's value is (the version that made all of them,
+        results)."""
         asked = _Evaluation(tuple(jobs), version)
         self.commands.put(partial(self._wanted.append, asked))
         return asked.done
 
     def sleep(self) -> Future[None]:
-        """Have the device given back once nothing is under way; done when it is free."""
+        """Have the device freed when no work is in progress. The future is done when it is free."""
         asleep: Future[None] = Future()
         self.commands.put(partial(setattr, self, "_asleep", asleep))
         return asleep
@@ -169,13 +173,13 @@ class ProducerLoop:
         self.commands.put(partial(setattr, self, "_stopping", True))
 
     def run(self) -> None:
-        """Work until ``stop``. Raises what ends this producer (its engine failed) or the run (WeightsError, RewardBudgetError)."""
+        """Work until ``stop``. Raise errors that end this producer (a failed engine) or the run (WeightsError, RewardBudgetError)."""
         while self._take_work():
             timeout = _EAGER_SECONDS if self._asked or self._must_deliver else _POLL_SECONDS
             self._collect(self.producer.step(timeout))
 
     def _take_work(self) -> bool:
-        """Read the commands, load newer weights, start what can start; wait where there is nothing to do. False at the end."""
+        """Run the commands, load newer weights, and start all possible work. Wait if there is nothing to do. Return False at the end."""
         while True:
             self.pulse.beat()
             for act in self.commands.take():
@@ -195,14 +199,15 @@ class ProducerLoop:
                 self.commands.wait(self._remaining_wait())
 
     def _remaining_wait(self) -> float | None:
-        """Seconds for which a version may still be waited for after a group broke; RunError if none are left."""
+        """Return how many seconds the wait for a version may still take after a group broke, None if no group broke. Raise RunError if none
+        are left."""
         if self._broke_at is None:
             return None
         left = self._broke_at + self.weights_seconds - time.monotonic()
         if left <= 0:
             raise RunError(
-                f"its engine's group of the weights broke, and {self.receiver.who} brought no whole version within "
-                f"{self.weights_seconds:g} s; its own log may say why, or raise --weights-deadline"
+                f"the group in which its engine receives weights broke, and {self.receiver.who} brought no complete version within "
+                f"{self.weights_seconds:g} s; its log may say why, or raise --weights-deadline"
             )
         return left
 
@@ -211,16 +216,16 @@ class ProducerLoop:
         self._held_back += leases
 
     def _load_newer(self) -> None:
-        if self._evaluation is not None:  # made by one version from its first token to its last
+        if self._evaluation is not None:  # one version must make the whole evaluation
             if self._broke_at is not None:
-                self._broke_at = time.monotonic()  # it could not take the version meanwhile: its time begins anew
+                self._broke_at = time.monotonic()  # it could not load the version meanwhile, so the time starts again
             return
         snapshot = newer_weights(self.receiver, self.producer.version)
         if snapshot is None:
             return
         try:
             self.producer.load(snapshot)
-        except GroupBrokenError:  # the version, or a newer one, comes again under a higher epoch; an engine that is torn waits for it
+        except GroupBrokenError:  # the version, or a newer one, comes again with a higher epoch; a torn engine waits for it
             self._broke_at = self._broke_at or time.monotonic()
             with error_context(self.receiver.who, f"hearing that the group of version {snapshot.version} broke"):
                 self.receiver.on_group_broken(getattr(snapshot, "epoch", -1))
@@ -267,7 +272,7 @@ class ProducerLoop:
         return "waiting for data" if self._ended else "back-pressure"
 
     def _answered(self, take: Callable[[Any], None] | None = None) -> DoneCallback:
-        """What has an answer taken by the loop's thread, and an error raised there."""
+        """Return a callback that passes the answer of a call to the loop's thread, and raises an error there."""
 
         def answered(value: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -286,18 +291,19 @@ class ProducerLoop:
 
     @property
     def _must_deliver(self) -> bool:
-        """Whether there is something that may be delivered."""
+        """Whether there are groups that may be delivered."""
         return bool(self._made) and not (self.alternating and not self.producer.idle)
 
     def _deliver(self) -> None:
-        """All that is made."""
+        """Deliver all finished groups."""
         made, self._made = sorted(self._made, key=lambda produced: produced.job.key), []
         arrivals, groups = zip(*map(self.jobs.finished, made), strict=True)
         self._delivering = True
         answer(self.endpoints.store.call("deliver", self.producer.name, arrivals, groups), self._delivered)
 
     def _delivered(self, kept: Any, error: BaseException | None) -> None:
-        """In any thread. Either the loop sees that no delivery is under way, or this sees what the loop has left: both look last."""
+        """Handle the answer to a delivery, in any thread. Either the loop sees that no delivery is in progress, or this method sees the
+        groups that the loop left: each checks after it writes."""
         if error is not None:
             self.commands.put(partial(_fail, error))
             return

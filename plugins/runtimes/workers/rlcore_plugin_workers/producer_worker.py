@@ -39,7 +39,8 @@ _T = TypeVar("_T")
 
 
 class ProducerWorker:
-    """``prepare`` and ``connect`` once, then ``run`` until ``stop``; the other calls come from other threads while it runs."""
+    """A producer's process. Call ``prepare`` and ``connect`` once, then ``run``, which returns after ``stop``. The other calls come from
+    other threads while it runs."""
 
     def __init__(self, plan_bundle: PlanBundle, name: str, number: int = 0) -> None:
         self._plan_bundle = plan_bundle
@@ -52,18 +53,18 @@ class ProducerWorker:
         self._stop: Callable[[], None] = lambda: None
 
     def lives(self) -> int:
-        """The id of the process, which is there."""
+        """Return the id of the process. The answer shows that it is running."""
         return os.getpid()
 
     def prepare(self) -> list[str]:
-        """Read data and model. Returns what a person should know of the engine. Raises UsageErrors, as a run in one process does."""
+        """Read data and model. Return the engine's notices for the user. Raise the UsageErrors that a run in one process would raise."""
         self._plan = plan = self._plan_bundle.open(f"producer {self._name}")
         self._texts = self._plan_bundle.read(plan, self._name)
         self._engine = make_engine(plan, self._texts.tokenizer, self._closing, self._number)
         return inference_notes(self._engine, plan.config.inference.name, probe=plan.config.weights.probe)
 
     def connect(self, endpoints: Endpoints, address: Any) -> None:
-        """Meet the schedule and the services of the node, and the end of the weights that publishes."""
+        """Connect to the schedule, to the services of the node, and to the publisher of the weights."""
         plan, texts = self._plan, self._texts
         self._receiver = make_receiver(
             plan, self._closing, name=self._name, address=address, on_news=self._commands.wake, engine=self._engine
@@ -92,7 +93,7 @@ class ProducerWorker:
         self._loop.on_version, self._stop = self._on_version, self._loop.stop
 
     def run(self, profile: Path | None = None) -> None:
-        """Produce until ``stop``; returns then, or raises what ended it."""
+        """Produce until ``stop``. Return then, or raise the error that ended it."""
         try:
             with self._closing, profiled(profile), self._loop.pulse.working():
                 self._loop.run()
@@ -101,35 +102,35 @@ class ProducerWorker:
             self._serves.cancel()
 
     def guard(self, seconds: float) -> None:
-        """Wait until ``run`` ends. Raises RunError once its thread has been at one thing for so many seconds: an engine that hangs."""
+        """Wait until ``run`` ends. Raise RunError if its thread has been in one call for ``seconds``: the engine hangs."""
         pulse = self._loop.pulse
         try:
             while pulse.age < seconds:
-                # Where a library hangs and lets no thread of Python run, this one too: then the process ends itself.
+                # A library that hangs may block all Python threads, this one included. Then faulthandler ends the process.
                 faulthandler.dump_traceback_later(2 * seconds, exit=True, file=2)
                 with suppress(TimeoutError):
                     return self._over.result(timeout=seconds - pulse.age)
         finally:
             faulthandler.cancel_dump_traceback_later()
         raise RunError(
-            f"its engine {type(self._engine).__name__} has not come back for {seconds:g} s, and was last at {pulse.where()}; where it may "
-            "need as long as that, raise --producer-deadline"
+            f"its engine {type(self._engine).__name__} has not come back for {seconds:g} s, and was last at {pulse.where()}; if it may "
+            "need that long, raise --producer-deadline"
         )
 
     def serves(self) -> int:
-        """Wait until weights are served and verified; their version."""
+        """Wait until the engine serves verified weights; return their version."""
         return self._serves.result()
 
     def evaluate(self, jobs: Sequence[GroupJob], version: int) -> tuple[int, list[ProducedGroup]]:
-        """Make these jobs with weights of this version or newer; wait for them. (the version that made them, results)."""
+        """Make these jobs with weights of this version or newer, and wait. Return (the version that made them, results)."""
         return self._wait(self._loop.evaluate(jobs, version))
 
     def sleep(self) -> None:
-        """Give the device back until the next weights; wait until it is free."""
+        """Free the device until the next weights arrive; wait until it is free."""
         self._wait(self._loop.sleep())
 
     def _wait(self, done: Future[_T]) -> _T:
-        """For its loop, unless that has ended: then it answers as a worker that died."""
+        """Wait for a result of the loop. If the loop has ended, raise WorkerDiedError, as for a worker that died."""
         either: list[Future[Any]] = [done, self._over]
         wait_for(either, return_when=FIRST_COMPLETED)
         if not done.done():
@@ -137,7 +138,7 @@ class ProducerWorker:
         return done.result()
 
     def report(self, until: float | None = None) -> WorkerTime:
-        """Where its seconds went since the last report; ``TimeAccount.report``."""
+        """Return how the time since the last report was used, as ``TimeAccount.report`` does."""
         time = self._account.report(self._name, Role.PRODUCER, until)
         return replace(time, peak_memory_bytes=peak_memory())
 

@@ -1,7 +1,8 @@
-"""The coordinator behind an event loop: many producers, stores and one driver talk to it; whoever must wait is parked, never polls.
+"""The coordinator behind an event loop, for many producers and stores and one driver. Callers that must wait receive a future; nothing
+polls.
 
-``ScheduleService`` is a plain asyncio object. The Ray runtime makes an actor of it; tests drive it as it is. It sees names and numbers
-only: groups stay in the stores that hold them.
+``ScheduleService`` is a plain asyncio object. The Ray runtime makes an actor of it, and tests use it directly. It handles only names and
+numbers: groups stay in their stores.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from rlcore.api.schedule import Coordinator, LeaseQueue, TrainOrder
 __all__ = ["BatchOrder", "DeliveryBatch", "DeliveryResult", "ScheduleService"]
 
 _MAX_CONSECUTIVE_RESTARTS = 10
-"""Deaths of stores and judges in a row, without a delivery in between, that a run lives with."""
+"""The number of consecutive deaths of stores and judges, without a delivery between them, that a run survives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryBatch:
-    """Groups that a producer delivers at a time, which a store holds."""
+    """Groups that a producer delivers together and a store holds."""
 
     store: str
     worker: str
@@ -46,8 +47,8 @@ DeliveryResult = list[DeliveryStatus] | ValueError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrder:
-    """A batch to train: the coordinator's order, the store of each of its groups, figures of what the filter took out for it; ``tokens``:
-    how many were generated for those of its groups that are not masked."""
+    """A batch to train: the coordinator's order, the store of each group, and the filter's figures for it. ``tokens``: the number of tokens
+    generated for its groups that are not masked."""
 
     order: TrainOrder
     stores: Mapping[str, tuple[int, ...]]
@@ -57,8 +58,9 @@ class BatchOrder:
 
 @dataclass(slots=True)
 class _ProducerState:
-    """A producer that lives. ``asks``: how many leases it waits for, ``answer`` where they go, None where it waits for none;
-    ``groups``: how many it delivered; ``since``: when it delivered the last one, or got a lease while it had none."""
+    """A live producer. ``asks``: the number of leases that it waits for. ``answer``: the future that receives them, None if it does not
+    wait. ``groups``: the number of delivered groups. ``since``: the time of the last delivery, or of the last lease that it
+    received while it had none."""
 
     serving: int = -1
     asks: int = 0
@@ -74,8 +76,8 @@ class _KeptGroup:
 
 
 class ScheduleService:
-    """One coordinator, its filter watch, and everybody who waits for it. Nothing is leased before the first
-    ``next_batch``: an evaluation at the start has the engines alone."""
+    """One coordinator, its filter watch, and the callers that wait for them. Nothing is leased before the first ``next_batch``, so that an
+    evaluation at the start has the engines to itself."""
 
     def __init__(self, coordinator: Coordinator, watch: FilterMonitor) -> None:
         self._coordinator = coordinator
@@ -103,13 +105,14 @@ class ScheduleService:
     # --- producers ---------------------------------------------------------------------------------------------------
 
     async def join(self, worker: str) -> None:
-        """A producer lives from here on, and may lease."""
+        """Register a live producer, which may then lease."""
         self._workers[worker] = _ProducerState()
 
     async def lease(self, worker: str, k: int, serving: int) -> list[Lease]:
-        """At least one lease and at most ``k``; waits until there is one. [] where none will ever follow, or the worker was lost.
+        """Wait for leases and return at least one and at most ``k``. Return [] if no lease can follow, or the producer was lost.
 
-        On-policy (staleness 0) leases are dealt only once every producer waits, so that who gets which prompt does not depend on timing.
+        On-policy (staleness 0), leases are dealt only when every producer waits, so that the assignment of prompts does not depend on
+        timing.
         """
         state = self._workers.get(worker)
         if state is None or self._over:
@@ -122,7 +125,7 @@ class ScheduleService:
         return await answer
 
     async def serving(self, worker: str, version: int) -> None:
-        """The producer serves these weights from here on; a lease that it waits for is of this version."""
+        """Record that the producer now serves these weights. A lease that it waits for will have this version."""
         if (state := self._workers.get(worker)) is not None:
             state.serving = max(version, state.serving)
             if state.answer is not None:
@@ -130,8 +133,8 @@ class ScheduleService:
             self._pump()
 
     async def deliver(self, store: str, worker: str, arrivals: Sequence[GroupSummary]) -> list[DeliveryStatus]:
-        """One verdict for each group; the store keeps those that are ``kept`` and drops the rest. Raises ValueError, and records nothing,
-        for a version that the group cannot have (``Coordinator.deliver``)."""
+        """Return one verdict for each group; the store keeps those that are ``kept`` and drops the rest. Raise ValueError, and record
+        nothing, for a version that the group cannot have (``Coordinator.deliver``)."""
         result = self._receive(DeliveryBatch(store=store, worker=worker, arrivals=tuple(arrivals)))
         if isinstance(result, ValueError):
             raise result
@@ -139,8 +142,8 @@ class ScheduleService:
         return result
 
     async def deliver_batches(self, delivery_batches: Sequence[DeliveryBatch]) -> list[DeliveryResult]:
-        """As many calls of ``deliver`` in one: what is wrong with one delivery_batch is no business of the others. Batches are cut and
-        leases are dealt when all of them have been taken."""
+        """Do several calls of ``deliver`` in one. An error in one of them does not affect the others. Batches are cut and leases
+        are dealt after all deliveries are recorded."""
         results = [self._receive(delivery_batch) for delivery_batch in delivery_batches]
         self._pump()
         return results
@@ -162,23 +165,24 @@ class ScheduleService:
     def _book(self, store: str, arrival: GroupSummary, verdict: DeliveryStatus) -> None:
         lease_id = arrival.delivery.lease_id
         lease = self._leases.pop(lease_id, None)
-        if lease is not None:  # else it was booked before, or came too late
+        if lease is not None:  # else it was recorded before, or came too late
             self._watch.saw(arrival.delivery, verdict)
             self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not DeliveryStatus.KEPT, cut=arrival.cut_tokens)
             if verdict is DeliveryStatus.FAILED:
                 ended = {"step": self._coordinator.version + 1, "episode": lease.episode}
                 self._failures.append({**ended, "prompt_id": arrival.prompt_id, "reason": arrival.reason})
         if verdict.kept:
-            # What is masked is counted as wasted already.
+            # Masked tokens are already counted as wasted.
             self._kept[lease_id] = _KeptGroup(store, arrival.tokens if verdict is DeliveryStatus.KEPT else 0)
 
     # --- the driver --------------------------------------------------------------------------------------------------
 
     async def next_batch(self, trained: int | None = None) -> BatchOrder | None:
-        """The groups of the next update; waits for them. None at the end, or once interrupted. ``trained``: the version that the update
-        under way has made, which is booked first: one call, for two could overtake each other.
+        """Wait for the groups of the next update and return them. Return None at the end, or after an interrupt. ``trained`` is the version
+        that the current update has made; it is recorded first, in the same call, because two calls could overtake each other.
 
-        Raises StarvationError where the filter leaves nothing to train on, RunError for another version than the schedule's.
+        Raise StarvationError if the filter leaves nothing to train on, and RunError if ``trained`` is not the version that the schedule
+        expects.
         """
         if trained is not None:
             await self.updated(trained)
@@ -189,20 +193,20 @@ class ScheduleService:
         return await batch
 
     async def training(self) -> None:
-        """The ranks have the batch. Leases are dealt from now on: what producers begin with them must not keep a batch waiting. Who does
-        not call it lets the producers rest until the next batch is asked for."""
+        """Record that the ranks have the batch, and grant leases again: work on new leases must not delay a batch. If the driver does not
+        call this, the producers rest until it asks for the next batch."""
         self._handing_over = False
         self._pump()
 
     async def upcoming(self) -> BatchOrder:
-        """The next batch as it would be of what is ready now, if nothing came before it: it can be brought to the ranks meanwhile."""
+        """Return the next batch as it would be if it were cut now. The driver can send it to the ranks ahead of time."""
         order = self._coordinator.upcoming_order()
         return BatchOrder(order=order, stores=self._by_store(order.lease_ids), filtering={}, tokens=self._tokens_of(order))
 
     async def updated(self, version: int) -> None:
-        """The update under way has made this version."""
+        """Record that the current update has made this version."""
         if self._order is None or self._order.version + 1 != version:
-            raise RunError(f"the trainer made version {version}, and the schedule waits for {self._coordinator.version + 1} of a batch")
+            raise RunError(f"the trainer made version {version}, but the schedule waits for version {self._coordinator.version + 1}")
         self._coordinator.updated()
         for lease_id in self._order.lease_ids:
             self._kept.pop(lease_id, None)
@@ -215,25 +219,26 @@ class ScheduleService:
         self._pump()
 
     async def groups_lost(self, lease_ids: Sequence[int]) -> bool:
-        """The payloads of these groups are gone: their prompts are leased anew. True where the batch under way is void thereby."""
+        """Lease the prompts of these groups again, because their data is lost. Return True if the current batch is void."""
         void = False
         for lease_id in lease_ids:
             kept = self._kept.pop(lease_id, None)
             self._tokens = self._tokens.lost(kept.tokens if kept else 0)
             void |= self._coordinator.group_lost(lease_id)
         if void:
-            self._order, self._handing_over = None, False  # its figures of the filter are the next one's
+            self._order, self._handing_over = None, False  # keep its filter figures for the next one
         self._pump()
         return void
 
     async def store_lost(self, store: str) -> None:
-        """The store is gone with every group that it held. Those of the batch under way are the driver's business, who may have read them
-        before: it says ``groups_lost`` where it has not."""
+        """Record the loss of a store with all its groups, except those of the current batch. The driver may have read these before; if not,
+        it calls ``groups_lost``."""
         under_way = self._order.lease_ids if self._order is not None else ()
         await self.groups_lost([lease_id for lease_id, kept in self._kept.items() if kept.store == store and lease_id not in under_way])
 
     async def worker_lost(self, worker: str) -> tuple[int, int]:
-        """The producer is gone: what it had in flight is leased anew. Returns (leases that ended, groups that it had delivered)."""
+        """Record the loss of a producer, and lease its prompts in flight again. Return (leases that ended, groups that it had
+        delivered)."""
         state = self._workers.pop(worker, None)
         ended = self._coordinator.worker_lost(worker)
         for lease_id in ended:
@@ -244,28 +249,28 @@ class ScheduleService:
         return len(ended), state.groups if state else 0
 
     async def overdue(self, seconds: float) -> list[str]:
-        """The producers that have leases, and for so many seconds have delivered no group."""
+        """Return the producers that have leases and have delivered no group for ``seconds``."""
         now = monotonic()
         return [name for name, state in self._workers.items() if now - state.since > seconds and self._coordinator.under_way(name)]
 
     async def interrupt(self, after_delivery: bool = False) -> None:
-        """Whoever waits for a batch gets None: at once, or if the next delivery does not complete one."""
+        """Answer the caller that waits for a batch with None: at once, or if the next delivery does not complete a batch."""
         self._interrupted_next = after_delivery
         self._interrupted = self._interrupted or not after_delivery
         self._pump()
 
     async def stop(self) -> None:
-        """Nothing is leased any more."""
+        """Stop leasing."""
         self._stopped = True
         self._pump()
 
     async def status(self) -> Status:
-        """Where the schedule stands."""
+        """Return the coordinator's status."""
         return self._coordinator.status()
 
     async def state(self, version: int) -> dict[str, Any]:
-        """The states of ``coordinator`` and ``watch``, JSON-able, as this version, which is waited for, was reached. What came since is
-        left out: its groups are gone with this process, and what is made again must not have been counted before."""
+        """Wait until this version is reached, and return the states of ``coordinator`` and ``watch`` at that moment, in a form that JSON
+        can store. Later events are left out: a restored run makes their groups again, so they must not be counted before."""
         while self._coordinator.version < version:
             reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._state_waiters.append(reached)
@@ -276,53 +281,53 @@ class ScheduleService:
         return {"coordinator": self._coordinator.state(), "watch": self._watch.state()}
 
     async def watch(self) -> FilterMonitor:
-        """What the filter saw; notes that nobody has taken stay where they are."""
+        """Return the filter's record. Notes that were not taken stay in it."""
         return self._watch
 
     async def next_notes(self) -> list[str]:
-        """What a person should hear of now; waits until there is something. WorkerLostError where services die again and again, and nothing
-        is delivered meanwhile."""
+        """Wait for messages for the user and return them. Raise WorkerLostError if services die again and again without a delivery between
+        deaths."""
         reader: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._reader = reader
         self._tell()
         return await reader
 
     async def lifetime(self) -> None:
-        """Never returns; who waits for it learns at once that this process died."""
+        """Never return; a caller that waits for it learns at once if this process dies."""
         await asyncio.Event().wait()
 
     async def lives(self) -> None:
         """Return, which shows that its process is not stopped."""
 
     async def restarted(self, what: str) -> None:
-        """A store or a judge died, and another one is there in its place."""
+        """Record that a store or a judge died and was replaced."""
         self._restarts[what] = self._restarts.get(what, 0) + 1
         self._consecutive_restarts += 1
-        self._notes.append(f"warning: the {what} of a node died and was started anew; what it had is made again")
+        self._notes.append(f"warning: the {what} of a node died and was restarted; its work is done again")
         self._pump()
 
     async def restarts(self) -> Mapping[str, int]:
-        """How often each kind of service was started anew."""
+        """Return how often each kind of service was restarted."""
         return self._restarts
 
     async def take_failures(self) -> list[dict[str, Any]]:
-        """The prompts that failed since the last call: ``step``, the update that was awaited or made then, ``episode``, ``prompt_id``,
-        ``reason``."""
+        """Return the prompts that failed since the last call: ``step`` (the update that was awaited or made then), ``episode``,
+        ``prompt_id``, ``reason``."""
         failures, self._failures = self._failures, []
         return failures
 
     async def tokens(self) -> TokenCounts:
-        """How much was generated, and how much of it for nothing."""
+        """Return how many tokens were generated, and how many of them were wasted."""
         return self._tokens
 
-    # --- who waits ---------------------------------------------------------------------------------------------------
+    # --- waiting callers ---------------------------------------------------------------------------------------------
 
     @property
     def _over(self) -> bool:
         return self._stopped or self._coordinator.finished
 
     def _pump(self) -> None:
-        """After every event: give to whoever waits what can be given now."""
+        """Answer all waiting callers that can be answered. Call this after every event."""
         self._tell()
         self._cut_batch()
         if self._over:
@@ -340,10 +345,10 @@ class ScheduleService:
             self._answer(name, self._workers[name], leases)
 
     def _answer(self, name: str, state: _ProducerState, leases: list[Lease]) -> None:
-        """Who waited has its leases, and waits no longer."""
+        """Return leases to a waiting producer."""
         answer, state.answer = state.answer, None
         self._queue.leave(name)
-        if answer is not None and not answer.done():  # done: whoever asked is gone
+        if answer is not None and not answer.done():  # if it is done, the caller was cancelled
             answer.set_result(leases)
 
     def _tell(self) -> None:

@@ -1,4 +1,4 @@
-"""What the driver gathers from everybody while the ranks train: figures of rewards, failures, faults, and where the seconds went."""
+"""The figures that the driver collects while the ranks train: figures of rewards, failures, faults, and times."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rlcore_plugin_workers.trainer_worker import TrainResult
 __all__ = ["StatsCollector"]
 
 _LAST_SECONDS = 10.0
-"""How long the last answers are waited for at the end: somebody may have died."""
+"""How long to wait for the last answers at the end, since a worker may have died."""
 
 
 class StatsCollector:
-    """Asked for without waiting; what has arrived is taken. For the driver's loop.
+    """Asks for figures without waiting, and returns those that have arrived. For the driver's loop.
 
-    ``timings``: the training backend's own, since the start; ``times``: worker -> category -> seconds of the step that ``figures`` was
-    asked for last.
+    ``timings``: the training backend's seconds by part, since the start. ``times``: worker -> category -> seconds, of the step for which
+    ``figures`` was last called.
     """
 
     def __init__(self, driver: DriverLoop, deployment: Deployment, pool: ProducerPool, ranks: TrainerRanks) -> None:
@@ -46,24 +46,25 @@ class StatsCollector:
         self._open: set[asyncio.Task[None]] = set()
 
     def ask(self, until: float | None = None) -> None:
-        """Ask everybody; ``until``: the moment up to which producers report their time, None for that of their answer."""
+        """Ask all workers and services. ``until``: the moment up to which producers report their time; None means the moment of their
+        answer."""
         for judge in self._deployment.judges():
             self._want(judge.call("take_judged"), self._judged.extend)
             self._want(judge.call("take_faults"), lambda faults: self._faults.extend(faults))
-        # Not `self.failures.extend`: that list may have been handed out before the answer arrives.
+        # Do not pass `self.failures.extend`: the list may be handed out before the answer arrives.
         self._want(self._deployment.schedule.call("take_failures"), lambda failures: self.failures.extend(failures))
         self._want(self._deployment.schedule.call("tokens"), lambda tokens: setattr(self, "_tokens", tokens))
         for producer in self._pool.serving:
             self._want(producer.call("report", until), self._saw)
 
     def trained(self, ranks: Sequence[TrainResult]) -> None:
-        """What the ranks said of the update that ends now, rank 0 first."""
+        """Take the reports of all ranks on the update that ends now, rank 0 first."""
         self.timings = ranks[0].timings
         for rank in ranks:
             self._saw(rank.time)
 
     def figures(self) -> dict[str, float]:
-        """Of this step: what rewards say, and seconds by role and category."""
+        """Return the figures of this step: those of the rewards, and seconds by role and category."""
         figures = reduce(add, self._judged).figures() if self._judged else {}
         self._judged.clear()
         if self._timing is not None:
@@ -72,23 +73,23 @@ class StatsCollector:
         return figures
 
     async def take_failures(self) -> list[dict[str, Any]]:
-        """Prompts that failed, as far as they are known here."""
+        """Return the prompts that failed, as far as the reports have arrived."""
         failures, self.failures = self.failures, []
         return failures
 
     async def take_reward_faults(self) -> list[dict[str, Any]]:
-        """What rewards raised, as far as it is known here."""
+        """Return the errors of rewards, as far as the reports have arrived."""
         faults, self._faults = self._faults, []
         return faults
 
     async def start(self) -> None:
-        """Seconds count from here on: what is reported now is thrown away."""
+        """Start to count seconds, and discard earlier reports of time."""
         now = time.monotonic()
         await successful_values([worker.call("report", self._up_to(now)) for worker in (*self._ranks.workers, *self._pool.serving)])
         self._timing = Timing.start(now)
 
     async def stop(self) -> Timing:
-        """The last answers, and where the seconds went."""
+        """Collect the last answers, and return how the time was used."""
         assert self._timing is not None
         now = time.monotonic()
         for rank in self._ranks.workers:
@@ -99,7 +100,7 @@ class StatsCollector:
         return self._timing
 
     def _up_to(self, moment: float) -> float | None:
-        """The moment that workers report up to: only those on the driver's host know it by their clock."""
+        """Return the moment up to which workers report; None if workers are on other hosts, whose clocks differ."""
         return moment if self._deployment.one_host else None
 
     def _step(self, timing: Timing) -> dict[str, float]:
@@ -107,7 +108,7 @@ class StatsCollector:
         return timing.step(tokens_generated=new.generated, tokens_wasted=new.wasted)
 
     async def finish(self, until: float | None = None) -> None:
-        """The last answers, as far as they come soon."""
+        """Wait a short time for the last answers."""
         self.ask(until)
         await asyncio.wait(self._open, timeout=_LAST_SECONDS)
 
@@ -123,6 +124,6 @@ class StatsCollector:
     async def _taken(self, call: Future[Any], then: Callable[[Any], None]) -> None:
         try:
             value = await answered(call)
-        except Exception:  # a death, which is reported elsewhere; what it knew is gone
+        except Exception:  # another task reports the death; the worker's figures are lost
             return
         then(value)

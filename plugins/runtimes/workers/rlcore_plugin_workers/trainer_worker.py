@@ -1,4 +1,4 @@
-"""A trainer rank as a worker: a consumer, and on rank 0 the end of the weights that publishes."""
+"""A trainer rank as a worker: a consumer, and on rank 0 the publisher of the weights."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ __all__ = ["RankShare", "RankSharing", "TrainResult", "TrainerWorker"]
 
 
 def _probed_group(batch: Batch) -> int | None:
-    """The place of the group that ``probe_sequence`` is of."""
+    """Return the index of the group whose sequence ``probe_sequence`` returns; None if there is none."""
     alone = ((place, replace(batch, groups=(group,))) for place, group in enumerate(batch.groups))
     return next((place for place, one in alone if probe_sequence(one) is not None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSharing:
-    """How a rank shares batches: its ``place`` among ``size`` replicas, and what it reads of groups whose tokens it does not compute on:
-    ``logprobs``, or their tokens all the same (``whole``)."""
+    """How a rank shares batches: its ``place`` among ``size`` replicas, and the data that it reads of groups that it does not compute on.
+    These are ``logprobs``, or the tokens as well (``whole``)."""
 
     place: int
     size: int
@@ -61,8 +61,7 @@ class RankSharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankShare:
-    """What a rank says of a batch that it has shared out: the leases of the groups that it needs whole, and ``digest`` of the shares of
-    all ranks."""
+    """A rank's result of dividing a batch: the leases of the groups that it needs whole, and a ``digest`` of the shares of all ranks."""
 
     leases: tuple[int, ...]
     digest: str
@@ -70,8 +69,11 @@ class RankShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """What a rank says of an update: where its seconds went; rank 0 also the figures, the rows of the rollout log, ``timings``: seconds
-    inside the backend since the start, by part, and ``notes``: whom the weights wait for no more, if no death has told of it."""
+    """A rank's report on an update: how its time was used.
+
+    Rank 0 also reports the figures, the rows of the rollout log, ``timings`` and ``notes``. ``timings`` are seconds inside the backend
+    since the start, by part. ``notes`` name the producers that the publisher has dropped, unless their deaths have been reported.
+    """
 
     time: WorkerTime
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -81,8 +83,8 @@ class TrainResult:
 
 
 class TrainerWorker:
-    """One rank. Its calls come one after the other, the same on every rank: they are collective. ``address``: of its host; ``device``: of
-    collectives with producers."""
+    """The process of one rank. Its calls are collective: they come one after the other, the same on every rank. ``address``: the address of
+    its host. ``device``: the device of collectives with producers."""
 
     def __init__(self, plan_bundle: PlanBundle, rank: int, address: str, device: str) -> None:
         self._plan_bundle = plan_bundle
@@ -97,15 +99,15 @@ class TrainerWorker:
         self._to_end: SimpleQueue[str | None] = SimpleQueue()
         self._notes: list[str] = []
         self._taking = Lock()
-        self._ahead: deque[Mapping[int, Group]] = deque(maxlen=3)  # of this batch, of the next, and of one that came late
+        self._ahead: deque[Mapping[int, Group]] = deque(maxlen=3)  # for this batch, the next one, and one that came late
         self._plans: deque[tuple[TrainOrder, SharePlan, Mapping[int, Group]]] = deque(maxlen=3)
 
     def lives(self) -> int:
-        """The id of the process, which is there."""
+        """Return the id of the process. The answer shows that it is running."""
         return os.getpid()
 
     def rendezvous(self, port: int | None) -> str:
-        """An address of this host where the ranks can meet. ConfigError where the port that was asked for is taken."""
+        """Return an address of this host at which the ranks can connect to each other. Raise ConfigError if the requested port is taken."""
         host = self._address
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -118,7 +120,7 @@ class TrainerWorker:
             return f"tcp://{host}:{probe.getsockname()[1]}"
 
     def prepare(self, prompts: int, rendezvous: str) -> Any:
-        """Load the model and meet the other ranks. Rank 0 returns the address of its weights."""
+        """Load the model and connect to the other ranks. Rank 0 returns the address of its weights."""
         self._plan = plan = self._plan_bundle.open(f"trainer rank {self._rank}")
         schedule = schedule_settings(plan, prompts)
         self._consumer = make_consumer(plan, schedule, self._account, self._closing, rank=self._rank, rendezvous=rendezvous)
@@ -132,8 +134,8 @@ class TrainerWorker:
         return address
 
     def start(self, probe_ids: np.ndarray | None, profile: Path | None) -> None:
-        """Offer the weights that the run begins with; from here on it waits for data. In an environment of its own they are always
-        probed, far from the beginning of a sequence too: other libraries may read another model from the same folder."""
+        """Publish the first weights of the run, and start to wait for data. If the trainer has its own environment, always probe them, also
+        far from the start of a sequence: other libraries may read a different model from the same folder."""
         self._closing.enter_context(profiled(profile))
         config = self._plan.config
         apart = config.training.environment is not None
@@ -146,34 +148,34 @@ class TrainerWorker:
         self._waiting.enter_context(self._account.span("waiting for data"))
 
     def _publish(self, version: int, probe_ids: np.ndarray | None, *, probed: bool) -> None:
-        """Offer the weights as they stand."""
+        """Publish the present weights."""
         self._consumer.publish(self._publisher, version, probe_ids if probed else None, self._tolerance)
 
     def sharing(self) -> RankSharing:
-        """What the driver must know to bring this rank its share."""
+        """Return the facts that the driver needs to send this rank its share."""
         (place, size), consumer = self._consumer.data_parallel, self._consumer
         return RankSharing(place=place, size=size, logprobs=consumer.reads_logprobs, whole=consumer.reads_tokens)
 
     def share_out(self, order: BatchOrder, *outlines: Mapping[int, Group]) -> RankShare:
-        """Share a batch out, of which all ranks have outlines. In any thread."""
+        """Divide a batch of which all ranks have outlines. In any thread."""
         known = {lease_id: group for of_store in outlines for lease_id, group in of_store.items()}
         batch = _batch(order, [known])
         plan = self._consumer.plan(batch.groups, batch.masked, batch.version)
         self._plans.append((order.order, plan, known))
         needed = list(plan.groups)
         if self._consumer.data_parallel[0] == 0 and (probed := _probed_group(batch)) in plan.unassigned:
-            needed.append(probed)  # somebody must know the sequence that all ranks probe with
+            needed.append(probed)  # one rank must know the sequence that all ranks probe with
         return RankShare(leases=tuple(order.order.lease_ids[place] for place in needed), digest=plan.shares.digest)
 
     def preload(self, *stored: Mapping[int, Group]) -> tuple[int, ...]:
-        """Groups of a batch to come, brought while another one is trained; their leases. In a thread of its own."""
+        """Store groups of a later batch while another one is trained; return their leases. In a separate thread."""
         groups = {lease_id: group for of_store in stored for lease_id, group in of_store.items()}
         self._ahead.append(groups)
         return tuple(groups)
 
     def train(self, order: BatchOrder, log_rollouts: bool, *stored: Mapping[int, Group]) -> TrainResult:
-        """One update on the groups of an order, which come by store where they are not preloaded; then publish the new weights. If the
-        order was planned here, those that this rank does not compute on are its outlines."""
+        """Make one update on the groups of an order, then publish the new weights. ``stored``: the groups that were not preloaded, by
+        store. If the order was planned here, the groups that this rank does not compute on are its outlines."""
         self._waiting.close()
         plan, outlines = next(((plan, known) for planned, plan, known in [*self._plans] if planned == order.order), (None, {}))
         batch = _batch(order, [outlines, *self._ahead, *stored])
@@ -198,40 +200,41 @@ class TrainerWorker:
         return rollout_rows(batch, self._consumer.advantages, share=config.log.rollout_share, seed=config.run.seed)
 
     def _take_notes(self, about: str = "") -> tuple[str, ...]:
-        with self._taking:  # whoever drops a producer only appends
+        with self._taking:  # other threads only append
             notes = tuple(note for note in self._notes if about in note)
             for note in notes:
                 self._notes.remove(note)
             return notes
 
     def save(self, folder: Path) -> None:
-        """Begin ``model/`` and ``trainer/`` below a folder that every rank sees; the weights may change when it returns."""
+        """Begin to write ``model/`` and ``trainer/`` below a folder that every rank sees. The weights may change after this returns."""
         self._waiting.close()
         self._saving = self._consumer.save(folder)
         self._wait()
 
     def saved(self) -> None:
-        """Wait until what ``save`` began is written. In a thread of its own."""
+        """Wait until the files of ``save`` are written. In a separate thread."""
         self._saving.result()
 
     def report(self, until: float | None = None) -> WorkerTime:
-        """Where its seconds went since the last report; ``TimeAccount.report``."""
+        """Return how the time since the last report was used, as ``TimeAccount.report`` does."""
         time = self._account.report(f"trainer-{self._rank}", Role.TRAINER, until)
         return replace(time, peak_memory_bytes=peak_memory())
 
     def producer_left(self, name: str) -> str:
-        """A producer died: no transfer waits for it. Returns why the publisher ended it, if it did."""
+        """Record that a producer died, so that no transfer waits for it. Return the publisher's reason if it ended the producer, else
+        ""."""
         if self._publisher is not None:
             self._publisher.left(name)
         return "; ".join(self._take_notes(f"{name} "))
 
     def producer_to_end(self) -> str | None:
-        """Wait for the next producer that the weights wait for no more and whose process still runs; return its name, None at ``close``.
-        In a thread of its own."""
+        """Wait for the next producer that the publisher has dropped and whose process still runs. Return its name, or None at ``close``. In
+        a separate thread."""
         return self._to_end.get()
 
     def lifetime(self) -> None:
-        """Return at ``close`` (in a thread of its own); whoever waits for it learns at once that this process died or a transfer failed."""
+        """Return at ``close``. The caller learns at once if this process dies or a transfer fails. In a separate thread."""
         self._life.result()
 
     def _transfer_failed(self, error: WeightsError) -> None:
@@ -239,7 +242,7 @@ class TrainerWorker:
             self._life.set_exception(error)
 
     def close(self) -> None:
-        """Leave the other ranks and free everything."""
+        """Disconnect from the other ranks and free all resources."""
         self._waiting.close()
         self._closing.close()
         self._to_end.put(None)

@@ -1,24 +1,24 @@
-"""The crew of every runtime of this repository: producers and trainer ranks are workers that a launcher starts, schedule, stores and judges
-are services that its deployment offers.
+"""The runtime with worker processes: a launcher starts producers and trainer ranks as workers, and the deployment offers the schedule, the
+stores and the judges as services.
 
-The driver is one asyncio program, in a thread of its own (``driver_loop.py``). The thread that calls the crew hands it one coroutine at a
-time and sleeps: ``next_batch``, ``train``, ``save`` and so on. Beside that run, from ``begin`` on:
+The driver is one asyncio program, in its own thread (``driver_loop.py``). The thread that calls the runtime hands it one coroutine at a
+time and sleeps: ``next_batch``, ``train``, ``save`` and so on. From ``begin`` on, these tasks run in parallel with it:
 
     task                    consumes                      waits for, and is unblocked by
     ----------------------  ----------------------------  ------------------------------------------------------------------------
-    ProducerPool._keep      the life of one producer      its `run` and `guard` (an error, its death), silence, `ending`
-    TrainerRanks._lifetime         the life of one rank          its `lifetime` (an error of a transfer, its death)
+    ProducerPool._keep      failures of one producer      its `run` and `guard` (an error, its death), silence, `ending`
+    TrainerRanks._lifetime         failures of one rank          its `lifetime` (an error of a transfer, its death)
     TrainerRanks._must_answer      heartbeats of one rank        `lives`, or the deadline
-    _watch_services         services of the deployment          the clock: which are there now; each has a task that asks `lives`
-    _listen_for_notes       notes of the schedule         `next_notes`: something that a person should hear of
-    _end_unwanted           names of producers            `producer_to_end` of rank 0: the transfer of weights waits for one no more
-    _look_for_overdue       names of producers            the clock, then `overdue` of the schedule
+    _watch_services         services of the deployment    a timer, then the list of services; one task for each asks `lives`
+    _listen_for_notes       notes of the schedule         `next_notes`: a message for the user
+    _end_unwanted           names of producers            `producer_to_end` of rank 0: the publisher has dropped one
+    _look_for_overdue       names of producers            a timer, then `overdue` of the schedule
     EvaluationRunner._evaluate   versions to evaluate          `evaluate` of producers
-    BatchReader._ahead      the next batch, if ready      `read`, `share_out`, `preload`: nobody waits for it
-    StatsCollector._taken         figures, failures, seconds    an answer of a service or producer: nobody waits for it
+    BatchReader._ahead      the next batch, if ready      `read`, `share_out`, `preload`; no task waits for it
+    StatsCollector._taken         figures, failures, seconds    an answer of a service or producer; no task waits for it
 
-Nobody polls. An error of one of these ends what the run waits for; so does Ctrl-C, which reaches ``_interrupt``. While the ranks train,
-everything that the driver wants to know is asked for, so that nothing waits for it between two updates.
+No task polls for an answer. An error of one of these tasks ends the wait of the run; so does Ctrl-C, which calls ``_interrupt``. The driver
+asks for figures, failures and times while the ranks train, so that nothing waits for them between two updates.
 """
 
 from __future__ import annotations
@@ -68,21 +68,21 @@ T = TypeVar("T")
 
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 5.0
-"""Between two looks at what changes seldom: which services there are, and which producer is overdue."""
+"""The seconds between two checks of slow events: a change in the list of services, and an overdue producer."""
 _LAST_SECONDS = 5.0
 _INTERRUPTED_SECONDS = 20.0
-"""How long, at most, a batch is waited for after Ctrl-C."""
+"""How long to wait for a batch after Ctrl-C, at most."""
 
 
 class WorkerRuntime(Runtime):
-    """See ``Runtime``. What must be loaded is loaded by all workers at the same time."""
+    """A ``Runtime`` whose workers load data and models in parallel."""
 
     loop_role = "driver"
 
     def __init__(
         self, plan: Plan, texts: Texts, plan_bundle: PlanBundle, deployment: Deployment, driver: DriverLoop, closing: ExitStack
     ) -> None:
-        """Start the workers, and wait until they are ready. ``closing``: whoever made the deployment has it end what is left."""
+        """Start the workers, and wait until they are ready. ``closing`` receives the shutdown of the workers."""
         self._plan = plan
         self._texts = texts
         self.tokenizer, self.dropped = texts.tokenizer, texts.dropped
@@ -117,10 +117,10 @@ class WorkerRuntime(Runtime):
         await self._prepare()
 
     async def _prepare(self) -> None:
-        """Have everybody load, and give the producers the address of the weights."""
+        """Have all workers load, and send the producers the address of the weights."""
         driver = self._driver
         loading = await self._ranks.prepare(self.prompts, self._plan.config.run.master_port)
-        await driver.values([call for call in loading if call.done()], self._ranks.failed)  # no engine is loaded for nothing
+        await driver.values([call for call in loading if call.done()], self._ranks.failed)  # if one failed, load no engine
         engines = self._pool.prepare()
         address = (await driver.values(loading, self._ranks.failed))[0]
         await self._ranks.learn_sharing()
@@ -147,15 +147,16 @@ class WorkerRuntime(Runtime):
         await self._pool.wait_until_serving(self._version, self._plan.config.weights.deadline)
 
     def _other_model(self, error: ProbeFailedError) -> RlcoreError:
-        """Before the first step; ConfigError if trainers and producers may have read the folder with different libraries."""
+        """Return the error for a probe that failed before the first step: ConfigError if trainers and producers may have read the folder
+        with different libraries."""
         config = self._plan.config
         if config.training.environment is None:
             return error
         there = config.inference.environment or "the driver's environment"
         return ConfigError(
             f"trainers in environment {config.training.environment} and producers in {there} do not read the same model from "
-            f"{config.model.model}: {str(error).partition(';')[0]}; compare the transformers of the two and what they make of config.json "
-            "(rope_parameters or rope_theta, tie_word_embeddings), or leave out --training-environment"
+            f"{config.model.model}: {str(error).partition(';')[0]}; compare the versions of transformers in the two and how they read "
+            "config.json (rope_parameters or rope_theta, tie_word_embeddings), or leave out --training-environment"
         )
 
     def next_batch(self) -> bool:
@@ -173,17 +174,17 @@ class WorkerRuntime(Runtime):
                 return True
 
     def _interrupt(self) -> None:
-        """On one host the groups that are under way are waited for, as long as they come soon: they may complete a step."""
+        """Stop waiting for a batch. If all workers are on one host, wait a short time for groups in progress, which may complete a step."""
         self._schedule.call("interrupt", self._deployment.one_host)
         if self._deployment.one_host:
             asyncio.get_running_loop().call_later(_INTERRUPTED_SECONDS, self._schedule.call, "interrupt")
 
     async def _answer(self, call: Future[Any]) -> Any:
-        """Of the coordinator."""
+        """Return the answer of the coordinator."""
         return (await self._driver.values([call], self._schedule_failed))[0]
 
     async def _fetch(self, order: BatchOrder) -> bool:
-        """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
+        """Have the stores send the groups to the ranks. Return False if some groups are gone and the order is void."""
         absent = await self._reader.fetch(order)
         if not absent:
             return True
@@ -214,14 +215,14 @@ class WorkerRuntime(Runtime):
         )
 
     def _while_they_train(self) -> None:
-        """What could wait until there was a batch: new leases, what was trained before, and all that the driver wants to know."""
+        """Do all work that could wait for a batch: deal new leases, load the next batch, forget the last one, and ask for figures."""
         self._schedule.call("training")
         self._reader.preload(self._schedule.call("upcoming"))
         self._forget()
         self._stats.ask()
 
     def _forget(self) -> None:
-        """Have the stores drop what was trained."""
+        """Have the stores drop the groups of the last update."""
         if self._trained is not None:
             for name, store in self._deployment.stores().items():
                 store.call("forget", self._trained.stores.get(name, ()))
@@ -232,7 +233,7 @@ class WorkerRuntime(Runtime):
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
         return self._driver.run(self._evaluations.take(wait=wait))
 
-    # --- what the run wants to know ----------------------------------------------------------------------------------
+    # --- state and figures -------------------------------------------------------------------------------------------
 
     def take_scored(self) -> Sequence[Group]:
         return self._driver.run(self._scored()) if self._deployment.keep_scored else ()
@@ -255,11 +256,12 @@ class WorkerRuntime(Runtime):
         return [judge.call("take_faults") for judge in self._deployment.judges()]
 
     def _despite_errors(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
-        """Run it, and raise no error that waits to be raised; ``otherwise`` if the loop hangs in a call of a library."""
+        """Run a coroutine without raising an error that is pending in the driver. Return ``otherwise`` if the loop hangs in a library
+        call."""
         late = Event()
 
         async def in_time() -> T:
-            if late.is_set():  # what it would take stays where it is
+            if late.is_set():  # too late: leave the values for a later call
                 work.close()
                 return otherwise
             return await work
@@ -272,7 +274,7 @@ class WorkerRuntime(Runtime):
 
     def remarks(self) -> list[str]:
         restarts: Mapping[str, int] = self._ask("restarts")
-        services = [f"the {what} of a node was started anew {times} time{'s' * (times > 1)}" for what, times in restarts.items()]
+        services = [f"the {what} of a node was restarted {times} time{'s' * (times > 1)}" for what, times in restarts.items()]
         return [*self._pool.remarks(), *services]
 
     def save(self, folder: Path) -> PendingSave:
@@ -295,7 +297,7 @@ class WorkerRuntime(Runtime):
         return watch
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        """The coordinator."""
+        """Ask the coordinator."""
         return self._driver.run(self._answer(self._schedule.call(method, *arguments)))
 
     def start_clock(self) -> None:
@@ -313,10 +315,10 @@ class WorkerRuntime(Runtime):
         self._pool.stop()
         await self._stats.finish()
 
-    # --- beside that -------------------------------------------------------------------------------------------------
+    # --- background tasks --------------------------------------------------------------------------------------------
 
     async def _watch_services(self) -> None:
-        """Those that are there now; others are made later, and a look for them costs nothing."""
+        """Watch the current services. Some start later, so look for new ones from time to time; a look is cheap."""
         watched: dict[Worker, asyncio.Task[None]] = {}
         while True:
             here = list(self._deployment.services())
@@ -329,8 +331,8 @@ class WorkerRuntime(Runtime):
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _watch_service(self, service: Worker) -> None:
-        """From its first answer on: until then its process starts. One that falls silent is ended; its successor is watched from the next
-        look on."""
+        """Watch a service from its first answer on, since its process may still be starting. End a service that falls silent; a later look
+        finds its replacement."""
         await self._deadlines.while_loading([service.name], [service.call("lives")])
         error = await first_error(watch_heartbeat(service, self._deadlines.silence_seconds))
         if not isinstance(error, HeartbeatTimeoutError):
@@ -338,12 +340,12 @@ class WorkerRuntime(Runtime):
         if service is self._schedule:
             raise WorkerLostError(f"the coordinator was lost ({error})")
         await in_thread(service.kill)
-        self._say(f"warning: {service.name} was lost ({error}); it is ended and started anew")
+        self._say(f"warning: {service.name} was lost ({error}); it is killed and restarted")
 
     async def _look_for_overdue(self) -> None:
-        """Ask the schedule who has prompts and delivers nothing: an engine may answer, and lose what it was asked for."""
+        """Ask the schedule which producers have prompts and deliver nothing: an engine may answer and still lose its requests."""
         while True:
-            with suppress(WorkerDiedError):  # the coordinator, which is said elsewhere
+            with suppress(WorkerDiedError):  # another task reports the coordinator's death
                 self._pool.overdue(await answered(self._schedule.call("overdue", self._deadlines.lease_seconds)))
             await asyncio.sleep(min(_LOOK_SECONDS, self._deadlines.lease_seconds / 4))
 
@@ -351,26 +353,26 @@ class WorkerRuntime(Runtime):
         while True:
             try:
                 notes = await answered(self._schedule.call("next_notes"))
-            except WorkerDiedError:  # which is said elsewhere
+            except WorkerDiedError:  # another task reports the coordinator's death
                 return
             for note in notes:
                 self._say(note)
 
     async def _end_unwanted(self) -> None:
-        """The publisher names producers; the driver ends each of them by the handle that it was started with."""
+        """End each producer that the publisher names, through the handle with which the driver started it."""
         while True:
             try:
                 name = await answered(self._ranks.producer_to_end())
-            except Exception:  # rank 0 died, which is said elsewhere
+            except Exception:  # rank 0 died; another task reports it
                 return
-            if name is None:  # it closes
+            if name is None:  # rank 0 closes
                 return
             self._pool.end(name)
 
-    # --- ends --------------------------------------------------------------------------------------------------------
+    # --- end of the run ----------------------------------------------------------------------------------------------
 
     async def _lifetime(self) -> None:
-        """Of the coordinator."""
+        """Raise the error that ends the coordinator, unless the run is closed."""
         error = await first_error(answered(self._schedule.call("lifetime")))
         if not self._closed:
             raise await self._schedule_failed(0, error)
@@ -381,16 +383,16 @@ class WorkerRuntime(Runtime):
         return WorkerLostError(f"the coordinator died ({error.details or error})")
 
     def _close(self) -> None:
-        """Producers and ranks end their engines; whatever does not within a few seconds is killed by the launcher."""
+        """Have producers and ranks close their engines. The launcher kills those that do not finish within a few seconds."""
         self._closed = True
         _last(self._despite_errors(self._ended(), []), _CLOSE_SECONDS)
 
     async def _ended(self) -> list[Future[Any]]:
-        """Their last calls. In the loop, so that no producer is being replaced meanwhile."""
+        """Return the last calls of all workers. This runs in the loop, so that no producer is being replaced meanwhile."""
         return [*self._pool.stop(), *self._ranks.close()]
 
 
 def _last(calls: Iterable[Future[Any]], seconds: float) -> list[Any]:
-    """The last answers of those who live, as far as they come in time; raises nothing that was raised elsewhere."""
+    """Return the last answers of the remaining workers, if they arrive in time. Ignore errors, which other code has reported."""
     done = wait_for(calls, seconds).done
     return [call.result() for call in done if not call.cancelled() and call.exception() is None]

@@ -1,6 +1,6 @@
-"""What a crew knows of the processes that it works with: a launcher starts them, a worker is called, and may die at any time.
+"""The interfaces of launchers and workers: a launcher starts workers, the runtime calls them, and a worker can die at any time.
 
-A launcher decides what a worker is: an object in a thread of this process, a process of this machine, an actor of a cluster.
+The launcher decides what a worker is: an object in a thread of this process, a process of this machine, or an actor of a cluster.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from rlcore.api import RunError
 __all__ = ["DoneCallback", "Launcher", "Placement", "Worker", "WorkerDiedError", "answer"]
 
 DoneCallback = Callable[[Any, BaseException | None], None]
-"""Called once, from any thread, with the value of a call or with its error."""
+"""A callback, called once from any thread with the value of a call or with its error."""
 
 
 class WorkerDiedError(RunError):
-    """The process of a worker is gone, and with it the answers to its calls. ``name``: of the worker; the message says how it died, in a
-    few words; ``details``: what else is known of that, "" for nothing."""
+    """The process of a worker has died, and its open calls have failed.
+
+    ``name`` is the name of the worker. The message says in a few words how it died. ``details`` has more about the death, or is "".
+    """
 
     def __init__(self, name: str, how: str, details: str = "") -> None:
         super().__init__(how)
@@ -35,9 +37,12 @@ class WorkerDiedError(RunError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a worker gets: ``calls`` that may run at the same time, ``threads`` for its numerical libraries, ``devices`` that it may see
-    (None: all of this process), the ``environment`` whose Python it runs in (None: the driver's), and ``place``, which its launcher alone
-    reads."""
+    """The resources of one worker.
+
+    ``calls`` is the number of calls that may run at the same time. ``threads`` is the number of threads for numerical libraries.
+    ``devices`` are the devices that the worker may see (None: all devices of this process). ``environment`` is the environment whose Python
+    runs the worker (None: the driver's). Only the launcher reads ``place``.
+    """
 
     calls: int = 1
     threads: int = 1
@@ -47,37 +52,39 @@ class Placement:
 
 
 class Worker(ABC):
-    """A host object somewhere: ``call`` its methods. It can be handed to another worker of the same launcher, which may call it then."""
+    """A remote object whose methods are called with ``call``. It can be passed to another worker of the same launcher, which can then call
+    it."""
 
     name: str
 
     @abstractmethod
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
-        """Start a call; the future has its value, or raises what the method raised, or WorkerDiedError.
+        """Start a call and return its future, which has the value, or raises the method's error or WorkerDiedError.
 
-        Calls begin in the order in which they were made, as many at a time as the placement has ``calls``. ``beside``: in a thread of
-        its own, whatever else runs: for calls that never return, or that must not wait behind a long one.
+        Calls begin in the order in which they were made, at most as many at a time as the ``calls`` of the placement. ``beside`` runs the
+        call in its own thread, in parallel with all others: for calls that never return, or that must not wait behind a long one.
         """
 
     @abstractmethod
     def kill(self) -> None:
-        """End its whole process tree now; returns once it is gone. Does nothing if it is gone already."""
+        """Kill the worker's whole process tree; return when it is gone. Do nothing if it is gone already."""
 
 
 class Launcher(ABC):
-    """Starts workers, and ends those that are left when it is closed."""
+    """Starts workers, and kills the remaining ones when it is closed."""
 
     @abstractmethod
     def start(self, host: type, *arguments: Any, name: str, placement: Placement) -> Worker:
-        """Make ``host(*arguments)`` in a worker; returns at once. What its constructor raises, every call raises."""
+        """Create ``host(*arguments)`` in a worker; return at once. If the constructor raises an error, every call raises it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Kill every worker that is left."""
+        """Kill every remaining worker."""
 
 
 def answer(call: Future[Any], then: DoneCallback) -> None:
-    """Have ``then`` called with what comes of a call; not at all if it is cancelled, as those that are open at the end of a run."""
+    """Have ``then`` called with the value or the error of a call. A cancelled call does not call it; calls that are open at the end of a
+    run are cancelled."""
 
     def answered(done: Future[Any]) -> None:
         if not done.cancelled():

@@ -7,7 +7,7 @@ import threading
 from rlcore_plugin_workers.producer_loop import CommandQueue
 
 
-def test_letters_come_in_order_and_once() -> None:
+def test_commands_come_in_order_and_once() -> None:
     commands = CommandQueue()
     for command in (list, dict, set):
         commands.put(command)

@@ -161,7 +161,7 @@ def test_who_takes_a_place_and_is_never_ready_is_replaced(staged: Made) -> None:
     stage.die("producer-0")
     stage.driver.drain()
     stage.driver.until(lambda: "producer-0.2" in stage.starter.made)
-    assert any("producer-0.1 was lost (its model was not loaded after 0 s;" in said for said in stage.said)
+    assert any("producer-0.1 was lost (its model did not load within 0 s;" in said for said in stage.said)
 
 
 def test_failures_in_a_row_end_in_giving_up_and_the_others_go_on(staged: Made) -> None:
@@ -170,7 +170,7 @@ def test_failures_in_a_row_end_in_giving_up_and_the_others_go_on(staged: Made) -
     stage.driver.drain()
     stage.die("producer-0.1", RunError("the engine died"))
     stage.driver.drain()
-    assert "goes on with 1 producer" in stage.said[-1]
+    assert "continues with 1 producer" in stage.said[-1]
     assert any("producer-0 was given up" in remark and "the engine died" in remark for remark in stage.pool.remarks())
 
 
@@ -190,7 +190,7 @@ def test_two_that_die_together_are_not_taken_for_nobody_left(staged: Made) -> No
     stage.die("producer-1")
     with pytest.raises(RunError, match="no producer is left"):
         stage.driver.drain()
-    assert "goes on with 1 producer" in stage.said[0]  # the second one, which was not judged yet
+    assert "continues with 1 producer" in stage.said[0]  # the second one, which was not judged yet
 
 
 def test_wrong_weights_end_the_run_and_not_the_producer(staged: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +267,7 @@ def test_who_loses_its_node_and_finds_no_room_takes_a_place_again_once_there_is_
     stage.driver.drain()
     for _ in range(5):  # it looks again and again, and says so once
         stage.driver.drain()
-    assert [said for said in stage.said if "no node has room for another; the run goes on with 1 producer" in said] == stage.said
+    assert [said for said in stage.said if "no node has room for a replacement; the run continues with 1 producer" in said] == stage.said
     stage.driver.run(stage.pool.wait_until_serving(0, 5.0))  # nobody waits for it
     stage.deployment.elsewhere = Placement(place="another")
     stage.driver.until(lambda: "producer-0.1" in stage.starter.made)
@@ -282,7 +282,7 @@ def test_if_no_node_has_room_for_any_producer_the_run_ends_at_the_load_deadline(
     stage.deployment.elsewhere = None
     stage.die("producer-0")
     stage.die("producer-1")
-    with pytest.raises(WorkerLostError, match=r"for 0.2 s no node has had room for a producer"):
+    with pytest.raises(WorkerLostError, match=r"no producer is left, and no node has had room for one for 0.2 s"):
         stage.driver.until(lambda: False)
 
 
@@ -294,7 +294,7 @@ def test_a_process_whose_node_goes_while_it_starts_is_not_waited_for(staged: Mad
     stage.deployment.standing = False
     stage.die("producer-0")
     stage.driver.until(lambda: "producer-0.2" in stage.starter.made)
-    assert any("producer-0.1 was lost (its node has gone away)" in said for said in stage.said)
+    assert any("producer-0.1 was lost (its node is gone)" in said for said in stage.said)
 
 
 def test_a_process_that_was_stopped_is_replaced(staged: Made) -> None:
@@ -310,7 +310,7 @@ def test_who_has_prompts_and_delivers_nothing_is_replaced(staged: Made) -> None:
     stage.serve("producer-0", "producer-1")
     stage.driver.make(stage.pool.overdue, ["producer-1", "producer-9"])
     stage.driver.drain()
-    assert "producer-1 was lost (it had prompts and delivered no group for 7 s; if one may take as long" in stage.said[0]
+    assert "producer-1 was lost (it had prompts and delivered no group for 7 s; if a group may take that long" in stage.said[0]
     assert len(stage.said) == 1
 
 
@@ -337,7 +337,7 @@ def test_who_first_loads_for_longer_than_the_deadline_is_named_and_ends_the_run(
     stage = staged(load_seconds=0.05)
     del stage.starter.made["producer-1"]._ready[step]
     loading = stage.driver.make(stage.pool.prepare) if step == "prepare" else stage.driver.make(stage.pool.connect, "address")
-    with pytest.raises(WorkerLostError, match=r"^producer-1 was not loaded after 0.05 s: .* or raise --producer-load-deadline$"):
+    with pytest.raises(WorkerLostError, match=r"^producer-1 did not load within 0.05 s; .* or raise --producer-load-deadline$"):
         stage.driver.until(lambda: False)
     loading[1].give(None)  # type: ignore[attr-defined]
     stage.driver.drain()

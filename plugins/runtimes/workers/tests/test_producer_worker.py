@@ -66,7 +66,7 @@ def test_other_rows_or_another_tokenizer_are_refused(plan: Plan, name: str, what
     plan_bundle = shipment_of(plan)
     other = replace(plan_bundle, fingerprints={**plan_bundle.fingerprints, name: "0" * 64})
     with pytest.raises(
-        DataError, match=f"^{what} is read by each process, and producer-0 reads another than the driver: .* type --max-staleness 0"
+        DataError, match=f"^{what} is read by each process, and producer-0 reads different content from .* type --max-staleness 0"
     ):
         ProducerWorker(other, "producer-0").prepare()
 

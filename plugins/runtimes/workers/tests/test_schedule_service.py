@@ -201,7 +201,7 @@ def test_who_does_not_say_that_it_trains_has_nothing_dealt_until_it_asks_for_the
 
 def test_a_version_that_no_batch_makes_is_refused() -> None:
     async def story() -> None:
-        with pytest.raises(RunError, match=r"made version 3, and the schedule waits for 1"):
+        with pytest.raises(RunError, match=r"made version 3, but the schedule waits for version 1"):
             await service().next_batch(trained=3)
 
     run(story)
@@ -369,7 +369,7 @@ def test_a_service_that_is_started_anew_is_told_and_counted() -> None:
         schedule = service()
         notes = await parked(schedule.next_notes())
         await schedule.restarted("judge")
-        assert await notes == ["warning: the judge of a node died and was started anew; what it had is made again"]
+        assert await notes == ["warning: the judge of a node died and was restarted; its work is done again"]
         await schedule.restarted("judge")
         assert await schedule.restarts() == {"judge": 2}
         assert len(await schedule.next_notes()) == 1

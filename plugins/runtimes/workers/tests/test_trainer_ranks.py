@@ -71,7 +71,7 @@ def test_ranks_that_do_not_come_back_from_an_update_are_named(stage: DriverStage
     pool = ranks(stage, 2, trainer_seconds=0.05)
     first: Any = pool.workers[0]
     first._ready["train"] = lambda: None
-    with pytest.raises(WorkerLostError, match=r"^trainer rank 1 did not come back within 0.05 s; .* raise --trainer-deadline$"):
+    with pytest.raises(WorkerLostError, match=r"^trainer rank 1 did not return within 0.05 s; .* raise --trainer-deadline$"):
         stage.run(pool.train(None, False, [[], []]))  # type: ignore[arg-type]
 
 
@@ -82,14 +82,14 @@ def test_ranks_that_share_a_batch_out_differently_end_the_run(stage: DriverStage
     assert stage.run(pool.plan(None, [[], [], []])) == [(0,), (1,), (2,)]  # type: ignore[arg-type]
     last: Any = pool.workers[2]
     last._ready["share_out"] = lambda: RankShare(leases=(2,), digest="another")
-    with pytest.raises(RunError, match=r"ranks 0 and 2 share the same batch out differently.* `cost`"):
+    with pytest.raises(RunError, match=r"ranks 0 and 2 divide the same batch differently.* `cost`"):
         stage.run(pool.plan(None, [[], [], []]))  # type: ignore[arg-type]
 
 
 def test_a_rank_that_is_stopped_while_it_loads_is_named(stage: DriverStage) -> None:
     pool = ranks(stage, 1, load_seconds=0.05)
     stage.run(pool.prepare(3, None))
-    with pytest.raises(WorkerLostError, match=r"^trainer rank 0 was not loaded after 0.05 s: look whether its process is stopped"):
+    with pytest.raises(WorkerLostError, match=r"^trainer rank 0 did not load within 0.05 s; check whether its process is stopped"):
         stage.until(lambda: False)
 
 

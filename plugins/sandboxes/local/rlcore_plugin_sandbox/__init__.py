@@ -1,4 +1,4 @@
-"""Programs that nobody trusts, run on this machine. This module only declares the sandbox; workers import what builds the walls."""
+"""The sandbox for untrusted programs on this machine. This module only declares it; workers import the code that builds the walls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_sandboxes() -> list[SandboxSpec]:
-    """One sandbox, which gives the best level that the machine allows."""
+    """Register the sandbox ``local``, which uses the best level that the machine allows."""
     return [
         SandboxSpec(
             name="local",

@@ -1,4 +1,4 @@
-"""The command line of bubblewrap: what of this machine a jail shows, and as whom it runs."""
+"""The command line of bubblewrap: the parts of this machine that a jail shows, and the user under which it runs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rlcore_plugin_sandbox import interpreter
 __all__ = ["JAIL", "PACKAGES", "JailUser", "command", "jail_users", "version"]
 
 JAIL = "/jail"
-"""The folder inside the jail that holds the jail's own code."""
+"""The folder inside the jail with the jail's own code."""
 PACKAGES = "/packages"
-"""The folder inside the jail that holds packages beside the standard library, wherever they lie on this machine."""
+"""The folder inside the jail for packages outside the standard library, wherever they are on this machine."""
 _PYTHON = "/python"
 _NOBODY = 65534
-_DEVICES = ("null", "full", "random", "urandom")  # not zero: mapped shared, it is memory that no process is charged for
+_DEVICES = ("null", "full", "random", "urandom")  # not zero: mapped shared, it is memory that is charged to no process
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 
 
 @dataclass(frozen=True, slots=True)
 class JailUser:
-    """How the jail is entered: ``arguments`` for bubblewrap, and the user and group of this machine that programs run as."""
+    """A way to enter the jail: ``arguments`` for bubblewrap, and the user and group of this machine under which programs run."""
 
     arguments: tuple[str, ...]
     uid: int
@@ -34,7 +34,8 @@ class JailUser:
 
 
 def jail_users() -> list[JailUser]:
-    """Ways to try, best first. Root must become somebody else: the kernel bounds the number of processes for everyone but root."""
+    """Return the ways to try, best first. Root must change to another user, because the kernel limits the number of processes for every
+    user except root."""
     own = JailUser(("--unshare-user",), os.getuid(), os.getgid())
     if os.getuid() != 0:
         return [own]
@@ -44,7 +45,7 @@ def jail_users() -> list[JailUser]:
 
 
 def version() -> str | None:
-    """Return the version of the bubblewrap on the path, None if there is none or it does not answer."""
+    """Return the version of the bubblewrap on the path, None if it is missing or does not answer."""
     program = shutil.which("bwrap")
     if program is None:
         return None
@@ -55,8 +56,8 @@ def version() -> str | None:
 
 
 def command(user: JailUser, readable: Sequence[str], packages: Sequence[str], python_arguments: Sequence[str]) -> list[str]:
-    """The whole command: an interpreter inside, with the jail's code under ``JAIL``, and folders of packages side by side under
-    ``PACKAGES``, where each finds its libraries."""
+    """Return the whole command: an interpreter inside the jail, with the jail's code under ``JAIL``. Folders of packages are next to each
+    other under ``PACKAGES``, so that each package finds its libraries."""
     words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *user.arguments]
     words += ["--hostname", "jail"]
     variables = interpreter.environment("/tmp") | ({} if _in_usr() else {"LD_LIBRARY_PATH": f"{_PYTHON}/lib"})
@@ -67,13 +68,13 @@ def command(user: JailUser, readable: Sequence[str], packages: Sequence[str], py
     words += shown
     for folder in readable:
         for parent in reversed(Path(folder).parents):
-            words += ["--perms", "0755", "--dir", str(parent)]  # else only its maker could go through it
+            words += ["--perms", "0755", "--dir", str(parent)]  # else only its creator could pass through it
         words += ["--ro-bind", folder, folder]
     words += ["--perms", "0755", "--dir", PACKAGES]
     words += [word for folder in packages for word in ("--ro-bind", folder, f"{PACKAGES}/{Path(folder).name}")]
     words += ["--ro-bind", str(Path(__file__).parent / "jail"), f"{JAIL}/jail"]
     words += ["--proc", "/proc", "--dir", "/tmp", "--tmpfs", "/dev", "--dir", "/dev/shm", *_devices()]
-    # Empty folders over some of this machine, too, would else be there for writing, and one for all programs.
+    # Empty folders that cover parts of this machine would otherwise be writable, and shared by all programs.
     words += [word for option, folder in pairwise(words) if option == "--tmpfs" for word in ("--remount-ro", folder)]
     return [*words, "--remount-ro", "/", "--chdir", "/", executable, *python_arguments]
 
@@ -97,14 +98,14 @@ def _system() -> list[str]:
 
 
 def _interpreter() -> tuple[str, list[str]]:
-    """(its path inside, what to show for it). Packages installed beside it stay outside."""
+    """Return the interpreter's path inside the jail, and the arguments that show it there. Its installed packages stay outside."""
     base = interpreter.base()
     inside = base if _in_usr() else Path(_PYTHON)
     executable = interpreter.executable()
     words = []
     if not _in_usr():
         for folder in (inside, inside / "bin"):
-            words += ["--perms", "0755", "--dir", str(folder)]  # made along the way they would take the mode of the folder shown
+            words += ["--perms", "0755", "--dir", str(folder)]  # else it would get the mode of the folder that is shown
         words += ["--ro-bind", str(executable), f"{inside}/bin/{executable.name}", "--ro-bind", str(base / "lib"), f"{inside}/lib"]
         executable = inside / "bin" / executable.name
     for folder in interpreter.site_packages():

@@ -1,4 +1,4 @@
-"""Tries the walls before anything is trusted to them: a level that does not hold here is not offered."""
+"""A test of the walls before any program is trusted to them. A level whose walls do not hold on this machine is not offered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _IMPORTING = Limits(cpu_seconds=60, wall_seconds=120, memory_bytes=8 << 30)
 
 
 def import_gap(sandbox: Sandbox, name: str) -> str | None:
-    """Return None if a program can import the package; else why it cannot, in one line."""
+    """Return None if a program can import the package; else the reason in one line."""
     ran = sandbox.run(Job(source=f"__import__({name!r})", limits=_IMPORTING))
     if ran.ok:
         return None
@@ -52,7 +52,7 @@ def import_gap(sandbox: Sandbox, name: str) -> str | None:
 
 
 def probe(sandbox: Sandbox) -> str | None:
-    """Return None if the sandbox runs programs and its walls hold; else one sentence on what fails. :raises SandboxError: it died."""
+    """Return None if the sandbox runs programs and its walls hold; else one sentence about the failure. :raises SandboxError: it died."""
     with _secret() as path, socket.create_server(("127.0.0.1", 0)) as server:
         given = f"{path} {server.getsockname()[1]}\n".encode()
         source = _OPEN if sandbox.level is Level.NONE else _PROGRAM

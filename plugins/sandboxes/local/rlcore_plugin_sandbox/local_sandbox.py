@@ -1,4 +1,4 @@
-"""The sandbox of this machine: picks a level, keeps a zygote alive, runs one program at a time."""
+"""The sandbox of this machine: it chooses a level, keeps a zygote alive, and runs one program at a time."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 __all__ = ["LocalSandbox", "open_local"]
 
 _NOT_READABLE = ("tmp", "proc", "sys", "dev")
-_TRIES = 10  # how often a zygote may be killed while a sandbox is tried out, plus one
-_ROOM = 32 << 20  # bytes of address space that a program needs at least beyond what it finds imported
+_TRIES = 10  # how often to try a sandbox whose zygote is killed
+_ROOM = 32 << 20  # bytes of address space that a program needs at least in addition to the imported packages
 
 
 def open_local(options: LocalSandboxOptions) -> LocalSandbox:
-    """The best sandbox that the options allow and this machine gives, tried out.
+    """Return the best sandbox that the options and this machine allow, after trying it.
 
-    :raises SandboxError: none can be made; says why, level by level.
+    :raises SandboxError: none can be made; the message gives the reasons, level by level.
     """
     if sys.platform != "linux" or machine() not in ARCHITECTURES:
         raise SandboxError(
-            f"programs are walled in on Linux (x86-64, aarch64) only, this is {sys.platform} on {machine()}; run the reward there, "
-            f"or name a sandbox elsewhere with sandbox.backend"
+            f"the sandbox local works only on Linux (x86-64, aarch64), and this is {sys.platform} on {machine()}; run the reward on Linux, "
+            f"or choose a remote sandbox with sandbox.backend"
         )
     for folder in options.readable:
         if not Path(folder).is_dir():
-            raise SandboxError(f"sandbox.readable names {folder!r}, which is no folder here; name one that exists, or leave it out")
+            raise SandboxError(f"sandbox.readable names {folder!r}, which is not a folder here; name one that exists, or leave it out")
         if (path := Path(folder).resolve()) == Path("/") or path.parts[1] in _NOT_READABLE:
             raise SandboxError(
-                f"sandbox.readable names {folder!r}; the whole machine, or what lies in /{', /'.join(_NOT_READABLE)}, cannot be shown to "
-                f"programs: put it elsewhere"
+                f"sandbox.readable names {folder!r}, but programs cannot see the whole machine or folders in "
+                f"/{', /'.join(_NOT_READABLE)}; move the folder elsewhere"
             )
     wanted = [Level.NAMESPACES, Level.LANDLOCK] if options.level == "auto" else [Level(options.level)]
     reasons: list[str] = []
@@ -62,7 +62,7 @@ _Make = Callable[[], "LocalSandbox"]
 
 
 def _ways(level: Level, options: LocalSandboxOptions, reasons: list[str]) -> list[_Make]:
-    """Return functions that make a sandbox of this level, untried; if there is none, add the reason to ``reasons``."""
+    """Return functions that make an untried sandbox of this level. If there is none, add the reason to ``reasons``."""
     packages, absent = _packages(options)
     readable = [str(Path(folder).resolve()) for folder in options.readable]
 
@@ -80,15 +80,15 @@ def _ways(level: Level, options: LocalSandboxOptions, reasons: list[str]) -> lis
     if level is Level.LANDLOCK:
         abi = landlock.abi()
         if not abi:
-            reasons.append("landlock: this kernel has none")
+            reasons.append("landlock: this kernel does not have it")
             return []
         return [way(f"Landlock ABI {abi} and seccomp{before}")]
     return [way("NO WALLS: programs have this user's rights")]
 
 
 def _packages(options: LocalSandboxOptions) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the folders of the packages that programs may import, and why others are not there. SandboxError for one that the user named
-    and that is not there."""
+    """Return the folders of the packages that programs may import, and the reasons why others are missing. Raise SandboxError for a missing
+    package that the user named."""
     found, absent = {}, {}
     for name in options.packages:
         if paths := interpreter.package(name):
@@ -96,14 +96,14 @@ def _packages(options: LocalSandboxOptions) -> tuple[dict[str, list[str]], dict[
         elif "packages" not in options.model_fields_set:
             absent[name] = "it is not installed here"
         else:
-            gap = "which is no package with a folder of its own that is installed here"
+            gap = "which is not an installed package with its own folder"
             raise SandboxError(f"sandbox.backend_options.packages names {name!r}, {gap}; install it, or leave it out")
     return found, absent
 
 
 def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
-    """Return the sandbox if it runs programs and its walls hold; else None, and add the reason to ``reasons``. If something killed its
-    zygote, which says nothing about this machine, it is tried again."""
+    """Return the sandbox if it runs programs and its walls hold; else return None and add the reason to ``reasons``. If another process
+    killed its zygote, try again, because that says nothing about this machine."""
     for left in reversed(range(_TRIES)):
         sandbox, killed = None, False
         try:
@@ -113,7 +113,7 @@ def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
                 return sandbox
         except SandboxError as error:
             gap, killed = str(error), isinstance(error.__cause__, ZygoteDied) and error.__cause__.killed
-        except OSError as error:  # what the probe itself needs
+        except OSError as error:  # resources that the probe itself needs
             gap = f"{sandbox.level if sandbox else 'sandbox'}: {error}"
         if sandbox is not None:
             sandbox.close()
@@ -124,10 +124,10 @@ def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
 
 
 class LocalSandbox(Sandbox):
-    """Runs programs in zygotes, one program at a time. One that dies is replaced, and the run that it was busy with is tried once more.
+    """Runs programs in zygotes, one program at a time. A zygote that dies is replaced, and its run is tried once more.
 
-    There is a second zygote, from the first program on that imports one of the packages: it has imported them already. Other programs
-    never see it.
+    The first program that imports one of the packages starts a second zygote, which has imported them already. Programs without such
+    imports never use it.
 
     :raises SandboxError: the zygote does not start.
     """
@@ -150,7 +150,7 @@ class LocalSandbox(Sandbox):
 
     @property
     def pid(self) -> int | None:
-        """Process id of the zygote of most programs (level namespaces: of bubblewrap around it); None after ``close``."""
+        """The process id of the zygote of most programs (level namespaces: of the bubblewrap around it); None after ``close``."""
         return self._zygote.pid if self._zygote else None
 
     @property
@@ -163,7 +163,7 @@ class LocalSandbox(Sandbox):
         return f"{self.level} ({self._facts}{packages}{absent})"
 
     def try_packages(self) -> None:
-        """Import each package in a program of its own, and do without those that fail: they may need what the walls do not show."""
+        """Import each package in a separate program, and exclude those that fail: they may need files that the walls hide."""
         for name in sorted(self.packages):
             if (gap := import_gap(self, name)) is not None:
                 self.packages -= {name}
@@ -181,7 +181,7 @@ class LocalSandbox(Sandbox):
             try:
                 return self._once(job)
             except ZygoteDied as error:
-                raise SandboxError(f"{self.level}: the sandbox died twice over one program ({error})") from error
+                raise SandboxError(f"{self.level}: the sandbox died twice with the same program ({error})") from error
 
     def close(self) -> None:
         if os.getpid() != self._owner:
@@ -195,7 +195,8 @@ class LocalSandbox(Sandbox):
         return self._zygote_for(job).run(job)
 
     def _zygote_for(self, job: Job) -> PersistentZygote:
-        """The one that has imported what the program does, if it leaves room in the program's memory; else the one that has nothing."""
+        """Return the zygote with imported packages if the program imports one and its memory limit leaves enough room; else the plain
+        one."""
         if self._imports is None or not self._imports(job):
             return self._plain
         if self._warm is None:
@@ -212,7 +213,7 @@ class LocalSandbox(Sandbox):
 
 
 def _must_fit(job: Job) -> None:
-    """Raise ValueError if the job's files fill its disk or its source fills its memory: only the program itself may do that."""
+    """Raise ValueError if the job's files fill its disk or its source fills its memory: only the program itself may cause that."""
     payload = len(job.source or b"") + sum(map(len, job.files.values()))
     if payload > job.limits.memory_bytes // 4:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What users ask of the sandbox of this machine; ``level`` and ``readable`` are set as ``sandbox.level`` and ``sandbox.readable``."""
+"""The options of the sandbox of this machine. Users set ``level`` and ``readable`` as ``sandbox.level`` and ``sandbox.readable``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class LocalSandboxOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     level: Literal["auto", "namespaces", "landlock", "none"] = Field(
-        default="auto", description="walls around a program; auto: namespaces, else landlock, else refused; none: no walls at all"
+        default="auto", description="isolation of programs; auto: namespaces, else landlock, else refused; none: no isolation at all"
     )
     readable: tuple[str, ...] = Field(default=(), description="folders of this machine that programs may read (level namespaces, landlock)")
     packages: tuple[str, ...] = Field(
-        default=("numpy",), description="installed packages that programs may import beside the standard library, where there are any"
+        default=("numpy",), description="installed packages that programs may import in addition to the standard library"
     )

@@ -1,4 +1,5 @@
-"""A zygote that is kept alive: started within the walls of its sandbox, replaced if it dies, removed with the folder of its programs."""
+"""A zygote that is kept alive: it starts within the walls of its sandbox, is replaced if it dies, and is removed with the folder of its
+programs."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ _SYSTEM = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """What a zygote is started in: which folders of this machine programs may read, which packages (name: its folder, and that of its
-    libraries if there is one) they may import, and at level namespaces as whom they run."""
+    """The walls of a zygote: the folders of this machine that programs may read, and the packages that they may import (name: its folder,
+    and the folder of its libraries if it has one). At level namespaces, also the user under which they run."""
 
     level: Level
     readable: Sequence[str]
@@ -46,9 +47,10 @@ class Isolation:
 
 
 class PersistentZygote:
-    """One zygote at a time, none before ``start`` or the first ``run``. Not thread-safe. ``warm``: it has imported the packages.
+    """Keeps one zygote at a time, and none before ``start`` or the first ``run``. Not thread-safe. ``warm``: the zygote has imported the
+    packages.
 
-    ``process``: the zygote, None if there is none now.
+    ``process``: the present zygote, or None.
     """
 
     def __init__(self, walls: Isolation, *, warm: bool = False) -> None:
@@ -57,27 +59,28 @@ class PersistentZygote:
         self._owner, self._home = os.getpid(), ""
 
     def run(self, job: Job) -> ProgramResult:
-        """Run one job, in a new zygote if there is none. :raises ZygoteDied: it died, or cannot be started; it is gone."""
+        """Run one job, in a new zygote if there is none. :raises ZygoteDied: the zygote died or cannot be started; it is gone."""
         try:
             if self.process is None:
                 self.start()
             assert self.process is not None
             return self.process.run(job)
         except BaseException as error:
-            self.drop()  # after an interrupt, too: the answer that is still to come must not be taken for that of the next run
-            # This process lacks descriptors, memory or disk, which no program caused. A TimeoutError comes from an alarm of the caller.
+            self.drop()  # also after an interrupt, so that the next run cannot receive the answer to this one
+            # This process lacks descriptors, memory or disk space, which is not the program's fault. A TimeoutError comes from an alarm of
+            # the caller.
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise ZygoteDied(str(error)) from error
             raise
 
     def drop(self) -> None:
-        """Kill it now."""
+        """Kill the zygote now."""
         if self.process is not None:
             self.process.kill()
         self.close()
 
     def close(self) -> None:
-        """End it; what it leaves is removed."""
+        """End the zygote and remove the files that it leaves."""
         if self.process is not None:
             self.process.close()
             self.process = None
@@ -86,7 +89,7 @@ class PersistentZygote:
             self._home = ""
 
     def start(self) -> None:
-        """Start one. ZygoteDied or OSError if that fails; ``drop`` it then."""
+        """Start a zygote. Raise ZygoteDied or OSError if that fails; call ``drop`` then."""
         walls = self._walls
         folders = [folder for of_one in walls.packages.values() for folder in of_one]
         setup: dict[str, Any] = {
@@ -116,13 +119,13 @@ class PersistentZygote:
 
 
 def _remove(home: str, owner: int) -> None:
-    if os.getpid() == owner:  # and not a fork of it
+    if os.getpid() == owner:  # not in a fork of it
         remove(home)
 
 
 def imports_of(packages: Iterable[str]) -> Callable[[Job], bool] | None:
-    """Return what tells whether a job's program, or a module among its files, says that it imports one of these packages; None if there
-    are none. One that hides it imports by itself; one that only seems to is none the worse."""
+    """Return a predicate that says whether a job's source, or a module among its files, imports one of these packages; None if there are no
+    packages. The predicate searches the text. A program with a hidden import imports the package itself, and a false match does no harm."""
     names = "|".join(map(re.escape, packages)).encode()
     if not names:
         return None

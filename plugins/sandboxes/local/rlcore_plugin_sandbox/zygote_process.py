@@ -1,4 +1,5 @@
-"""The host's end of a zygote: starts it, hands it one run at a time, collects the output. File contents travel as descriptors only."""
+"""The owner's end of a zygote: it starts the zygote, sends it one run at a time, and collects the output. File contents are sent only as
+descriptors."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from rlcore.api.sandbox import Job, Limit, ProgramResult
 
 __all__ = ["ZygoteDied", "ZygoteProcess", "boot_arguments"]
 
-# The jail's modules import each other by their full names; of this package only the jail exists inside.
+# The jail's modules import each other by their full names; only the jail of this package exists inside.
 _BOOT = """
 import sys, types
 sys.modules["rlcore_plugin_sandbox"] = package = types.ModuleType("rlcore_plugin_sandbox")
@@ -41,7 +42,7 @@ _CHANNELS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def _close_channels() -> None:
-    """Close the channels in a fork of this process: its copies would hide from the zygotes that their owner has ended."""
+    """Close the channels in a fork of this process: the fork's copies would hide the owner's end from the zygotes."""
     for channel in list(_CHANNELS):
         channel.close()
 
@@ -50,9 +51,9 @@ os.register_at_fork(after_in_child=_close_channels)
 
 
 class ZygoteDied(Exception):
-    """The zygote ended or did not answer; nothing is known about the program of that run.
+    """The zygote ended or did not answer; the result of the program of that run is not known.
 
-    :param killed: somebody else killed it, for example the kernel because memory was short: another one may live.
+    :param killed: another process or the kernel killed it, for example because memory was short; another zygote may survive.
     """
 
     def __init__(self, words: str, *, killed: bool = False) -> None:
@@ -61,15 +62,15 @@ class ZygoteDied(Exception):
 
 
 def boot_arguments(folder: str, control: int, setup: Mapping[str, Any]) -> list[str]:
-    """Arguments for an interpreter that becomes a zygote; ``folder`` holds the package ``jail``."""
+    """Return arguments for an interpreter that becomes a zygote; ``folder`` holds the package ``jail``."""
     return ["-S", "-s", "-P", "-B", "-X", "utf8", "-c", _BOOT, folder, str(control), json.dumps(dict(setup))]
 
 
 class ZygoteProcess:
     """One zygote. Not thread-safe.
 
-    :param command: called with the number of the control descriptor, gives the command line.
-    :raises ZygoteDied: it does not start; says what it wrote on standard error.
+    :param command: a function that receives the number of the control descriptor and returns the command line.
+    :raises ZygoteDied: it does not start; the message has its last line on standard error.
     """
 
     def __init__(self, command: Any, environment: Mapping[str, str]) -> None:
@@ -83,7 +84,7 @@ class ZygoteProcess:
                 stderr=subprocess.PIPE,
                 env=dict(environment),
                 pass_fds=[theirs.fileno()],
-                # A session of its own: a kill of the owner's group must leave the zygote time to end its program and clean up.
+                # A separate session: if the owner's group is killed, the zygote must have time to end its program and clean up.
                 start_new_session=True,
             )
             unless_started.pop_all()
@@ -91,13 +92,13 @@ class ZygoteProcess:
         _CHANNELS.add(self._channel)
         said = self._await_ready()
         self.imported: list[str] = said["imported"]
-        """Packages that programs find imported."""
+        """The packages that the zygote has imported for programs."""
         self.mapped: int = said["mapped"]
-        """Bytes of address space that every program begins with."""
+        """The bytes of address space with which every program begins."""
 
     @property
     def pid(self) -> int:
-        """Process id of what was started (level namespaces: bubblewrap)."""
+        """The process id of the started process (level namespaces: bubblewrap)."""
         return self._popen.pid
 
     def run(self, job: Job) -> ProgramResult:
@@ -125,7 +126,7 @@ class ZygoteProcess:
             return self._collect(stdout, stderr, job)
 
     def close(self) -> None:
-        """Close its channel, upon which it ends its program and cleans up; kill it if it has not ended within two seconds."""
+        """Close the zygote's channel, which makes it end its program and clean up. Kill it if it has not ended within two seconds."""
         self._channel.close()
         try:
             self._popen.wait(timeout=2.0)
@@ -135,13 +136,13 @@ class ZygoteProcess:
         self._popen.stderr.close()
 
     def kill(self) -> None:
-        """End it now, with everything in its session."""
+        """Kill the zygote now, with all processes of its session."""
         if self._popen.returncode is None:  # else another process may have its number by now
             with suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.wait()
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- private ----------------------------------------------------------------------------------------------------
 
     def _await_ready(self) -> dict[str, Any]:
         ended = os.pidfd_open(self._popen.pid)
@@ -150,7 +151,7 @@ class ZygoteProcess:
         finally:
             os.close(ended)
         said = b""
-        with suppress(OSError):  # a bubblewrap that is killed early leaves one that waits for ever and says nothing, with the socket open
+        with suppress(OSError):  # if bubblewrap is killed early, a silent process remains that waits for ever with the socket open
             said = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
         if said:
             ready: dict[str, Any] = json.loads(said)
@@ -168,8 +169,8 @@ class ZygoteProcess:
             poll.register(descriptor, select.POLLIN)
         waiting = {stdout, stderr}
         while answer is None or waiting:
-            # After the answer every process of the run is gone, and the pipes hold all that they will ever hold.
-            # After the limit nothing is read: processes that escaped at level none could write for ever.
+            # After the answer every process of the run is gone, and the pipes hold their final content. After the limit nothing is read:
+            # processes that escaped at level none could write for ever.
             left = limit - time.monotonic()
             ready = poll.poll(0 if answer is not None else left * 1000) if left > 0 else []
             if not ready:
@@ -215,17 +216,18 @@ class ZygoteProcess:
         return answer
 
     def _died(self) -> ZygoteDied:
-        """Say what happened to it, now that it has closed its socket: the last line that it wrote on standard error, or how it ended."""
+        """Return the error of a zygote that has closed its socket: its last line on standard error, or how it ended."""
         assert self._popen.stderr is not None
         code = self._code()
         os.set_blocking(self._popen.stderr.fileno(), False)
         words = (self._popen.stderr.read() or b"").decode(errors="replace").strip().splitlines()
         how = f"it ended with code {code}" if code is not None else "it closed its socket"
-        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second is bubblewrap's word for what it runs
+        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # bubblewrap reports the signal of its child as the second code
         return ZygoteDied(words[-1][:300] if words else how, killed=killed)
 
     def _code(self) -> int | None:
-        """Return its exit code or -signal, None if it runs on. Does not reap it: ``kill`` ends its group by an id that must stay taken."""
+        """Return the exit code or -signal, None if the process still runs. Do not reap it: ``kill`` uses its id, which no other process may
+        get."""
         if self._popen.returncode is not None:
             return self._popen.returncode
         handle = os.pidfd_open(self._popen.pid)
@@ -240,7 +242,7 @@ class ZygoteProcess:
 
 
 def _wait(seconds: float, *descriptors: int) -> bool:
-    """Wait until one of them can be read, or closed; False if the time is over."""
+    """Wait until one of the descriptors is readable or closed; return False after ``seconds``."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

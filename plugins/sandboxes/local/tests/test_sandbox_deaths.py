@@ -208,7 +208,7 @@ def test_a_machine_that_runs_out_is_no_program_s_fault(own, monkeypatch, lacks: 
         if lacks == "disk" and own.level is Level.NAMESPACES:
             assert run(own, "print(1)").stdout == b"1\n"  # it keeps nothing on the disk
         else:
-            with pytest.raises(SandboxError, match=r"died twice over one program .*Too many open files"):
+            with pytest.raises(SandboxError, match=r"died twice with the same program .*Too many open files"):
                 run(own, "print(1)")
     assert run(own, "print(2)").stdout == b"2\n"
     assert (open_descriptors(), len(homes())) == (before, folders)

@@ -39,7 +39,7 @@ def test_its_options_say_what_those_of_every_sandbox_say() -> None:
     [
         (
             {"level": "remote"},
-            'sandbox.level = "remote" is no level of sandbox local of rlcore-plugin-sandbox; it gives namespaces, landlock',
+            'sandbox.level = "remote" is not a level of sandbox local of rlcore-plugin-sandbox; it gives namespaces, landlock',
         ),
         ({"backend_options": {"level": "none"}}, "sandbox.backend_options holds level, which is set as sandbox.level"),
         ({"backend_options": {"colour": 1}}, "rewards.0.options.sandbox.backend_options.colour is not a setting"),

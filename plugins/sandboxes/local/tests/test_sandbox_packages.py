@@ -220,7 +220,7 @@ def test_a_package_that_programs_cannot_import_is_said_to_be_none(level: str, te
 
 
 def test_packages_that_are_not_there_are_refused_if_they_were_asked_for(box) -> None:
-    with pytest.raises(SandboxError, match=r"packages names 'no_such_thing', which is no package .* installed here; install it"):
+    with pytest.raises(SandboxError, match=r"packages names 'no_such_thing', which is not an installed package .*; install it"):
         opened(box.level, backend_options={"packages": ("no_such_thing",)})
     with opened(box.level, backend_options={"packages": ()}) as bare:
         assert b"ModuleNotFoundError" in run(bare, SAYS).stderr

@@ -1,4 +1,4 @@
-"""The command ``quickstart``: its task, model and data are made on the spot, nothing is downloaded. Importing this loads no torch."""
+"""The command ``quickstart``: it makes its task, model and data itself and downloads nothing. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ rlcore_api = "2.0"
 
 @hookimpl
 def rlcore_register_commands() -> Sequence[CommandSpec]:
-    """Offer ``rlcore quickstart``."""
+    """Return the spec of ``rlcore quickstart``."""
     return [
         CommandSpec(
             name="quickstart",

@@ -1,6 +1,6 @@
-"""Writes the quickstart's folder: ``train.jsonl``, ``heldout.jsonl``, ``base/``, ``run.toml`` and a marker of what was written.
+"""Writes the quickstart's folder: ``train.jsonl``, ``heldout.jsonl``, ``base/``, ``run.toml`` and a marker of the written files.
 
-All of it is made aside and moved into place in one step, so that a folder is either whole or absent. A whole one is used again.
+Everything is made in another folder and moved into place in one step, so a folder is either complete or absent. A complete one is reused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["MARKER", "Assets", "default_folder", "prepare", "seed_of"]
 
 MARKER = "quickstart.json"
 EDITABLE = "run.toml"
-"""The one file that the user is invited to change."""
+"""The only file that the user may change."""
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """Where everything is; ``reused``: it was there already."""
+    """The paths of all files; ``reused``: the folder was there already."""
 
     folder: Path
     reused: bool
@@ -40,12 +40,12 @@ class Assets:
 
 
 def default_folder(seed: int) -> Path:
-    """``quickstart``, or ``quickstart-3`` for seed 3: each seed has a model and data of its own."""
+    """Return ``quickstart``, or ``quickstart-3`` for seed 3: each seed has its own model and data."""
     return Path("quickstart" if seed == 0 else f"quickstart-{seed}")
 
 
 def seed_of(folder: Path) -> int | None:
-    """The seed that a folder was made with, None where no quickstart is in it."""
+    """Return the seed that a folder was made with, None if it does not contain a quickstart."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         return int(marker["seed"])
@@ -54,14 +54,14 @@ def seed_of(folder: Path) -> int | None:
 
 
 def prepare(folder: Path, seed: int | None, report: Report) -> Assets:
-    """Make the folder, or use it again where it holds exactly this seed's quickstart (any seed's, where ``seed`` is None).
+    """Make the folder, or reuse it if it contains exactly this seed's quickstart (any seed's, if ``seed`` is None).
 
-    ``UsageError``, and nothing written, where it holds anything else. ``report`` receives a line of progress now and then.
+    Raises ``UsageError`` and writes nothing if it contains anything else. ``report`` receives a line of progress now and then.
     """
     if _occupied(folder):
         made_with = seed_of(folder)
         _check_reusable(folder, made_with if seed is None else seed)
-        report(f"{folder}: made before with seed {made_with}; used again as it is")
+        report(f"{folder}: made earlier with seed {made_with}; reused unchanged")
         return Assets(folder, reused=True)
     seed = seed or 0
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.making")
@@ -97,11 +97,11 @@ def _check_reusable(folder: Path, seed: int | None) -> None:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         version, made_with, files = marker["recipe"], marker["seed"], dict(marker["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{folder}: holds other things than a quickstart; {hint}") from error
+        raise UsageError(f"{folder}: contains something other than a quickstart; {hint}") from error
     if version != RECIPE_VERSION:
         raise UsageError(f"{folder}: made by another version of the quickstart ({version}, this is {RECIPE_VERSION}); {hint}")
     if made_with != seed:
-        raise UsageError(f"{folder}: holds the quickstart of seed {made_with}, not of seed {seed}; {hint}")
+        raise UsageError(f"{folder}: contains the quickstart of seed {made_with}, not of seed {seed}; {hint}")
     for name, expected in files.items():
         if not (folder / name).is_file() or _sha256(folder / name) != expected:
             raise UsageError(f"{folder / name}: changed since the quickstart wrote it; {hint}")
@@ -137,7 +137,7 @@ def _write_base(base: Path, split: Split, seed: int, report: Report) -> None:
     save_model(started.model, base)
     tokenizer.save_pretrained(base)
     check_round_trip(base)
-    report(f"base model: {started.steps} steps of supervised learning, right on {started.accuracy:.0%} of its training problems")
+    report(f"base model: {started.steps} steps of supervised learning, correct on {started.accuracy:.0%} of its training problems")
 
 
 def _sha256(path: Path) -> str:

@@ -1,8 +1,8 @@
 r"""The quickstart's tokenizer: 88 tokens, one per character, one each for ``sort``, ``\boxed{`` and the chat's markers.
 
-Pitfall: beside a Qwen2 model ``AutoTokenizer`` always rebuilds Qwen2's own class from the vocabulary, whatever class the folder names; a
-tokenizer of another make is silently changed and loses its spaces. So this one *is* of that class: a byte-level vocabulary (a space is
-``Ġ``) without merges, and whole words as added tokens. What is saved is loaded back and compared before it is used.
+For a Qwen2 model ``AutoTokenizer`` always rebuilds Qwen2's own class from the vocabulary, whatever class the folder names. It silently
+changes a tokenizer of another class, which then loses its spaces. This tokenizer therefore *is* of that class: a byte-level vocabulary (a
+space is ``Ġ``) without merges, and whole words as added tokens. The saved tokenizer is loaded and compared before it is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer() -> Any:
-    """The tokenizer as a transformers ``Qwen2Tokenizer``, chat template included."""
+    """Return the tokenizer as a transformers ``Qwen2Tokenizer``, with its chat template."""
     from tokenizers import AddedToken
     from transformers import Qwen2Tokenizer
 
@@ -49,7 +49,7 @@ def build_tokenizer() -> Any:
 
 
 def check_round_trip(folder: Path) -> None:
-    """Load what was saved the way everybody else will, and compare; RunError where one token or one space differs."""
+    """Load the saved tokenizer in the usual way and compare; RunError if one token or one space differs."""
     from transformers import AutoTokenizer
 
     loaded, built = AutoTokenizer.from_pretrained(folder), build_tokenizer()
@@ -59,5 +59,5 @@ def check_round_trip(folder: Path) -> None:
     if not same or loaded.decode(ids) != text or loaded.chat_template != CHAT_TEMPLATE:
         raise RunError(
             f"{folder}: the tokenizer that was written is not the one that AutoTokenizer reads back; "
-            "report this with the output of `pip list`, the versions in constraints.txt are known to work"
+            "report this with the output of `pip list`; the versions in constraints.txt are known to work"
         )

@@ -28,19 +28,19 @@ from rlcore_plugin_quickstart.recipe import run_toml
 __all__ = ["QuickstartCommand"]
 
 _TEXT = (
-    "Make a tiny language model and a task on the spot, then watch it learn by reinforcement learning. "
+    "Make a tiny language model and a task, then watch the model learn by reinforcement learning. "
     "Writes train.jsonl, heldout.jsonl, base/ and run.toml into DIR and trains as `rlcore train DIR/run.toml` does; "
     "every flag of train works here too."
 )
 _CHOSEN = {"inference.name": "transformers", "training.name": "torch", "algorithm.name": "grpo", "rewards": "boxed"}
-"""The plugins of ``run.toml``, whose options are flags of this command where the flags choose no others."""
+"""The plugins of ``run.toml``. Their options are flags of this command unless the flags choose other plugins."""
 
 
 class QuickstartCommand(Command):
-    """``rlcore quickstart``."""
+    """The command ``rlcore quickstart``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The folder, and everything that ``train`` takes."""
+        """Add the folder and all arguments of ``train``."""
         parser.usage = "rlcore quickstart [DIR] [--seed N] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT
         help_text = "folder for model, data, run.toml and runs [quickstart; with --seed N: quickstart-N]"
@@ -49,7 +49,7 @@ class QuickstartCommand(Command):
         add_train_flags(parser, names=_CHOSEN)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Check what was typed, make the folder if it is not there yet, and train."""
+        """Check the typed arguments, make the folder if it is not there yet, and train."""
         wanted = _sketch(Path("quickstart"), 0, args)
         seed = wanted.config.run.seed if "run.seed" in train_flags(args) else None
         folder: Path = args.folder if args.folder is not None else default_folder(seed or 0)
@@ -63,7 +63,7 @@ class QuickstartCommand(Command):
 
 
 def _sketch(folder: Path, seed: int, args: argparse.Namespace) -> Plan:
-    """The plan of a folder that is not made yet, so that a wrong flag is refused before anything is written."""
+    """Return the plan of a folder that is not made yet, so that a wrong flag is refused before anything is written."""
     with TemporaryDirectory(prefix="rlcore-") as aside:
         file = Path(aside) / "run.toml"
         file.write_text(run_toml(folder, seed, aside=True), encoding="utf-8")
@@ -82,13 +82,13 @@ def _sketch(folder: Path, seed: int, args: argparse.Namespace) -> Plan:
 
 
 def _with_extra(item: Missing) -> Missing:
-    """What the extra ``quickstart`` brings comes with the command that brings all of it."""
+    """Replace the command for a package that the extra ``quickstart`` installs by the command that installs the whole extra."""
     brought = {install_line(f"rlcore-plugin-{name}") for name in EXTRAS["quickstart"]}
     return replace(item, command=install_line("rlcore[quickstart]")) if item.command in brought else item
 
 
 def _told(missing: Sequence[Missing]) -> str:
-    """One command for all that the extra brings, first; then what else is missing."""
+    """Return one command for everything that the extra installs, then everything else that is missing."""
     line = install_line("rlcore[quickstart]")
     brought = [item.what for item in missing if item.command == line]
     extra = [f"the quickstart needs packages that are not installed; type: {line} ({'; '.join(brought)})"] if brought else []

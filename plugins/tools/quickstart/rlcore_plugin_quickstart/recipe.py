@@ -1,4 +1,4 @@
-"""The quickstart's ``run.toml``: settings known to work for this task and model, each with its reason."""
+"""The quickstart's ``run.toml``: settings that are known to work for this task and model, each with its reason."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 __all__ = ["N_HELDOUT", "N_TRAIN", "RECIPE_VERSION", "run_toml"]
 
 RECIPE_VERSION = 1
-"""Raised with every change of task, model, warm start or data: folders of another version are not used again."""
+"""Increases with every change of task, model, warm start or data: folders of another version are not reused."""
 N_TRAIN = 2048
 N_HELDOUT = 200
 
 _TEMPLATE = """\
 # The quickstart: a tiny language model learns to sort digits by reinforcement learning.
 # Change what you like, then type: rlcore train {toml}
-# Every setting with its default and where it comes from: rlcore show config {toml}
+# Every setting with its value and origin: rlcore show config {toml}
 
 [run]
 project = "quickstart"
@@ -26,7 +26,7 @@ num_episodes = 2            # two passes over the data would be 128 updates,
 max_steps = 100             # this many are enough
 
 [model]
-model = {base}              # 0.2 M parameters, taught the task half-way
+model = {base}              # 0.2 M parameters; it has half learned the task
 
 [data]
 dataset = {train}
@@ -44,7 +44,7 @@ name = "transformers"
 [training]
 name = "torch"
 train_batch_size = 32       # prompts per update
-learning_rate = 4e-4        # large, for the model is tiny
+learning_rate = 4e-4        # large, since the model is tiny
 warmup_steps = 5
 betas = [0.9, 0.95]
 min_lr_ratio = 0.5          # the run is short: the rate need not fall far
@@ -63,7 +63,7 @@ eval_temperature = 0.0      # greedy
 
 
 def run_toml(folder: Path, seed: int, *, aside: bool = False) -> str:
-    """The text of ``folder/run.toml``. ``aside``: its paths are absolute, for the file is to be read elsewhere."""
+    """Return the text of ``folder/run.toml``. ``aside``: its paths are absolute, because the file is read from another folder."""
     here = folder.absolute() if aside else Path()
     paths = {name: here / name for name in ("runs", "base")} | {name: here / f"{name}.jsonl" for name in ("train", "heldout")}
     quoted = {name: json.dumps(path.as_posix(), ensure_ascii=False) for name, path in paths.items()}

@@ -1,8 +1,8 @@
-"""The quickstart's task: sort a few digits. Pure: knows neither files, models nor tokenizers.
+"""The quickstart's task: sort a few digits. It uses no files, models or tokenizers.
 
-A problem is a sequence of 4 to 6 different digits, its answer the same digits in ascending order. Problems are split by their set of
-digits: where one order of some digits is held out, no order of them is trained on, so that held-out accuracy measures sorting and not
-memory. Digits do not repeat: with repetitions a model of this size learns too slowly to be watched.
+A problem is a sequence of 4 to 6 different digits; its answer is the same digits in ascending order. Problems are split by their set of
+digits: if one order of a set is held out, no order of it is trained on. Held-out accuracy therefore measures sorting and not memory. Digits
+do not repeat: with repetitions a model of this size would learn too slowly for a demonstration.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Problem:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The digits in ascending order: what all orders of one problem share."""
+        """The digits in ascending order, which all orders of one problem share."""
         return tuple(sorted(self.digits))
 
     @property
     def question(self) -> str:
-        """What the user's message says."""
+        """The text of the user's message."""
         return "sort " + " ".join(map(str, self.digits))
 
     @property
@@ -49,13 +49,13 @@ class Problem:
         return rf"\boxed{{{self.answer}}}"
 
     def row(self) -> dict[str, object]:
-        """The line of a data file."""
+        """Return the line of a data file."""
         return {"messages": {"role": "user", "content": self.question}, "gt_answer": self.answer}
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Problems to train on and problems held out; no set of digits is in both, no problem twice."""
+    """Problems to train on and held-out problems; no set of digits is in both, and no problem occurs twice."""
 
     train: tuple[Problem, ...]
     heldout: tuple[Problem, ...]
@@ -64,7 +64,7 @@ class Split:
 def make_split(seed: int, n_train: int, n_heldout: int) -> Split:
     """Draw a split. The lengths 4, 5 and 6 are equally frequent in both parts; held-out sets are all different.
 
-    ``ValueError`` where fewer distinct problems exist than asked for.
+    Raises ``ValueError`` if there are fewer distinct problems than requested.
     """
     rng = random.Random(f"rlcore quickstart {seed}")
     train: list[Problem] = []
@@ -89,10 +89,10 @@ def _shuffled(members: Sequence[int], rng: random.Random) -> Problem:
 
 
 def _distinct_orders(sets: Sequence[tuple[int, ...]], count: int, rng: random.Random) -> list[Problem]:
-    """``count`` different problems: one order of each set in turn, then a second order, and so on."""
+    """Return ``count`` different problems: one order of each set in turn, then a second order, and so on."""
     exist = sum(factorial(len(members)) for members in sets)
     if count > exist:
-        raise ValueError(f"{count} problems asked for, but only {exist} are left after holding some out; ask for fewer")
+        raise ValueError(f"{count} problems requested, but only {exist} are left after holding some out; request fewer")
     found: dict[Problem, None] = {}
     while len(found) < count:
         for members in sets:

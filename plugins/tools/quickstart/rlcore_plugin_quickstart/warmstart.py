@@ -1,6 +1,7 @@
-"""The quickstart's base model: a tiny Qwen2, taught the task half-way by supervised learning, so that RL has something to improve.
+"""The quickstart's base model: a tiny Qwen2 that half learns the task by supervised learning, so that RL has something to improve.
 
-Imports torch and transformers. Nothing here knows RL: the result is an ordinary Hugging Face model, and the same seed gives the same one.
+Imports torch and transformers. Nothing here depends on RL: the result is an ordinary Hugging Face model, and the same seed gives the same
+model.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ HEADS = 3
 
 @dataclass(frozen=True, slots=True)
 class WarmStartSettings:
-    """How long and how fast the warm start learns; part of the recipe, so that changing one is a new recipe version.
+    """The length and rate of the warm start. They are part of the recipe, so a change of one is a new recipe version.
 
-    It stops at the first check whose greedy accuracy on ``n_check`` training problems exceeds ``target``; the state kept is the last below.
-    ``heads``: of the model, each of dimension 32.
+    It stops at the first check at which greedy accuracy on ``n_check`` training problems exceeds ``target``, and keeps the state of the
+    check before. ``heads``: the number of heads of the model, each of dimension 32.
     """
 
     heads: int = HEADS
@@ -43,7 +44,7 @@ class WarmStartSettings:
 
 @dataclass(frozen=True, slots=True)
 class WarmStart:
-    """The model kept, the step it was taken at and its greedy accuracy on the training problems checked."""
+    """The model that was kept, its step, and its greedy accuracy on the checked training problems."""
 
     model: Any
     steps: int
@@ -51,7 +52,7 @@ class WarmStart:
 
 
 def new_model(seed: int, heads: int = HEADS) -> Any:
-    """A fresh model of 2 layers, heads of dimension 32, tied embeddings; 0.2 M parameters with 3 heads."""
+    """Return a fresh model of 2 layers, heads of dimension 32, tied embeddings; 0.2 M parameters with 3 heads."""
     config = Qwen2Config(
         vocab_size=len(VOCABULARY),
         hidden_size=32 * heads,
@@ -71,7 +72,7 @@ def new_model(seed: int, heads: int = HEADS) -> Any:
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write a Hugging Face checkpoint, without transformers' progress bars in between ours."""
+    """Write a Hugging Face checkpoint, without transformers' progress bars among our lines."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -117,13 +118,13 @@ class Encoded:
     answer: torch.Tensor
 
     def take(self, rows: np.ndarray) -> Encoded:
-        """The rows given."""
+        """Return the given rows."""
         index = torch.from_numpy(rows)
         return Encoded(self.ids[index], self.answer[index])
 
 
 def encode(problems: Sequence[Problem], tokenizer: Any) -> Encoded:
-    """Prompts through the chat template, each with its right response."""
+    """Return prompts through the chat template, each with its right response."""
     prompts = [
         tokenizer.apply_chat_template([{"role": "user", "content": p.question}], add_generation_prompt=True, tokenize=False)
         for p in problems
@@ -141,7 +142,7 @@ def encode(problems: Sequence[Problem], tokenizer: Any) -> Encoded:
 
 
 def _batches(count: int, settings: WarmStartSettings, seed: int) -> Iterator[np.ndarray]:
-    """Row numbers int64[batch_size] of ``max_steps`` batches, in a new order each time through the data."""
+    """Yield row numbers int64[batch_size] of ``max_steps`` batches, in a new order in each pass over the data."""
     rng = np.random.default_rng([seed, 1])
     order = np.empty(0, dtype=np.int64)
     for _ in range(settings.max_steps):
@@ -163,10 +164,10 @@ def _supervised_step(model: Any, optimizer: torch.optim.Optimizer, batch: Encode
 
 @torch.no_grad()
 def greedy_accuracy(model: Any, batch: Encoded) -> float:
-    """Share of problems that greedy decoding answers right, letter by letter.
+    """Return the share of problems that greedy decoding answers right, token by token.
 
-    One forward is enough: greedy decoding produces the gold response exactly where every gold token is the most likely one after the
-    gold tokens before it. Padding is on the right, where a causal model does not look.
+    One forward is enough: greedy decoding produces the gold response exactly if every gold token is the most likely one after the gold
+    tokens before it. Padding is on the right, which a causal model does not attend to.
     """
     guesses = model(batch.ids).logits[:, :-1].argmax(-1)
     right = (guesses == batch.ids[:, 1:]) | ~batch.answer[:, 1:]

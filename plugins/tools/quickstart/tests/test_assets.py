@@ -61,7 +61,7 @@ def test_it_is_used_again_also_with_an_edited_configuration_and_runs_in_it() -> 
     (folder / "runs").mkdir()
     lines: list[str] = []
     assert prepare(folder, 0, lines.append).reused
-    assert lines == ["qs: made before with seed 0; used again as it is"]
+    assert lines == ["qs: made earlier with seed 0; reused unchanged"]
 
 
 def test_an_empty_folder_is_filled() -> None:
@@ -72,7 +72,7 @@ def test_an_empty_folder_is_filled() -> None:
 def test_other_content_is_refused_and_left_alone() -> None:
     Path("qs").mkdir()
     Path("qs/thesis.tex").write_text("x", encoding="utf-8")
-    assert refused() == "qs: holds other things than a quickstart; name another folder (rlcore quickstart DIR), or remove this one"
+    assert refused() == "qs: contains something other than a quickstart; name another folder (rlcore quickstart DIR), or remove this one"
 
 
 def test_a_file_in_the_way_is_refused() -> None:
@@ -83,7 +83,7 @@ def test_a_file_in_the_way_is_refused() -> None:
 
 def test_another_seed_or_version_or_a_changed_file_is_refused() -> None:
     folder = made()
-    assert refused(seed=1).startswith("qs: holds the quickstart of seed 0, not of seed 1;")
+    assert refused(seed=1).startswith("qs: contains the quickstart of seed 0, not of seed 1;")
     data = (folder / "train.jsonl").read_text(encoding="utf-8")
     (folder / "train.jsonl").write_text(data.replace("1", "2", 1), encoding="utf-8")
     assert refused().startswith("qs/train.jsonl: changed since the quickstart wrote it;")
@@ -93,7 +93,7 @@ def test_another_seed_or_version_or_a_changed_file_is_refused() -> None:
     (folder / MARKER).write_text(json.dumps(marker | {"recipe": 0}), encoding="utf-8")
     assert refused().startswith("qs: made by another version of the quickstart (0")
     (folder / MARKER).write_text("[]", encoding="utf-8")
-    assert refused().startswith("qs: holds other things")
+    assert refused().startswith("qs: contains something other")
 
 
 @pytest.mark.parametrize("accident", [KeyboardInterrupt, RuntimeError])

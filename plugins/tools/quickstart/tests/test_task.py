@@ -36,5 +36,5 @@ def test_the_seed_decides() -> None:
 
 
 def test_asking_for_more_problems_than_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="ask for fewer"):
+    with pytest.raises(ValueError, match="request fewer"):
         make_split(0, 10_000_000, 0)

@@ -1,6 +1,6 @@
-"""What a run wrote, read back: for whoever looks at a run that is over, that was killed, or that still goes on.
+"""Reads the files of a run that has finished, was killed, or is still running.
 
-A reader takes no lock and changes nothing. What a kill left of a last line is skipped, and so is what a writer is just adding.
+A reader takes no lock and changes nothing. It skips an incomplete last line, which a kill left or a writer is still adding.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from rlcore.api.runs import (
 __all__ = ["RunRecord", "as_rollout"]
 
 _DIGITS = 19
-"""Of whole numbers that no run counts to."""
+"""Digits of whole numbers that no run reaches."""
 _MOST_UNPACKED = 1 << 30
-"""Bytes of the rollouts of one update; a policy that repeats itself packs well, so their size on disk says little."""
+"""The most bytes of the rollouts of one update. Repetitive text packs well, so the size on disk says little."""
 _MOST_LINES = 1_000_000
 _OF_ROLLOUTS = {"prediction": "text", "format_valid": "format_ok", "ans_valid": "accuracy", "response_length": "length"}
-"""What a row of an evaluation calls otherwise than a rollout does."""
+"""Names of fields in a row of an evaluation, and the names of the same fields in a rollout."""
 
 
 class RunRecord:
-    """The files of one run, read each time that they are asked for. ConfigError, which names the file, if one cannot be understood."""
+    """The files of one run, read at each call. Raises ConfigError, which names the file, if one cannot be understood."""
 
     def __init__(self, root: Path) -> None:
-        """``root``: a run folder; ConfigError if it is none."""
+        """Open the run folder ``root``; ConfigError if it is not a run folder."""
         if not (root / "run.toml").is_file():
-            raise ConfigError(f"{root} is no run folder, for it has no run.toml; type the folder that rlcore train printed")
+            raise ConfigError(f"{root} is not a run folder, since it has no run.toml; type the folder that rlcore train printed")
         self.root = root
         try:
             self.config: Mapping[str, Any] = tomllib.loads(read_document(root / "run.toml").decode("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{root / 'run.toml'} cannot be read ({error}); restore it") from None
         if strange := [name for name, table in self.config.items() if name in ("run", "log", "eval") and not isinstance(table, dict)]:
-            raise ConfigError(f"{root / 'run.toml'} is damaged: {strange[0]} is no table; restore it")
+            raise ConfigError(f"{root / 'run.toml'} is damaged: {strange[0]} is not a table; restore it")
         log, evaluated = self.config.get("log", {}), self.config.get("eval", {})
         self._folder = RunFolder.at(
             root,
@@ -67,26 +67,26 @@ class RunRecord:
 
     @property
     def checkpoints(self) -> Path:
-        """Where its checkpoints are."""
+        """The folder of its checkpoints."""
         return self._folder.checkpoints
 
     def checkpoint_steps(self) -> list[int]:
-        """The updates whose checkpoints are there; none of them is verified."""
+        """Return the updates that have checkpoints; none of them is verified."""
         return checkpoint_steps(self.checkpoints)
 
     def best_step(self) -> int | None:
-        """Of these the best, by what ``log.best_by`` of the run names; None if its figure is known of none."""
+        """Return the best of these by the run's ``log.best_by``; None if none of them has that figure."""
         found = self._ranked().of(self.checkpoint_steps())
         return None if found is None else found.step
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Versions, plugins, seed, data; {} if the run was killed before it was written."""
+        """Versions, plugins, seed and data; {} if the run was killed before it was written."""
         return read_manifest(self.root) or {}
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """What the user was shown at the end; None if the run has not come to it."""
+        """The figures that the user saw at the end; None if the run has not reached its end."""
         path = self.root / "summary.json"
         try:
             found: dict[str, Any] = json_document(path)
@@ -107,7 +107,7 @@ class RunRecord:
 
     @property
     def planned_steps(self) -> int | None:
-        """The updates that it is to make; None if its settings do not bound them and its manifest is absent."""
+        """The number of planned updates; None if the settings do not bound it and the manifest is absent."""
         limit = self.config.get("run", {}).get("max_steps")
         if limit is not None:
             return int(limit)
@@ -116,11 +116,11 @@ class RunRecord:
         return int(told[-1]) if told else None
 
     def updates(self) -> list[dict[str, Any]]:
-        """The metrics of each update, in their order."""
+        """Return the metrics of each update, in order."""
         return [row for row in self._metrics() if "seconds" in row]
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The figures of each evaluation, by step."""
+        """Return the figures of each evaluation, by step."""
         return sorted((row for row in self._metrics() if "seconds" not in row), key=lambda row: int(row["step"]))
 
     def _metrics(self) -> Iterator[dict[str, Any]]:
@@ -130,11 +130,11 @@ class RunRecord:
             yield row
 
     def times(self) -> list[dict[str, Any]]:
-        """Seconds by worker and category of each step; the last one of the whole run, if it ended."""
+        """Return seconds by worker and category of each step; the last row is of the whole run, if it ended."""
         return list(_lines(self.root / "times.jsonl"))
 
     def best(self) -> BestFigure | None:
-        """The best value of the figure that ``log.best_by`` names; None if no step has it."""
+        """Return the best value of the figure that ``log.best_by`` names; None if no step has it."""
         return self._ranked().of()
 
     def _ranked(self) -> BestCheckpoint:
@@ -145,40 +145,41 @@ class RunRecord:
         return best
 
     def failures(self) -> list[dict[str, Any]]:
-        """The prompts that could not be judged, and why."""
+        """Return the prompts that could not be judged, and why."""
         return list(_lines(self.root / "failures.jsonl"))
 
     def reward_errors(self) -> list[dict[str, Any]]:
-        """The exceptions that rewards raised, and where."""
+        """Return the exceptions that rewards raised, and where."""
         return list(_lines(self.root / "reward_errors.jsonl"))
 
     def rollout_steps(self) -> list[int]:
-        """The updates whose rollouts are there."""
+        """Return the updates whose rollouts are there."""
         return _steps(self._folder.rollouts)
 
     def rollout_file(self, step: int) -> Path:
-        """Where they are, or would be: whoever looks again and again sees by it whether they are other ones (a run that went back)."""
+        """Return the file of an update's rollouts, which need not exist. A reader that polls sees by it whether they changed, as after a
+        run that went back."""
         return _existing(self._folder.rollouts, step)
 
     def rollouts(self, step: int) -> Iterator[dict[str, Any]]:
-        """A row a rollout of one update, group by group; none if they are not there."""
+        """Yield one row per rollout of one update, group by group; nothing if they are not there."""
         return _lines(self.rollout_file(step))
 
     def tasks(self) -> list[str]:
-        """The held-out tasks of which answers are there."""
+        """Return the held-out tasks that have answers."""
         return sorted(path.name for path in self._folder.evaluations.glob("[!.]*") if path.is_dir())
 
     def evaluated_steps(self, task: str) -> list[int]:
-        """The steps at which answers to a held-out task are there."""
+        """Return the steps that have answers to a held-out task."""
         return _steps(self._folder.evaluations / task)
 
     def evaluation_rows(self, task: str, step: int) -> list[dict[str, Any]]:
-        """A row a completion of a held-out task at one step; [] if they are not there."""
+        """Return one row per completion of a held-out task at one step; [] if they are not there."""
         return list(_lines(_existing(self._folder.evaluations / task, step)))
 
 
 def as_rollout(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of an evaluation by the names that a rollout has for the same: ``text``, ``accuracy``, …; a rollout stays as it is."""
+    """Return a row of an evaluation with the field names of a rollout: ``text``, ``accuracy``, …; a rollout stays unchanged."""
     return {_OF_ROLLOUTS.get(name, name): value for name, value in row.items()}
 
 
@@ -197,22 +198,22 @@ def _existing(folder: Path, step: int) -> Path:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a JSONL file, compressed or not, one after the other; nothing if it is not there."""
+    """Yield the complete lines of a JSONL file, compressed or not, in order; nothing if the file is not there."""
     for number, line in _raw_lines(path):
-        if not line.endswith(b"\n"):  # half a line
+        if not line.endswith(b"\n"):  # an incomplete line
             return
         try:
             row = json.loads(line, parse_float=_finite, parse_int=_held, parse_constant=lambda name: None)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{path}:{number} is no JSON ({error}); restore the file, or remove the line") from None
+            raise ConfigError(f"{path}:{number} is not JSON ({error}); restore the file, or remove the line") from None
         if not isinstance(row, dict):
-            raise ConfigError(f"{path}:{number} is no JSON object; restore the file, or remove the line")
+            raise ConfigError(f"{path}:{number} is not a JSON object; restore the file, or remove the line")
         yield row
 
 
 def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    if path.exists() and not path.is_file():  # a pipe would hang the reader
-        raise ConfigError(f"{path} is no regular file; remove it")
+    if path.exists() and not path.is_file():  # a pipe would block the reader
+        raise ConfigError(f"{path} is not a regular file; remove it")
     try:
         with path.open("rb") as file:
             for number, line in bounded_lines(unpacked(file, _MOST_UNPACKED, _MOST_LINES) if path.suffix == ".gz" else file):
@@ -222,24 +223,25 @@ def _raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     except FileNotFoundError:
         return
     except InputTooLargeError as error:
-        raise ConfigError(f"{path} holds more than a run writes ({error}); remove it") from None
+        raise ConfigError(f"{path} contains more than a run writes ({error}); remove it") from None
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read ({error}); remove it") from None
 
 
 def _finite(digits: str) -> float | None:
-    """A number that no float holds is no figure, as what is not finite is when a run writes it."""
+    """Return the number; None if no float can hold it, as a run writes null for a figure that is not finite."""
     value = float(digits)
     return value if math.isfinite(value) else None
 
 
 def _held(digits: str) -> int | None:
-    """The same of a whole number that 64 bits do not hold."""
+    """Return the whole number; None if 64 bits cannot hold it."""
     return int(digits) if len(digits) < _DIGITS else None
 
 
 def _lives(signed: str) -> bool:
-    """Whether the process that signed the lock of a run (``process 12 on host``) is there; one of another host is taken at its word."""
+    """Return whether the process that signed the lock of a run (``process 12 on host``) is alive; a process of another host is assumed to
+    be."""
     words = signed.split()
     if len(words) < 4 or not words[1].isdecimal():
         return False
@@ -249,8 +251,8 @@ def _lives(signed: str) -> bool:
         os.kill(int(words[1]), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's process
         return True
-    with suppress(OSError, IndexError):  # one that was killed may wait for its parent to notice
+    with suppress(OSError, IndexError):  # a killed process may be a zombie until its parent notices
         return Path(f"/proc/{words[1]}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return True

@@ -1,4 +1,4 @@
-"""Settings of several runs beside each other: by the path of each, which ones differ, and which runs differ by nothing but their seed."""
+"""Compares the settings of several runs: by path, which ones differ, and which runs differ only by their seed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _PLACES = frozenset(
     {"run.project", "run.run_dir", "run.ray_dir", "run.master_address", "run.master_port"}
     | {"log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"}
 )
-"""Settings that say where a run happened and not what it was."""
+"""Settings that say where a run happened, not what it did."""
 
 
 def flat_settings(config: Mapping[str, Any], start: str = "") -> dict[str, Any]:
-    """Path -> value of every leaf: ``training.learning_rate``, ``rewards[0].weight``; a list of plain values is one."""
+    """Return path -> value of every leaf: ``training.learning_rate``, ``rewards[0].weight``; a list of plain values is one leaf."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         for path, item in _items(f"{start}{key}", value):
@@ -25,19 +25,20 @@ def flat_settings(config: Mapping[str, Any], start: str = "") -> dict[str, Any]:
 
 
 def _items(path: str, value: Any) -> list[tuple[str, Any]]:
-    """The value itself; of a list of tables each of them, by its place."""
+    """Return the value itself; for a list of tables, each table with its index."""
     tables = isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
     return [(f"{path}[{place}]", item) for place, item in enumerate(value)] if tables else [(path, value)]
 
 
 def differing_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The paths that are not in all with the same value, in the order of the first that has them; where a run happened is left out."""
+    """Return the paths that do not have the same value in all runs, in the order of the first run that has them. Settings of the run's
+    place are left out."""
     paths = dict.fromkeys(path for of_run in settings for path in of_run if path not in _PLACES)
     return [path for path in paths if any(path not in of_run or of_run[path] != settings[0].get(path) for of_run in settings)]
 
 
 def groups_by_seed(settings: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Places of the runs that differ by nothing but their seed, in the order of their first; the same seed twice is in two groups."""
+    """Return indexes of the runs that differ only by their seed, in the order of their first run. The same seed twice is in two groups."""
     groups: list[list[int]] = []
     for place, of_run in enumerate(settings):
         like = (group for group in groups if all(differing_settings([settings[other], of_run]) == [SEED] for other in group))

@@ -1,4 +1,4 @@
-"""Keeps what this thread prints off standard output, which may carry a run's JSON or its live display."""
+"""Drops output of this thread to standard output, which may contain a run's JSON or its live display."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["suppressed_output"]
 
 
 class _OtherThreads(io.TextIOBase):
-    """Passes on what other threads print."""
+    """A stream that passes on the output of other threads."""
 
     def __init__(self, beneath: TextIO) -> None:
         self._beneath, self._hushed = beneath, threading.get_ident()
@@ -27,6 +27,6 @@ class _OtherThreads(io.TextIOBase):
 
 @contextmanager
 def suppressed_output() -> Iterator[None]:
-    """Inside, what this thread prints is dropped."""
+    """Drop everything that this thread prints inside the block."""
     with redirect_stdout(_OtherThreads(sys.stdout)):
         yield

@@ -19,18 +19,18 @@ from rlcore.api import RunInfo, Tracker
 from rlcore_plugin_trackers.tensorboard_options import TensorBoardOptions
 
 _SUFFIX = ".rlcore"
-"""How the names of our event files end."""
+"""The suffix of our event files."""
 
 
 class TensorBoardTracker(Tracker):
-    """One event a record, on disk when ``log`` returns: a run that is killed loses none."""
+    """Writes one event per record, which is on disk when ``log`` returns: a run that is killed loses none."""
 
     def __init__(self, options: TensorBoardOptions | None = None) -> None:
         self._options = options if options is not None else TensorBoardOptions()
         self._writer: Any = None
 
     def open(self, run: RunInfo) -> None:
-        """Begin a file. Of a run that goes on it takes the place of the earlier ones; a TensorBoard that has read those forgets them."""
+        """Begin a file. In a resumed run it replaces the earlier files; a TensorBoard that has read those drops their events."""
         folder = _folder(run, self._options.log_dir)
         earlier = sorted(folder.glob(f"*{_SUFFIX}"))
         written = _wall_times(earlier) if run.step else {}
@@ -44,7 +44,7 @@ class TensorBoardTracker(Tracker):
             path.write_bytes(b"")
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """A scalar for each figure, as float32, at the record's step."""
+        """Write a scalar for each figure, as float32, at the record's step."""
         self._write(record)
         self._writer.flush()
 
@@ -60,7 +60,7 @@ class TensorBoardTracker(Tracker):
         self._writer.add_event(Event(wall_time=time.time() if when is None else when, step=record["step"], summary=summary))
 
     def _describe(self, run: RunInfo) -> None:
-        """Settings and manifest as texts (tab TEXT), and the settings as hyperparameters."""
+        """Write settings and manifest as texts (tab TEXT), and the settings as hyperparameters."""
         summaries = [text_pb(name, _block(content)) for name, content in (("config", run.config), ("manifest", run.manifest)) if content]
         if self._options.hparams and run.config:
             summaries.append(hparams_pb(dict(_flat(run.config)), trial_id=f"{run.folder.parent.name}/{run.folder.name}"))
@@ -69,7 +69,7 @@ class TensorBoardTracker(Tracker):
 
 
 def _folder(run: RunInfo, log_dir: str) -> Path:
-    """Where the event files of this run lie, and of no other: TensorBoard takes a folder for a run."""
+    """Return the folder for the event files of this run only: TensorBoard takes a folder for a run."""
     chosen = Path(log_dir).expanduser()
     return chosen / run.folder.parent.name / run.folder.name if chosen.is_absolute() else run.folder / chosen
 
@@ -79,13 +79,13 @@ def _names(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _wall_times(files: list[Path]) -> dict[tuple[int, tuple[str, ...]], float]:
-    """(step, names) of each record that was written -> when."""
+    """Return (step, names) of each written record -> its wall time."""
     events = (event for path in files for event in EventFileLoader(str(path)).Load() if event.HasField("summary"))
     return {(event.step, tuple(value.tag for value in event.summary.value)): event.wall_time for event in events}
 
 
 def _flat(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool | float | str]]:
-    """``section.key`` and value of each setting that is set; a list as JSON."""
+    """Yield ``section.key`` and value of each setting that is set; a list as JSON."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{key}.")
@@ -94,5 +94,5 @@ def _flat(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool
 
 
 def _block(content: Mapping[str, Any]) -> str:
-    """JSON as a block of code of Markdown."""
+    """Return JSON as a Markdown code block."""
     return "".join(f"    {line}\n" for line in json.dumps(content, indent=2, ensure_ascii=False, default=str).splitlines())

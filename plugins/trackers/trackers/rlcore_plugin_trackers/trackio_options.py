@@ -6,15 +6,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class TrackioOptions(BaseModel):
-    """What stands in ``[log.options.trackio]``."""
+    """The settings in ``[log.options.trackio]``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     project: str = Field(default="", description="Trackio's project; empty: the project of the run")
     name: str = Field(default="", description="name of the run; empty: that of its folder")
-    group: str = Field(default="", description="what runs are grouped by in the dashboard")
+    group: str = Field(default="", description="group of the run in the dashboard")
     space_id: str = Field(default="", description="a Hugging Face Space (user/name); empty: TRACKIO_SPACE_ID, or this machine")
-    bucket_id: str = Field(default="", description="the Bucket in which the Space keeps its data; empty: Trackio's choice")
-    dataset_id: str = Field(default="", description="a Dataset in place of the Bucket; Trackio advises against it")
-    private: bool | None = Field(default=None, description="whether a Space that is made for it is private; unset: as the account has it")
-    system_metrics: bool = Field(default=True, description="sample processor, memory and GPU of this machine too, every 10 s")
+    bucket_id: str = Field(default="", description="the Bucket in which the Space stores its data; empty: Trackio's choice")
+    dataset_id: str = Field(default="", description="a Dataset instead of the Bucket; Trackio advises against it")
+    private: bool | None = Field(default=None, description="whether a new Space is private; unset: the account's default")
+    system_metrics: bool = Field(default=True, description="also sample processor, memory and GPU of this machine, every 10 s")

@@ -1,4 +1,4 @@
-"""Hands the figures to Trackio: into its folder on this machine, or to a Space."""
+"""Passes the figures to Trackio: into its folder on this machine, or to a Space."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from rlcore_plugin_trackers.suppressed_output import suppressed_output
 from rlcore_plugin_trackers.trackio_options import TrackioOptions
 
 _KEPT = "trackio.json"
-"""File in the run folder: which Trackio run it is."""
+"""File in the run folder that identifies the Trackio run."""
 _PLACES = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
-"""Variables by which Trackio leaves this machine."""
+"""Variables that make Trackio send data to another machine."""
 
 
 class TrackioTracker(Tracker):
-    """One Trackio run a run. On this machine a run that goes on is written anew under the same name, and the earlier one goes; a Space
-    takes nothing back, so there it continues."""
+    """Writes one Trackio run per run. On this machine a resumed run is written again under the same name, and the earlier one is deleted. A
+    Space cannot delete figures, so the run continues there."""
 
     def __init__(self, options: TrackioOptions | None = None) -> None:
         self._options = options if options is not None else TrackioOptions()
         self._run: Any = None
 
     def open(self, run: RunInfo) -> None:
-        """Begin the Trackio run. A Space that cannot be reached is no reason to lose figures: then they stay on this machine."""
+        """Begin the Trackio run. If a Space cannot be reached, the figures stay on this machine, so that none is lost."""
         kept = run.folder / _KEPT
         before = json.loads(kept.read_text(encoding="utf-8")) if run.step and kept.exists() else {}
         project = self._options.project or run.config["run"]["project"]
         remote = bool(self._options.space_id or any(os.environ.get(name) for name in _PLACES))
         try:
             self._begin(run, project, remote=remote, resume=bool(before.get("remote")))
-        except Exception as error:  # whatever the network and the libraries of the Hub raise
+        except Exception as error:  # any error of the network and the libraries of the Hub
             if not remote:
                 raise
             remote = False
             with _without_places():
                 self._begin(run, project, remote=False, resume=False)
             later = f"type trackio sync --project {project} --space-id USER/NAME later"
-            run.note(f"trackio: no Space ({type(error).__name__}: {error}), the figures stay on this machine; {later}")
+            run.note(f"trackio: no Space ({type(error).__name__}: {error}); the figures stay on this machine; {later}")
         kept.write_text(json.dumps({"project": project, "id": self._run.id, "remote": remote}) + "\n", encoding="utf-8")
         if not (remote and before.get("remote")):
             for record in run.records():
@@ -55,11 +55,11 @@ class TrackioTracker(Tracker):
             run.note(f"trackio: type trackio show --project {project}")
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """The figures, at the record's step."""
+        """Send the figures, at the record's step."""
         self._run.log({name: value for name, value in record.items() if name != "step"}, step=record["step"])
 
     def close(self) -> None:
-        """Wait for what is not written yet, at most 30 s."""
+        """Wait for unwritten figures, at most 30 s."""
         if self._run is not None:
             with suppressed_output():
                 self._run.finish()
@@ -69,7 +69,7 @@ class TrackioTracker(Tracker):
         where = {"space_id": chosen.space_id, "bucket_id": chosen.bucket_id, "dataset_id": chosen.dataset_id} if remote else {}
         hardware = None if chosen.system_metrics else False
         with suppressed_output():
-            # A context of its own: the one of the caller may hold another Trackio run, which init would end.
+            # In a separate context: the caller's context may have another Trackio run, which init would end.
             self._run = Context().run(
                 trackio.init,
                 project=project,
@@ -87,7 +87,7 @@ class TrackioTracker(Tracker):
 
 @contextmanager
 def _without_places() -> Iterator[None]:
-    """Inside, no variable leads away from this machine."""
+    """Remove, inside the block, the variables that make Trackio send data to another machine."""
     taken = {name: os.environ.pop(name) for name in _PLACES if name in os.environ}
     try:
         yield
@@ -96,7 +96,7 @@ def _without_places() -> Iterator[None]:
 
 
 def _forget(project: str, run_id: str) -> None:
-    """Delete a run of this machine, if Trackio has it: one that was killed at once wrote nothing."""
+    """Delete a run of this machine, if Trackio has it: a run that was killed at once wrote nothing."""
     with suppress(ValueError):  # there is no such project
         for run in trackio.Api().runs(project):
             if run.id == run_id:

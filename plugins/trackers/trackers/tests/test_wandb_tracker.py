@@ -328,7 +328,7 @@ def test_a_service_that_dies_is_one_sentence(tmp_path: Path) -> None:
             os.kill(number, signal.SIGKILL)
         said, errors = process.communicate(timeout=60)
     (where,) = tmp_path.glob("wandb/offline-run-*/")
-    assert re.fullmatch(rf"W&B's service has died \(.*\); wandb sync {where} sends what it had\n", said)
+    assert re.fullmatch(rf"W&B's service has died \(.*\); wandb sync {where} sends the figures that it had\n", said)
     assert (process.returncode, errors) == (0, "")
 
 

@@ -34,9 +34,9 @@ def context(tmp_path: Path) -> TrainingContext:
         ({"world_size": 3, "tensor_parallel": 2}, "does not divide the 3 trainer ranks"),
         ({"zero_stage": 3}, r"Gemini\) is not offered"),
         ({"world_size": 4, "pipeline_parallel": 2, "zero_stage": 2}, "ZeRO 1 only; type -zero 1"),
-        ({"world_size": 4, "tensor_parallel": 2, "zero_stage": 1}, "keeps no float32 model; type --training-dtype bfloat16"),
+        ({"world_size": 4, "tensor_parallel": 2, "zero_stage": 1}, "does not support float32 models; type --training-dtype bfloat16"),
         ({"context_parallel": 2}, "training.context_parallel_size 2"),
-        ({"dtype": "float64"}, "'float64' is not served"),
+        ({"dtype": "float64"}, "'float64' is not supported"),
         ({"lora": LoraSettings(rank=2, alpha=4.0)}, "trains whole weights only"),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_model_that_ranks_cannot_share_is_refused_before_they_meet(context: Tr
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "gpt2"}), encoding="utf-8")
     divided = replace(context, world_size=2, rendezvous="tcp://127.0.0.1:1", **{axis: 2})
-    with pytest.raises(ConfigError, match=r"model .* divides llama, mistral, qwen2 by -tp and -pp, and not 'gpt2'"):
+    with pytest.raises(ConfigError, match=r"model .* divides llama, mistral, qwen2 by -tp and -pp, but not 'gpt2'"):
         ColossalBackend().setup(divided)
 
 

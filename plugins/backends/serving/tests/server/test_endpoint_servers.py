@@ -156,7 +156,7 @@ def test_a_server_that_was_started_anew_between_two_requests_is_not_believed(ser
     only.start()
     only.wait()
     engine.submit(requests(2))
-    with pytest.raises(RunError, match=r"answers with weights 'default' where 'rlcore-.*-1' are served"):
+    with pytest.raises(RunError, match=r"answers with weights 'default', but 'rlcore-.*-1' are served"):
         answers(engine, 2)
 
 
@@ -169,7 +169,7 @@ def test_weights_that_somebody_else_has_written_are_found_by_the_probe_and_by_th
     update_engine(alien, snapshot_of("wide", 2))
     label = engine._served._servers[1].label
     post(other, "/update_weight_version", {"new_version": label})  # it says that it serves what it was given
-    with pytest.raises(WeightsError, match=rf"{other.address} serves version 1 as {one.address} does, and its log probabilities differ"):
+    with pytest.raises(WeightsError, match=rf"{other.address} serves version 1 as {one.address} does, but its log probabilities differ"):
         engine.score(SEQUENCE)
     post(other, "/update_weight_version", {"new_version": "alien"})
     assert np.array_equal(engine.score(SEQUENCE), before)
@@ -195,7 +195,7 @@ def test_without_development_endpoints_a_server_with_a_key_scores_and_answers_al
     engine.submit(requests(2, 8))
     assert all((completion.versions == 0).all() for completion in answers(engine, 2).values())
     assert np.isfinite(engine.score(SEQUENCE)).all()
-    with pytest.raises(WeightsError, match="evaluation and scoring alone"):
+    with pytest.raises(WeightsError, match="evaluation and scoring only"):
         update_engine(engine, snapshot_of("wide", 1))
 
 

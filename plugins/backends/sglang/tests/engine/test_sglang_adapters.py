@@ -62,5 +62,5 @@ def test_adapters_are_swapped_under_running_requests_and_over_whole_weights(form
 def test_an_engine_that_no_adapter_comes_to_takes_whole_weights_alone(backend, adapter):
     engine = backend()
     assert engine.capabilities.kinds == {"full"}
-    with pytest.raises(WeightsError, match=r"version 1 is of kind adapter, and SglangBackend takes full \(capabilities.kinds\)"):
+    with pytest.raises(WeightsError, match=r"version 1 is of kind adapter, and SglangBackend accepts full \(capabilities.kinds\)"):
         update_engine(engine, adapter(1)[0])

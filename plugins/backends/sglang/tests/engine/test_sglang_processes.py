@@ -136,10 +136,10 @@ def test_an_engine_that_is_stopped_is_an_error_in_time(waits, backend, ask):
     if waits == "for tokens":
         engine.submit([ask("r0", [3, 5], max_new_tokens=990, temperature=1.3)])
     os.kill(scheduler_of(engine), signal.SIGSTOP)
-    with pytest.raises(RunError, match=r"SGLang's engine has (made no token|said nothing) for 3 s.*; its processes are ended"):
+    with pytest.raises(RunError, match=r"SGLang's engine has (produced no token|sent nothing) for 3 s.*; its processes were ended"):
         engine.score(SEQUENCE) if waits == "for an order" else poll_on(engine)
     await_end(family, 10)
-    with pytest.raises(RunError, match="its processes are ended"):
+    with pytest.raises(RunError, match="its processes were ended"):
         engine.score(SEQUENCE)
 
 

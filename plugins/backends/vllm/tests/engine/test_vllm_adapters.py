@@ -37,7 +37,7 @@ def test_an_adapter_that_does_not_fit_is_refused_by_name_and_one_that_fails_tear
     check_misfits_are_refused(engine, adapter, folder)
     with monkeypatch.context() as broken:
         broken.setattr(PolicyAdapter, "_swap", lambda *given: (_ for _ in ()).throw(ValueError("no room")))
-        with pytest.raises(WeightsError, match="version 1: vLLM does not take the adapter: no room"):
+        with pytest.raises(WeightsError, match="version 1: vLLM does not accept the adapter: no room"):
             update_engine(engine, good)
     with pytest.raises(RunError, match="holds an unfinished version 1 of the weights and cannot score"):
         engine.score(SEQUENCE)
@@ -61,7 +61,7 @@ def test_adapters_are_swapped_under_running_requests_and_over_whole_weights(form
 def test_an_engine_that_no_adapter_comes_to_takes_whole_weights_alone(backend, adapter):
     engine = backend()
     assert engine.capabilities.kinds == {"full"}
-    with pytest.raises(WeightsError, match=r"version 1 is of kind adapter, and VllmBackend takes full \(capabilities.kinds\)"):
+    with pytest.raises(WeightsError, match=r"version 1 is of kind adapter, and VllmBackend accepts full \(capabilities.kinds\)"):
         update_engine(engine, adapter(1)[0])
-    with pytest.raises(ConfigError, match=r"training\.lora_rank 513: vLLM serves adapters of rank 512 at most; type --lora-rank 512"):
+    with pytest.raises(ConfigError, match=r"training\.lora_rank 513: vLLM supports ranks up to 512; type --lora-rank 512"):
         backend(adapter_rank=513)

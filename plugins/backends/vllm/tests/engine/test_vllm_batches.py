@@ -54,10 +54,10 @@ def test_a_request_id_is_used_once_while_it_is_in_flight(shared, ask):
     ("tokens", "sampling", "words"),
     [
         ([], {}, "has no context"),
-        ([3] * 64, {}, "64 tokens, of the 64"),
+        ([3] * 64, {}, "64 tokens, but prompt and response together may have only 64"),
         ([3, 4000], {}, "token 4000 is not one of the model's 42"),
         ([3], {"max_new_tokens": 0}, "at least 1"),
-        ([3], {"stop": ("",)}, "no stop string empty"),
+        ([3], {"stop": ("",)}, "stop strings must not be empty"),
         ([3], {"temperature": 0.005}, "vLLM samples at 0.01 to 2"),
         ([3], {"temperature": 2.5}, "vLLM samples at 0.01 to 2"),
     ],
@@ -79,7 +79,7 @@ def test_a_request_that_is_cancelled_twice_comes_back_once(shared, ask):
     assert engine.poll(0.0) == []
 
 
-@pytest.mark.parametrize(("tokens", "words"), [([3, 4000], "token 4000 is not one of"), ([3] * 65, "65 tokens, and prompt")])
+@pytest.mark.parametrize(("tokens", "words"), [([3, 4000], "token 4000 is not one of"), ([3] * 65, "65 tokens, but prompt")])
 def test_what_cannot_be_scored_is_refused_and_requests_go_on(tokens, words, shared, ask):
     engine = shared
     engine.submit([ask("r0", [3, 5])])
@@ -116,19 +116,19 @@ def test_an_answer_ends_where_prompt_and_answer_are_max_tokens_long(shared, ask,
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"engine": {"no_such": 1}}, r"inference\.options\.engine\.no_such is no argument"),
+        ({"engine": {"no_such": 1}}, r"inference\.options\.engine\.no_such is not an argument"),
         ({"engine": {"block_sise": 16}}, r"did you mean block_size\?"),
         ({"engine": {"data_parallel_size": 2}}, "use --num-inferencer"),
         ({"engine": {"pipeline_parallel_size": 2}}, r"write it as inference\.options\.pipeline_parallel_size"),
-        ({"enforce_eager": False}, "compiles no model on the CPU"),
+        ({"enforce_eager": False}, "does not compile models on the CPU"),
         ({"pipeline_parallel_size": 2}, "on the CPU vLLM's stages do not pass tensors on"),
         ({"tensor_parallel": 2, "own_process": False}, "own_process is false"),
-        ({"tensor_parallel": 3}, "vLLM does not make an engine of model"),
+        ({"tensor_parallel": 3}, "vLLM cannot create an engine for model"),
         ({"engine": {"seed": 3}}, "rlcore sets this argument of vLLM itself; use --seed"),
-        ({"engine": {"logprobs_mode": "raw_logprobs"}}, "rlcore sets this argument of vLLM itself; it must be as it is"),
+        ({"engine": {"logprobs_mode": "raw_logprobs"}}, "rlcore sets this argument of vLLM itself; it cannot be changed"),
         ({"engine": {"max_num_seqs": 3}}, r"write it as inference\.options\.max_num_seqs"),
-        ({"engine": {"max_num_batched_tokens": 8}}, "vLLM does not make an engine of model"),
-        ({"engine": {"block_size": "many"}}, "vLLM does not make an engine of model"),
+        ({"engine": {"max_num_batched_tokens": 8}}, "vLLM cannot create an engine for model"),
+        ({"engine": {"block_size": "many"}}, "vLLM cannot create an engine for model"),
     ],
 )
 def test_an_option_that_the_engine_does_not_take_is_one_sentence(options, words, backend):
@@ -140,7 +140,7 @@ def test_an_option_that_the_engine_does_not_take_is_one_sentence(options, words,
 @pytest.mark.parametrize("given", [{"dtype": "float16"}, {"device": "cuda"}], ids=str)
 def test_what_the_capabilities_leave_out_is_refused(given, backend):
     with pytest.raises(
-        ConfigError, match=r"this version of the vllm backend|not served by the vllm backend|vLLM of this environment is built for cpu"
+        ConfigError, match=r"this version of the vllm backend|not supported by the vllm backend|vLLM of this environment is built for cpu"
     ):
         backend(**given)
 

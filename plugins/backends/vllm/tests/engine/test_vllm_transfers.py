@@ -196,7 +196,7 @@ def test_an_update_that_breaks_off_in_the_workers_tears_the_engine(backend, snap
             take(engine, receiver, news, 1)
         with pytest.raises(RunError, match="unfinished version 1"):
             engine.score(np.array([3, 4, 5]))
-        with pytest.raises(RunError, match="only a new engine mends"):
+        with pytest.raises(RunError, match="only a new engine fixes"):
             engine.connect({}, 9)
 
 

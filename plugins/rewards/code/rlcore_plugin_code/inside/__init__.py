@@ -1,1 +1,1 @@
-"""What runs in the sandbox: text that the host sends along, standard library only. The host imports ``wire`` alone."""
+"""Code that runs in the sandbox: text that the host process sends, standard library only. The host process imports only ``wire``."""

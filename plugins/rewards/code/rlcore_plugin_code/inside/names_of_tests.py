@@ -1,7 +1,8 @@
-"""Whose a name of the tests is that the tests do not define: the program's, or the library's because an import was forgotten.
+"""Decides the owner of a name that the tests use but do not define: the program, or the library because an import was forgotten.
 
-A program that is asked for a name of the library answers as it likes, and is told what is expected: ``isclose(f(2), 1.41)``. So the
-library's names are resolved beside the tests; if a name may be either one's and the row does not say whose, the row is refused.
+If a name of the library were asked of the program, the program could answer anything, and would learn the expected value: ``isclose(f(2),
+1.41)``. The library's names are therefore resolved on the tests' side. If a name may belong to either and the row does not decide it, the
+row is refused.
 """
 
 import ast
@@ -43,7 +44,7 @@ _PLAIN = frozenset().union(*map(vars, (str, list, dict, set, tuple, int, float, 
 
 
 class Names:
-    """Read from the texts of the tests. ``own``: the names that the row calls the program's; ``only``: it has no others."""
+    """The names in the texts of the tests. ``own``: the names that the row assigns to the program; ``only``: it has no others."""
 
     def __init__(self, texts: Iterable[str], own: Iterable[str], *, only: bool) -> None:
         self._trees = [tree for tree in map(_parsed, texts) if tree is not None]
@@ -65,7 +66,7 @@ class Names:
         _Judges(self._others, self._others | self._own | given, nodes).refuse()
 
     def of_library(self, name: str) -> Any:
-        """Return what the library calls so, None if the name is the program's. Unusable if nobody can say."""
+        """Return the library's object of this name, None if the name belongs to the program. Unusable if it cannot be decided."""
         if name in self._own:
             return None
         if module := self._module(name):
@@ -75,16 +76,16 @@ class Names:
             if self._only:
                 raise Unusable(f"the tests use {name}, which neither they nor the prompt define, and which is not the entry point")
             if self._said and name in self._others and name[:1].islower():
-                raise Unusable(f'the tests use {name}, which nobody defines; if it is the program\'s, add it to "names"')
+                raise Unusable(f'the tests use {name}, which is not defined anywhere; if it is the program\'s, add it to "names"')
             return None
         if not self._said and not self._others:
-            return None  # the tests call nothing else, so this is what they test
+            return None  # the tests call nothing else, so they test this
         if not self._said and name not in _CERTAIN_OF:
             raise Unusable(f'the tests use {name} without importing it; if it is the program\'s, add it to "names", else import it')
         return getattr(import_module(where), name)
 
     def _module(self, name: str) -> str:
-        """The module of which the tests use attributes by this name; "" if there is none."""
+        """Return the module whose attributes the tests use by this name; "" if there is none."""
         used = self._attributes.get(name)
         if not used or name in self._own:
             return ""
@@ -93,7 +94,7 @@ class Names:
         return _PACKAGES.get(name, "")
 
     def _used_as_class(self, name: str, nodes: list[ast.AST]) -> bool:
-        """Whether the tests use it as only a class can be used: then its objects' operators are what is tested."""
+        """Return whether the tests use the name as only a class can be used: then they test its objects' operators."""
         if not name[:1].isupper():
             return False
         made = {
@@ -107,8 +108,8 @@ class Names:
 
 
 class _Judges:
-    """Names that nobody has said are the program's must not judge what another function of the program gave: as they are asked of the
-    program, it would be its own judge, and be told what is expected."""
+    """Refuses names that judge results of the program though nothing assigns them to the program. They would be asked of the program, which
+    would then be its own judge and learn the expected values."""
 
     def __init__(self, judges: set[str], known: set[str], nodes: list[ast.AST]) -> None:
         self._judges, self._known, self._nodes = judges, known, nodes
@@ -130,7 +131,7 @@ class _Judges:
                     raise Unusable(f'{name}, which the tests do not define, would judge the program; define it, or add it to "names"')
 
     def _takes_results(self, call: ast.Call, name: str) -> bool:
-        """Whether an argument beside others comes from another function of the program."""
+        """Return whether one of several arguments comes from another function of the program."""
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         parts = [part for argument in arguments for part in ast.walk(argument)]
         sources = {part.id for part in parts if isinstance(part, ast.Name)}
@@ -139,7 +140,7 @@ class _Judges:
         return not alone and bool(others - {name})
 
     def _decides(self, node: ast.AST) -> bool:
-        """Whether the truth of this part of a test is what the test asks for, or how near it is to nothing."""
+        """Return whether the test checks the truth of this part, or its distance from zero."""
         parent = self._parents.get(node)
         if isinstance(parent, ast.Compare):
             sides = [side for side in (parent.left, *parent.comparators) if side is not node]
@@ -166,7 +167,7 @@ def _is_number(tree: ast.expr) -> bool:
 
 
 def _only_of_objects(node: ast.AST, name: str, made: set[str]) -> bool:
-    """Whether a part of the tests uses the class, or what was made of it, as no plain value is used."""
+    """Return whether a part of the tests uses the class, or an object made of it, in a way in which no plain value is used."""
     if isinstance(node, ast.Attribute) and node.attr not in _PLAIN:
         of = node.value
         return _calls(of, name) or (isinstance(of, ast.Name) and (of.id == name or of.id in made))
@@ -178,7 +179,7 @@ def _only_of_objects(node: ast.AST, name: str, made: set[str]) -> bool:
 
 
 def _is_program(module: str) -> bool:
-    """Whether tests import the program by this name."""
+    """Return whether tests import the program by this name."""
     first = module.partition(".")[0]
     return first not in sys.stdlib_module_names and first != "pytest" and first not in _PACKAGES.values()
 
@@ -187,7 +188,7 @@ def _parsed(text: str) -> ast.AST | None:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
-        return None  # who runs it says so
+        return None  # its execution reports the error
 
 
 def _binds(node: ast.AST) -> list[str]:
@@ -202,13 +203,13 @@ def _binds(node: ast.AST) -> list[str]:
 
 
 def _calls(tree: ast.AST, name: str) -> bool:
-    """Whether it calls the name, by itself or as that of a module."""
+    """Return whether it calls the name, directly or as an attribute of a module."""
     called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(name == (function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")) for function in called)
 
 
 def _library(name: str) -> str | None:
-    """The module that has the name."""
+    """Return the module that has the name."""
     if found := _CERTAIN_OF.get(name) or _FURTHER_OF.get(name):
         return found
     return next((module for module in _POSSIBLE if name in vars(import_module(module)) and not name.startswith("_")), None)
@@ -218,12 +219,12 @@ def _imported(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise Unusable(f"the tests use {module}, which the sandbox does not show to programs") from None
+        raise Unusable(f"the tests use {module}, which is not available to programs in the sandbox") from None
 
 
 def stubs_of(text: str) -> set[str]:
-    """Return the names of a prompt that the program is to write: of functions whose bodies hold nothing but documentation, and of classes
-    with such methods."""
+    """Return the names of a prompt that the program must define: of functions whose bodies contain only documentation, and of classes with
+    such methods."""
     return {node.name for node in getattr(_parsed(text), "body", []) if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and _is_stub(node)}
 
 

@@ -1,10 +1,10 @@
-"""Runs in the sandbox beside a program: calls what the calls name, and writes what came of each. Holds inputs only; nothing that is
-expected is here, so a program that takes this file over can write nothing but answers of its own.
+"""Runs in the sandbox with a program: executes the calls and writes the result of each. It contains only inputs and no expected values, so
+a program that takes over this process can only write its own answers.
 
-Files of the working folder: ``names.py``, run first in the same module, whose names are none of the program's; ``before.py``, a beginning
-of the program; ``solution.py``; ``imports.py``, if the tests use NumPy; ``calls.json``, a list of calls (``stand_ins`` says how they read);
-``brought.json``, the classes of ``before.py`` that are for the tests.
-Standard output is taken for the answers, one line of JSON a call; what the program prints goes to standard error.
+Files of the working folder: ``names.py``, run first in the same module, whose names do not count as the program's; ``before.py``, a
+beginning of the program; ``solution.py``; ``imports.py``, if the tests use NumPy; ``calls.json``, a list of calls (``stand_ins`` describes
+their format); ``brought.json``, the classes of ``before.py`` that are for the tests. Standard output carries the answers, one line of JSON
+a call; output of the program goes to standard error.
 """
 
 import builtins
@@ -34,7 +34,7 @@ _MOST_KEPT = 1000
 
 
 class _Program:
-    """The module that the program made, and the objects that the other side holds by number."""
+    """The module of the program, and the objects to which the other side refers by number."""
 
     def __init__(self) -> None:
         self.module = ModuleType(_NAME)
@@ -54,7 +54,7 @@ class _Program:
             exec(compile(file.read(), path, "exec", dont_inherit=True), self.module.__dict__)
 
     def load_all(self) -> None:
-        """Run the files in their order; note the classes that the row brings, which the program may have replaced by its own."""
+        """Run the files in order, and record the classes of the row, which the program may have replaced by its own."""
         for path in ("names.py", "before.py", "solution.py"):
             if os.path.exists(path):  # noqa: PTH110
                 self.load(path)
@@ -67,8 +67,8 @@ class _Program:
                 self.classes[name] = self.module.__dict__[name]
 
     def resolve(self, tree: dict[str, Any]) -> Any:
-        """What a reference names: ``g`` a name of the program, ``k`` the result of an earlier call, ``o`` an object by its number, ``x`` an
-        exception of Python, ``w`` a name of the library."""
+        """Return the object of a reference: ``g`` a name of the program, ``k`` the result of an earlier call, ``o`` an object by its
+        number, ``x`` an exception of Python, ``w`` a name of the library, ``j`` a member of an Enum of the prompt."""
         ((tag, content),) = tree.items()
         if tag == "g":
             return self.named(content)
@@ -88,7 +88,7 @@ class _Program:
             return getattr(solution(), name)
         if own:
             return names[name]
-        raise NameError(f"the program defines no {name}")
+        raise NameError(f"the program does not define {name}")
 
     def hold(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Enum) and self.classes.get(type(value).__name__) is type(value):
@@ -104,7 +104,7 @@ class _Program:
         return held | ({"raises": _kind(value)} if isinstance(value, type) and issubclass(value, BaseException) else {})
 
     def does(self, call: dict[str, Any]) -> Any:
-        """The result of a call."""
+        """Return the result of a call."""
         target = decode(call["of"], self.resolve)
         if call["do"] == "name":
             return target
@@ -119,7 +119,7 @@ class _Program:
         return self._part(result) if type(target) is MethodType and "shared" in call else result
 
     def _part(self, value: Any) -> Any:
-        """What belongs to an object may be changed through the object and through its own name."""
+        """Return the value, after sharing it: a part of an object may be changed through the object and through its own name."""
         if len(self._kept) < _MOST_KEPT and (number := self.shared.give_number(value)) is not None and len(value) <= _MOST_KEPT:
             self._kept[number] = None
         return value
@@ -134,19 +134,19 @@ class _Program:
 
     def written(self, result: Any, call: dict[str, Any]) -> Any:
         if call["do"] == "name" and isinstance(result, type) and not issubclass(result, BaseException):
-            return self.hold(result)  # Python's own, too: the tests call the program's, and not theirs
+            return self.hold(result)  # Python's own, too: the tests call the program's class, not their own
         if call.get("made") and _has_methods(type(result)):
             return self.hold(result)
         return self.shared.tree(result) if "shared" in call else encode(result, self.hold)
 
     def after(self) -> dict[str, Any]:
-        """What the call did to containers that the tests hold, and which of them the program has kept for later."""
+        """Return the changes to containers that the tests hold, and which of them the program has kept."""
         table = self.shared.changes(self._kept)
         return ({"shared": table} if table else {}) | ({"kept": list(self._kept)} if self._kept else {})
 
 
 def _wait_for(*awaitables: Any) -> Any:
-    """The result of one, the list of the results of several, which run beside each other."""
+    """Return the result of one awaitable, or the list of results of several, which run concurrently."""
     asyncio = import_module("asyncio")  # few programs need it, and it takes longer to import than most of them run
     if not _loops:
         _loops.append(asyncio.new_event_loop())
@@ -157,7 +157,7 @@ def _wait_for(*awaitables: Any) -> Any:
     return _loops[0].run_until_complete(waited())
 
 
-_loops: list[Any] = []  # one for all calls, since locks and queues of a program belong to the loop that they were first used in
+_loops: list[Any] = []  # one for all calls, since locks and queues of a program belong to the loop of their first use
 
 
 _OWN: dict[str, Callable[..., Any]] = {
@@ -227,19 +227,19 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
 
 
 def _has_methods(kind: type) -> bool:
-    """Whether the program has written methods of the class, which its plain part would lose on its way."""
+    """Return whether the program has written methods of the class, which would be lost in its plain part."""
     return any(getattr(getattr(value, "__code__", None), "co_filename", "") == "solution.py" for value in vars(kind).values())
 
 
 def _items(one: Any, start: int, size: int) -> list[Any]:
-    """So many items from ``start`` on; of what is used up by reading, the next ones."""
+    """Return so many items from ``start`` on; of an iterator, which reading consumes, the next ones."""
     source = iter(one)
     start = 0 if source is one else start
     return list(islice(source, start, start + size))
 
 
 def _kind(kind: type) -> list[Any]:
-    """[names of the program's own classes, the most special first; the class of Python that they are made from]."""
+    """Return [names of the program's own classes, the most derived first; the class of Python that they are derived from]."""
     names = []
     for base in kind.__mro__:
         if base.__module__ == "builtins":
@@ -251,7 +251,7 @@ def _kind(kind: type) -> list[Any]:
 
 
 def _error(program: _Program, error: BaseException) -> list[Any]:
-    """[class of Python, text, names of the program's own classes, arguments, attributes]."""
+    """Return [class of Python, text, names of the program's own classes, arguments, attributes]."""
     names, plain = _kind(type(error))
     text = str(error)[:_LONGEST]
     try:
@@ -266,7 +266,8 @@ def _error(program: _Program, error: BaseException) -> list[Any]:
 
 @contextmanager
 def _surroundings(call: dict[str, Any], heard: dict[str, Any]) -> Iterator[None]:
-    """What the tests have put in the place of standard input and output, for one call; ``heard`` gets what became of them."""
+    """Apply the tests' replacements of standard input and output during one call; ``heard`` receives the output and the number of lines
+    read."""
     before = builtins.input, sys.stdin, sys.stdout
     out, given = io.StringIO(), call.get("typed", [])
     stdin, lines, taken = io.StringIO("".join(f"{line}\n" for line in given)), iter(given), []
@@ -277,7 +278,7 @@ def _surroundings(call: dict[str, Any], heard: dict[str, Any]) -> Iterator[None]
         for line in lines:
             taken.append(line)
             return str(line)
-        raise EOFError("the tests typed no more")
+        raise EOFError("the tests have no more input")
 
     try:
         if "typed" in call:
@@ -321,7 +322,7 @@ def _read(path: str) -> Any:
 
 
 def serve() -> None:
-    """Load the program, answer every call, end. An error while it loads ends it as it would end ``python solution.py``."""
+    """Load the program, answer every call, and exit. An error during loading ends it as it would end ``python solution.py``."""
     with os.fdopen(os.dup(1), "w", encoding="ascii") as channel:
         os.dup2(2, 1)
         if os.path.exists("imports.py"):  # noqa: PTH110

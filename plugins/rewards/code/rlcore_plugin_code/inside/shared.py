@@ -1,9 +1,9 @@
-"""Containers that the tests and the program both hold: each has a number, and what one side does to it the other side sees.
+"""Containers that both the tests and the program hold: each has a number, and each side sees the changes of the other.
 
-A message names them by reference, ``{"l": number}``, and brings a table ``[number, kind, content]`` of those that the other side does not
-have in this state. So a list that is passed twice, or inside another one, stays one list; a program may change it, keep it, or return it.
-The tests give even numbers to every plain container that they pass. The program gives odd numbers to objects of classes that the row
-brings, which are built from their attributes on the other side, and to containers that belong to its objects.
+A message names them by reference, ``{"l": number}``, and has a table ``[number, kind, content]`` of those that the other side does not have
+in this state. A list that is passed twice, or inside another one, therefore stays one list; a program may change it, keep it, or return it.
+The tests give even numbers to every plain container that they pass. The program gives odd numbers to objects of the row's classes, which
+the other side rebuilds from their attributes, and to containers that belong to its objects.
 """
 
 import collections
@@ -25,20 +25,21 @@ _PLAIN = frozenset({*_LISTS.values(), *_TABLES.values()})
 
 
 class Shared:
-    """``first``: the first number that this side gives, every second one is its own; ``write``, ``read``: what encodes and decodes values
-    that are not plain; ``classes``: the classes of the row by name; ``plain``: whether this side gives numbers to plain containers."""
+    """The shared containers of one side. ``first``: its first number; it uses every second number. ``write``, ``read``: functions that
+    encode and decode values that are not plain; ``classes``: the classes of the row by name; ``plain``: whether this side gives numbers to
+    plain containers."""
 
     def __init__(self, first: int, write: _Other, read: _Other, classes: dict[str, type], *, plain: bool) -> None:
         self._next, self._write, self._read, self._classes, self._all = first, write, read, classes, plain
         self.fields: dict[str, set[str]] | None = None
-        """Attributes that the code of a class of the row gives to its objects, by the name of the class; None: nobody asks."""
+        """Attributes that the code of a class of the row gives to its objects, by the name of the class; None if they are not checked."""
         self.objects: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
         self._last: dict[int, Any] = {}
         self._met: dict[int, None] = {}
 
     def tree(self, value: Any) -> Any:
-        """Return the value as it travels. RecursionError or CannotTravel if it cannot."""
+        """Return the value in the form of messages. RecursionError or CannotTravel if it has none."""
         return encode(value, self._write, share=self._reference)
 
     def value(self, tree: Any) -> Any:
@@ -64,18 +65,18 @@ class Shared:
         return {"l": number}
 
     def _is_of_row(self, kind: type) -> bool:
-        """Whether it is a class of the row whose objects are their attributes, and no more."""
+        """Return whether it is a class of the row whose objects consist only of their attributes."""
         return self._classes.get(kind.__name__) is kind and bool(kind.__dictoffset__) and not issubclass(kind, _MORE)
 
     def give_number(self, value: Any) -> int | None:
-        """Share a plain container that this side would else only send the content of; None for any other value."""
+        """Share a plain container of which this side would otherwise send only the content; return its number, None for any other value."""
         if type(value) in _PLAIN and id(value) not in self._numbers:
             self._next += 2
             self._hold(self._next - 2, value)
         return self._numbers.get(id(value))
 
     def _hold(self, number: int, value: Any) -> None:
-        self.objects[number] = value  # also keeps the value alive, so that its id stays its own
+        self.objects[number] = value  # also keeps the value alive, so that its id stays unique
         self._numbers[id(value)] = number
 
     def reached(self) -> list[int]:
@@ -83,7 +84,7 @@ class Shared:
         return list(self._met)
 
     def begin(self) -> None:
-        """Begin a message: what was named before does not belong to it."""
+        """Begin a message: earlier references do not belong to it."""
         self._met.clear()
 
     def changes(self, also: Iterable[int] = ()) -> list[Any]:
@@ -103,12 +104,12 @@ class Shared:
         return table
 
     def read(self, table: list[Any]) -> None:
-        """Do to the containers of this side what the table says."""
+        """Apply the changes in the table to the containers of this side."""
         for number, kind, content in table:
             if number not in self.objects:
                 self._hold(number, self._made(kind, content))
             self._last[number] = content
-        for number, _, content in sorted(table, key=lambda entry: not entry[1].startswith("class ")):  # a set hashes what it gets
+        for number, _, content in sorted(table, key=lambda entry: not entry[1].startswith("class ")):  # a set hashes its items
             self._fill(self.objects[number], content)
             self._met.setdefault(number)
 
@@ -144,7 +145,7 @@ class Shared:
         kind = type(value)
         if kind not in _PLAIN:
             if hidden := [key for key, _ in content if self._hides(kind, key)]:
-                raise TypeError(f"{hidden[0]} of an object hides what its class has")  # the class is the row's, and judges
+                raise TypeError(f"{hidden[0]} of an object hides an attribute of its class")  # the class is the row's, and judges
             vars(value).clear()
             vars(value).update({key: self.value(item) for key, item in content})
         elif kind is bytearray:

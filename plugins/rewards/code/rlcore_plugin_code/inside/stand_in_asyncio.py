@@ -1,4 +1,4 @@
-"""What tests use of asyncio, for coroutines of the program: these run beside the program, and the tests get their results."""
+"""The functions of asyncio that tests use, for coroutines of the program: these run with the program, and the tests get their results."""
 
 from importlib import import_module
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["awaitable_stand_ins", "finished"]
 
 
 def finished(result: Any) -> None:
-    """Run what a test function gave to its end, if it was an ``async def``."""
+    """Run the result of a test function to its end, if it was an ``async def``."""
     if hasattr(result, "cr_frame"):
         import_module("asyncio").run(result)
 
@@ -20,7 +20,7 @@ async def _awaited(one: Any) -> Any:
 
 
 def awaitable_stand_ins() -> None:
-    """Let asyncio's functions take stand-ins for coroutines."""
+    """Let asyncio's functions accept stand-ins for coroutines."""
     asyncio = import_module("asyncio")
     run, task, gather, wait_for = asyncio.run, asyncio.create_task, asyncio.gather, asyncio.wait_for
 
@@ -28,7 +28,7 @@ def awaitable_stand_ins() -> None:
         if not ones or not all(isinstance(one, Held) for one in ones):
             return await gather(*(_coroutine(one) for one in ones), **options)
         if options.get("return_exceptions"):
-            raise Unusable("the tests use return_exceptions of asyncio.gather, which is not known here")
+            raise Unusable("the tests use return_exceptions of asyncio.gather, which is not supported here")
         return ones[0]._own("await", *ones[1:]) if len(ones) > 1 else [ones[0]._own("await")]
 
     def in_time(one: Any, timeout: Any = None) -> Any:

@@ -1,6 +1,5 @@
-"""What tests use of NumPy to compare. There an array without items is near any single number, so that a program that returns ``[]`` would
-pass wherever one number is expected. Here nothing is near something.
-"""
+"""The functions of NumPy with which tests compare. For NumPy an empty array is near any single number, so a program that returns ``[]``
+would pass wherever one number is expected. Here an empty array is near nothing."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -15,7 +14,7 @@ _NUMPY = "numpy"  # the sandbox's, which need not be installed here
 
 
 def nothing_is_near_something() -> None:
-    """Replace NumPy's comparisons, where it is installed."""
+    """Replace NumPy's comparisons, if it is installed."""
     try:
         numpy: Any = import_module(_NUMPY)
         import_module(f"{_NUMPY}.testing")
@@ -32,14 +31,14 @@ def nothing_is_near_something() -> None:
 
 
 class _NoItems(list[Any]):
-    """What the program gave without items, in the place of an array. Arithmetic with it would give an array without items, of which
-    everything is true; so there is none."""
+    """An empty result of the program, in place of an array. Arithmetic with it would give an empty array, for which every comparison is
+    true, so arithmetic is refused."""
 
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError("an array without items, which agrees with everything")
+        raise AssertionError("an empty array, which agrees with everything")
 
 
 def without_items(value: Any) -> Any:
@@ -58,7 +57,7 @@ def _guarded(numpy: Any, compare: Callable[..., Any], refuse: Callable[[], Any])
     def compared(*arguments: Any, **keywords: Any) -> Any:
         sides = [keywords.pop(name) for name in _SIDES if name in keywords]
         one, other, *arguments = [*sides, *arguments]
-        one, other = (list(side) if isinstance(side, Held) else side for side in (one, other))  # asked once, and for nothing but items
+        one, other = (list(side) if isinstance(side, Held) else side for side in (one, other))  # read once, and only for items
         one, other = (list(side) if isinstance(side, _NoItems) else side for side in (one, other))
         known = not (isinstance(one, Unknown) or isinstance(other, Unknown))
         if known and (numpy.asarray(one).size == 0) is not (numpy.asarray(other).size == 0):

@@ -1,7 +1,6 @@
-"""What tests use of pytest, which is not in the sandbox: ``raises``, ``approx``, ``mark.parametrize``, ``skip``, ``fail``, plain
-``fixture``. Test functions are run one after another, in the order of the file. Whatever else is asked for makes the tests unusable, and
-is named in one sentence.
-"""
+"""The parts of pytest that tests use, which is not in the sandbox: ``raises``, ``approx``, ``mark.parametrize``, ``skip``, ``fail``, plain
+``fixture``. Test functions run one after another, in the order of the file. Any other part makes the tests unusable, and one sentence names
+it."""
 
 import re
 import sys
@@ -22,7 +21,7 @@ _MODULE_STEPS = ("setup_module", "teardown_module", "setup_function", "teardown_
 
 
 class Skipped(Exception):
-    """The test says that it is none here."""
+    """The test skips itself."""
 
 
 class _Raises:
@@ -35,7 +34,7 @@ class _Raises:
     def match(self, pattern: str) -> bool:
         """``caught.match("…")``"""
         if not re.search(pattern, str(self.value)):
-            raise AssertionError("the error says something else")
+            raise AssertionError("the error has another message")
         return True
 
     @property
@@ -95,12 +94,12 @@ class _Marks:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("skip", "skipif", "xfail", "usefixtures"):
-            raise Unusable(f"the tests use pytest.mark.{name}, which is not known here")
+            raise Unusable(f"the tests use pytest.mark.{name}, which is not supported here")
         return lambda *arguments, **_: arguments[0] if arguments and callable(arguments[0]) else lambda function: function
 
 
 class _Patching:
-    """The fixture ``monkeypatch``, as far as what it does reaches the program."""
+    """The fixture ``monkeypatch``, limited to changes that reach the program."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
@@ -116,7 +115,7 @@ class _Patching:
         setattr(target, name, *value)
 
     def __getattr__(self, name: str) -> Any:
-        raise Unusable(f"the tests use {name} of pytest's fixture monkeypatch, which is not known here")
+        raise Unusable(f"the tests use {name} of pytest's fixture monkeypatch, which is not supported here")
 
     def undo(self) -> None:
         for target, name, value in reversed(self._before):
@@ -125,7 +124,7 @@ class _Patching:
 
 def _fixture(function: Any = None, **options: Any) -> Any:
     if strange := [name for name, value in options.items() if value not in (False, "function")]:
-        raise Unusable(f"the tests use {strange[0]} of pytest.fixture, which is not known here")
+        raise Unusable(f"the tests use {strange[0]} of pytest.fixture, which is not supported here")
     if function is None:
         return _fixture
     function.is_fixture = True
@@ -151,11 +150,11 @@ def _stop(kind: type[Exception]) -> Callable[..., None]:
 def _unknown(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    raise Unusable(f"the tests use pytest.{name}, which is not known here")
+    raise Unusable(f"the tests use pytest.{name}, which is not supported here")
 
 
 def install() -> None:
-    """``import pytest`` finds the stand-in from here on."""
+    """Make ``import pytest`` find this stand-in from now on."""
     module = ModuleType("pytest")
     module.__dict__.update(
         raises=_raises,
@@ -172,10 +171,10 @@ def install() -> None:
 
 
 def units_of(names: dict[str, Any]) -> Iterator[_Unit]:
-    """(name, function without arguments) of each test in a module: functions ``test…``, methods ``test…`` of classes ``Test…`` and of
+    """Yield (name, function without arguments) of each test in a module: functions ``test…``, methods ``test…`` of classes ``Test…`` and of
     ``unittest.TestCase``."""
     if strange := next((name for name in _MODULE_STEPS if name in names), ""):
-        raise Unusable(f"the tests have a {strange}, which is not known here")
+        raise Unusable(f"the tests have a {strange}, which is not supported here")
     for name, value in list(names.items()):
         if name.startswith("test") and isinstance(value, FunctionType):
             yield from _expanded(name, value, names, ())
@@ -193,9 +192,9 @@ def _method(kind: type, name: str, names: dict[str, Any]) -> None:
     if hasattr(kind, "parametrized") or any(
         isinstance(value, FunctionType) and hasattr(value, "is_fixture") for value in vars(kind).values()
     ):
-        raise Unusable(f"the tests mark the class {kind.__name__}, or have fixtures in it, which is not known here")
+        raise Unusable(f"the tests mark the class {kind.__name__}, or have fixtures in it, which is not supported here")
     if hasattr(getattr(kind, name), "__unittest_expecting_failure__"):
-        raise Unusable("the tests use unittest.expectedFailure, which is not known here")
+        raise Unusable("the tests use unittest.expectedFailure, which is not supported here")
     if getattr(kind, "__unittest_skip__", False) or getattr(getattr(kind, name), "__unittest_skip__", False):
         return
     one = kind(name) if _is_case(kind) else kind()
@@ -212,7 +211,7 @@ def _method(kind: type, name: str, names: dict[str, Any]) -> None:
 
 
 def _step(one: Any, name: str, function: Any) -> None:
-    """Set-up and the like, which may take the test that they are for."""
+    """Run a set-up or a similar step, which may take its test as an argument."""
     step = getattr(one, name, None)
     if step is not None:
         finished(step(function) if getattr(step, "__code__", function.__code__).co_argcount > 1 and name.endswith("_method") else step())
@@ -227,7 +226,7 @@ def _expanded(name: str, function: Any, names: dict[str, Any], first: tuple[Any,
 
 
 def _no_case() -> None:
-    raise AssertionError("the test has no case, maybe since the program gave none")
+    raise AssertionError("the test has no case, perhaps because the program returned none")
 
 
 def _with_fixtures(function: Any, case: dict[str, Any], names: dict[str, Any]) -> None:
@@ -251,7 +250,7 @@ def _filled(
     patching: _Patching,
     made_before: dict[str, Any],
 ) -> dict[str, Any]:
-    """``made_before``: fixtures of this test, of which each is made once."""
+    """Return the arguments of a function. ``made_before``: fixtures of this test, each of which is made once."""
     values = dict(given)
     if not hasattr(function, "__code__"):
         return values
@@ -268,7 +267,7 @@ def _filled(
             continue
         fixture = names.get(name)
         if not getattr(fixture, "is_fixture", False):
-            raise Unusable(f"the tests use pytest's fixture {name}, which is not known here")
+            raise Unusable(f"the tests use pytest's fixture {name}, which is not supported here")
         made = fixture(**_filled(fixture, {}, names, open_ones, patching, made_before))
         if hasattr(made, "__next__") and hasattr(made, "gi_frame"):
             open_ones.append(made)

@@ -1,12 +1,12 @@
-"""What tests hold in the place of a program that is elsewhere: every use is a call that is written down, and answered in the next round.
+"""Stand-ins that tests use for a program that runs elsewhere: every use is a call that is recorded and answered in the next round.
 
 A call is ``{"do": …, "of": a reference, …}``: ``name`` (a name of the program), ``get`` (an attribute), ``call`` (``args``, ``keywords``;
 ``made``: the result is an object, even if its class is a list or a number), ``own`` (an operation of Python). References: ``{"g": name}``,
 ``{"k": the number of an earlier call}``, ``{"o": an object by its number}``, ``{"l": a container that both sides hold}`` (``shared``),
 ``{"x": an exception of Python}``, ``{"w": a name of the library}``, ``{"j": a member of an Enum of the prompt}``.
 
-``Unknown`` is the result of a call that nobody has answered yet: it agrees with everything, so that tests go on and as many calls as
-possible are known after one round. No verdict is made of a run that met one. ``Held`` is an object of the program that cannot travel.
+``Unknown`` is the result of a call that has no answer yet. It agrees with everything, so that tests continue and one round finds as many
+calls as possible. A run with an ``Unknown`` gives no verdict. ``Held`` is an object of the program that cannot be sent.
 """
 
 import builtins
@@ -35,27 +35,27 @@ __all__ = [
     "type_of",
 ]
 
-_MOST_GUESSES = 5000  # calls of a round that nobody has answered yet
+_MOST_GUESSES = 5000  # calls of a round that have no answer yet
 _FIRST_ITEMS, _MORE_ITEMS = 50, 1000  # of an object of the program, in one call
-_MOST_TRUTHS = 100_000  # a loop may ask for ever whether what is unknown is true
+_MOST_TRUTHS = 100_000  # a loop may test the truth of an unknown value for ever
 
 
 class Enough(BaseException):
-    """This round has guessed enough; the next one knows more."""
+    """This round has guessed enough; the next one has more answers."""
 
 
 class Stopped(Exception):
-    """The program raised StopIteration, or its like. As such it would end an iteration of the tests, and with it their assertions."""
+    """The program raised StopIteration or the like. Unchanged, it would end an iteration of the tests, and skip their assertions."""
 
 
 _ENDS_ITERATION = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class Questions:
-    """The calls of this run, in order, and the answers that earlier rounds brought (``asked``: [call, answer] pairs, in order).
+    """The calls of this run, in order, and the answers of earlier rounds (``asked``: [call, answer] pairs, in order).
 
-    ``around``: what the tests put around calls; ``brought``: what the row brings itself, by name; ``classes``: names of the program whose
-    objects the tests make.
+    ``around``: the surroundings of the calls in the tests; ``brought``: objects of the row itself, by name; ``classes``: names of the
+    program whose objects the tests create.
     """
 
     def __init__(self, asked: list[Any], around: Surroundings) -> None:
@@ -72,7 +72,7 @@ class Questions:
         self.classes: set[str] = set()
         self.shared = Shared(0, self._reference, self._object, self.brought_classes, plain=True)
         self.delivered: Callable[[Any], Any] = lambda value: value
-        """What is done to each value that the program gives."""
+        """The function that is applied to each value of the program."""
         self.calls: list[Any] = []
         self.doubt = False
         self.known = 0
@@ -80,7 +80,7 @@ class Questions:
         self.uses = 0
 
     def ask(self, do: str, of: dict[str, Any], arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None, **more: Any) -> Any:
-        """What the call gives: its value, an ``Unknown``, or the exception that it raised."""
+        """Return the result of the call: its value, or an ``Unknown``; or raise the exception that it raised."""
         self.uses += do != "name"
         self.doubt = False
         call = self._call(do, of, arguments, keywords) | more
@@ -104,8 +104,8 @@ class Questions:
             call["shared"] = self.shared.changes(self._kept)
         except CannotTravel as problem:
             if self.unknown:
-                raise  # of a guess; the next round knows more
-            raise Unusable(f"the tests pass {problem} to the program, which cannot be carried there") from None
+                raise  # of a guess; the next round has more answers
+            raise Unusable(f"the tests pass {problem} to the program, which cannot be sent there") from None
         return call
 
     def _given(self, answer: dict[str, Any]) -> Any:
@@ -158,7 +158,7 @@ class Questions:
         return {"x": [type(error).__name__, [self.shared.tree(item) for item in error.args]]}
 
     def _kind(self, names: list[str], plain: str) -> type:
-        """An exception class of the program: one of the tests' own, named and derived as the program's, so that ``except`` knows it."""
+        """Return a class of the tests for an exception of the program, named and derived like it, so that ``except`` matches it."""
         base = _exception(plain)
         if issubclass(base, _ENDS_ITERATION):
             base = Stopped
@@ -174,7 +174,7 @@ class Questions:
         if number in self._errors:
             return self._errors[number]
         kind = self._kind(names, plain)
-        error: BaseException = kind.__new__(kind)  # whose own constructor may want other arguments
+        error: BaseException = kind.__new__(kind)  # its own constructor may need other arguments
         error.args = tuple(decode(item, self._object) for item in arguments)
         error.__dict__.update({key: decode(item, self._object) for key, item in attributes}, _told=text)
         self._errors[number] = error
@@ -182,11 +182,11 @@ class Questions:
 
 
 def _exception(plain: str) -> type:
-    """A class of Python by its name, or of the library by module and name. TypeError if no such exception is known: it may be forged."""
+    """Return a class of Python by its name, or of the library by module and name. TypeError for any other: it may be forged."""
     module, _, name = plain.rpartition(":")
     kind = getattr(import_module(module), name, None) if module in LIBRARY_ERRORS else None if module else decode({"n": name})
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        raise TypeError(f"{plain[:80]} is no exception")
+        raise TypeError(f"{plain[:80]} is not an exception")
     return type(kind.__name__, (kind,), {"__str__": _told}) if issubclass(kind, UnicodeError) or module else kind
 
 
@@ -234,7 +234,7 @@ def _special(table: dict[str, Any]) -> dict[str, Any]:
     return {f"__{name}__": function for name, function in table.items()}
 
 
-# A class is made with all its operators at once: each one that is set later costs as much as ten.
+# A class is created with all its operators at once: each one that is set later costs as much as ten.
 _UnknownOperators: Any = type(
     "_UnknownOperators",
     (),
@@ -261,7 +261,7 @@ class Unknown(_UnknownOperators):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        _agrees()  # a loop may walk along what is unknown for ever
+        _agrees()  # a loop may follow unknown values for ever
         return _FOG
 
     def __iter__(self) -> Iterator[Any]:
@@ -334,10 +334,13 @@ _HeldOperators: Any = type(
 
 
 class Held(_HeldOperators):
-    """An object of the program. Its own operators decide between two objects of the program. With a value of the tests it is never equal,
-    whatever it says, or a class whose objects equal everything would pass; nor does it see the value, which may be what is expected. If the
-    tests have made the object of a class (``_made``), nobody knows whether it should be equal: a test that fails by it is no verdict.
-    Arithmetic of such an object takes values of the tests, but what comes of it does not."""
+    """An object of the program.
+
+    Its own operators decide comparisons between two objects of the program. It never equals a value of the tests, whatever it returns, or a
+    class whose objects equal everything would pass. Nor does it see the value, which may be the expected one. If the tests have created the
+    object of a class (``_made``), it is unknown whether it should be equal: a test that fails because of it gives no verdict. Arithmetic of
+    such an object takes values of the tests, but its result does not count as created by the tests.
+    """
 
     def __init__(self, questions: Questions, number: int) -> None:
         self.__dict__.update(_questions=questions, _number=number, _made=False, _makes=False)
@@ -351,7 +354,7 @@ class Held(_HeldOperators):
 
     def __getattr__(self, name: str) -> Any:
         if name in _TOLD_BY_CLASS:
-            raise Unusable(f"the tests read {name} of an object of the program, which cannot be carried")
+            raise Unusable(f"the tests read {name} of an object of the program, which cannot be sent")
         if name.startswith("__") and name not in _OPEN:
             raise AttributeError(name)
         return self._questions.ask("get", {"o": self._number}, name=name)
@@ -380,7 +383,7 @@ class Held(_HeldOperators):
         return isinstance(one, Held) and bool(self._own("subclass", one))
 
     def __exit__(self, *_: object) -> None:
-        self._own("exit")  # it swallows nothing: an assertion of the tests would be lost with it
+        self._own("exit")  # it swallows nothing, since an assertion of the tests would be lost
 
     async def __aenter__(self) -> Any:
         return self._own("enter later")
@@ -402,7 +405,7 @@ class Held(_HeldOperators):
         yield
 
     def __iter__(self) -> Iterator[Any]:
-        """Some at a time: there may be no end of them."""
+        """Yield the items in portions, since there may be no end of them."""
         start, size = 0, _FIRST_ITEMS
         while True:
             items = self._own("list", start, size)
@@ -428,7 +431,7 @@ class Held(_HeldOperators):
 
     def __reduce_ex__(self, _: Any) -> Any:
         if self._made:
-            raise Unusable("the tests pickle an object of the program, which cannot be carried")
+            raise Unusable("the tests pickle an object of the program, which cannot be sent")
         raise TypeError("cannot pickle this object")
 
     def __copy__(self) -> Any:
@@ -446,12 +449,12 @@ _TOLD_BY_CLASS = ("__signature__", "__code__", "__dataclass_fields__")
 
 
 def type_of(one: Any) -> Any:
-    """``type(one)`` in tests."""
+    """Return ``type(one)`` in tests."""
     return one._own("class") if isinstance(one, Held) else _FOG if isinstance(one, Unknown) else type(one)
 
 
 def attribute_of(one: Any, name: str) -> Any:
-    """``one.__class__``, ``one.__doc__`` and the like in tests, which every stand-in has itself."""
+    """Return ``one.__class__``, ``one.__doc__`` and similar attributes in tests, which every stand-in has itself."""
     if isinstance(one, Unknown):
         return _FOG
     if isinstance(one, Held):
@@ -460,7 +463,7 @@ def attribute_of(one: Any, name: str) -> Any:
 
 
 def is_instance(one: Any, kinds: Any) -> bool:
-    """``isinstance`` in tests. Of an object of the program only the program knows whether it is a generator, or iterable."""
+    """Return ``isinstance`` in tests. Only the program knows whether its object is a generator, or iterable."""
     if not isinstance(one, Held):
         return isinstance(one, kinds)
     each = kinds if isinstance(kinds, tuple) else (kinds,)
@@ -470,24 +473,24 @@ def is_instance(one: Any, kinds: Any) -> bool:
 def _is_one(one: Held, kind: Any) -> bool:
     if isinstance(kind, Held) or not isinstance(kind, type) or one._questions.brought.get(kind.__name__) is kind:
         return isinstance(one, kind)
-    plain = kind.__module__ == "builtins" and kind.__name__ in vars(builtins)  # such a value would have travelled
+    plain = kind.__module__ == "builtins" and kind.__name__ in vars(builtins)  # such a value would have been sent
     return kind is object if plain else bool(one._own("is", kind))
 
 
 def is_subclass(one: Any, two: Any) -> bool:
-    """``issubclass`` in tests."""
+    """Return ``issubclass`` in tests."""
     if isinstance(one, Held) and isinstance(two, type):
         return bool(one._own("subclass of", two))
     return isinstance(one, Unknown) or issubclass(one, two)
 
 
 def has_attribute(one: Any, name: str) -> bool:
-    """``hasattr`` in tests: every stand-in has all of Python's own."""
+    """Return ``hasattr`` in tests: every stand-in has all attributes of Python's own."""
     return bool(one._own("has", name)) if isinstance(one, Held) else hasattr(one, name)
 
 
 def next_of(one: Any, *default: Any) -> Any:
-    """``next`` in tests."""
+    """Return ``next`` in tests."""
     try:
         return next(one, *default)
     except Stopped:

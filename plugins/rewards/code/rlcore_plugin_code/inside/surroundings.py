@@ -1,6 +1,5 @@
-"""What tests put around a call of the program: typed input, captured output, files. The program runs elsewhere, so each of them travels
-with the call, or the tests are refused.
-"""
+"""Surroundings that tests give to a call of the program: typed input, captured output, files. The program runs elsewhere, so each of them
+is sent with the call, or the tests are refused."""
 
 import builtins
 import io
@@ -17,7 +16,7 @@ __all__ = ["REPLACEABLE", "Surroundings"]
 _MOST_LINES = 100  # typed in one call
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 REPLACEABLE = {("builtins", "input"), ("sys", "stdin"), ("sys", "stdout"), ("sys", "stderr")}
-"""What tests may replace: it travels with their calls."""
+"""Objects that tests may replace: the replacements are sent with their calls."""
 _NOT_CARRIED = (
     "inspect.",
     "dataclasses.asdict",
@@ -34,7 +33,7 @@ _HEARING = ("stdout", "capsys", "capfd")
 
 
 class Surroundings:
-    """Those of one run of the tests; ``text``: all that the tests say."""
+    """The surroundings of one run of the tests; ``text``: all their code."""
 
     def __init__(self, text: str) -> None:
         self._input, self._stdin, self._print = builtins.input, sys.stdin, builtins.print
@@ -49,7 +48,7 @@ class Surroundings:
             _limit_mocks()
 
     def before(self) -> dict[str, Any]:
-        """Return what goes with a call."""
+        """Return the fields to send with a call."""
         if builtins.print is not self._print:
             raise Unusable("the tests replace print, which does not reach the program; let them capture standard output")
         if lacking := next((word for word in _NOT_CARRIED if word in self._text), ""):
@@ -57,11 +56,11 @@ class Surroundings:
         if self._wrote:
             raise Unusable(f"the tests write the file {self._wrote[:80]!r}, which the program cannot see")
         typed = self._typed()
-        silent = builtins.input is not self._input  # what stands for input prints no prompt
+        silent = builtins.input is not self._input  # a replacement of input prints no prompt
         return ({} if typed is None else {"typed": typed, "silent": silent}) | ({"heard": True} if self._hears else {})
 
     def after(self, answer: dict[str, Any]) -> None:
-        """Let the tests see what the program printed, and take what it read from what they typed."""
+        """Show the tests the output of the program, and remove the lines that it read from their input."""
         if printed := answer.get("printed"):
             sys.stdout.write(printed)
         taken = answer.get("taken", 0)
@@ -88,18 +87,19 @@ class Surroundings:
         return lines
 
     def _look(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Note files that the tests write, and refuse those that only the program can have written."""
+        """Record files that the tests write, and refuse those that only the program can have written."""
         if event != "open" or isinstance(arguments[0], int):
             return
         path = os.fsdecode(arguments[0])
         if arguments[2] & _WRITES:
             self._wrote = path if path != os.devnull else self._wrote
         elif path in self._text and not self._wrote and not os.path.exists(path) and not path.endswith((".py", ".pyc", ".so")):  # noqa: PTH110
-            raise Unusable(f"the tests read the file {path[:80]!r}, which is not here; files of the program stay with the program")
+            raise Unusable(f"the tests read the file {path[:80]!r}, which is not here; the program's files stay in its own sandbox")
 
 
 def _drawn(function: Callable[..., Any], most: int) -> list[Any]:
-    """So many answers of what stands for ``input``, fewer if it has no more. A mock is not called: tests may count its calls."""
+    """Return so many lines of a replacement of ``input``, fewer if it has no more. A mock is not called, since tests may count its
+    calls."""
     if not hasattr(function, "call_count"):
         source = function
     elif function.side_effect is None:

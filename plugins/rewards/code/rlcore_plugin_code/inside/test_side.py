@@ -1,10 +1,10 @@
-"""Runs in a sandbox of its own, without the program: the tests of a row, which get the program's answers from earlier rounds.
+"""Runs in its own sandbox, without the program: the tests of a row, which get the program's answers from earlier rounds.
 
 Files of the working folder: ``tests.json`` (``setup``: code that runs first; ``asserts``: statements, each a test; or ``file``: a test
-file; ``check``: the function of the file that takes the program's ``entry``; ``module``: what the file imports the program as; ``names``
-of the program that hide Python's own; ``before``: the stub of the prompt, whose helpers and classes are run here for the tests),
+file; ``check``: the function of the file that takes the program's ``entry``; ``module``: the name by which the file imports the program;
+``names`` of the program that hide Python's own; ``before``: the stub of the prompt, whose helpers and classes are run here for the tests),
 ``asked.json`` (calls and their answers). Writes one JSON object: the calls of this run, how many of the first were answered, whether all
-were, and what became of each test.
+were, and the result of each test.
 """
 
 import ast
@@ -43,7 +43,7 @@ _Unit = tuple[str, Callable[[], Any]]
 
 
 class _Globals(dict[str, Any]):
-    """Globals of the tests. A name that they do not define, and Python does not know, is asked for: see ``names_of_tests``."""
+    """Globals of the tests. A name that neither they nor Python define is looked up: see ``names_of_tests``."""
 
     def __init__(self, own: list[str], missing: Callable[[str], Any]) -> None:
         super().__init__(__name__="tests", __builtins__=builtins)
@@ -56,7 +56,7 @@ class _Globals(dict[str, Any]):
 
 
 class _Module(ModuleType):
-    """What ``import solution`` gives."""
+    """The module that ``import solution`` returns."""
 
     def __init__(self, name: str, ask: Callable[[str], Any]) -> None:
         super().__init__(name)
@@ -79,10 +79,10 @@ _OWN_LOOKS = ("__class__", "__doc__", "__dict__", "__module__")
 
 
 class _Rewritten(ast.NodeTransformer):
-    """What the tests' code says, where a stand-in cannot play its part.
+    """Rewrites parts of the tests' code that would not work with a stand-in.
 
-    ``assert x, y`` becomes ``if not x: failed()``: while answers are missing a failure stops nothing. A handler of ``StopIteration`` also
-    catches what stands for the program's. ``type(x)`` and ``x.__class__`` see through stand-ins.
+    ``assert x, y`` becomes ``if not x: failed()``: while answers are missing, a failure stops nothing. A handler of ``StopIteration`` also
+    catches the exception that represents the program's. ``type(x)`` and ``x.__class__`` see through stand-ins.
     """
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
@@ -114,8 +114,8 @@ class _Rewritten(ast.NodeTransformer):
 
 
 def _may_change_the_right(test: ast.expr) -> bool:
-    """Whether it is ``f(xs) == sorted(xs)``: a program that empties ``xs`` and returns it must not be compared with nothing. The right side
-    may use Python's own functions alone: what asks the program stays in its order."""
+    """Return whether it is ``f(xs) == sorted(xs)``: a program that empties ``xs`` and returns it must not be compared with an empty list.
+    The right side may use only Python's own functions, so that calls of the program stay in order."""
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq) and isinstance(test.left, ast.Call)):
         return False
     passed = {argument.id for argument in test.left.args if isinstance(argument, ast.Name)}
@@ -127,7 +127,7 @@ def _may_change_the_right(test: ast.expr) -> bool:
 
 
 def _right_first(test: Any) -> ast.expr:
-    """``f(xs) == y`` with ``y`` computed before ``f`` is called."""
+    """Return ``f(xs) == y`` with ``y`` computed before ``f`` is called."""
     return ast.copy_location(ast.Call(ast.Name("__equal__", ast.Load()), [test.comparators[0], test.left], []), test)
 
 
@@ -148,7 +148,7 @@ class _Run:
         self.unusable = ""
 
     def prepare(self) -> None:
-        """Find out whose the names are; run what the prompt brings for the tests."""
+        """Determine the owner of each name, and run the code of the prompt that the tests use."""
         tests, questions = self.tests, self.questions
         given = {"__failed__": self._failed, "__stopped__": Stopped, "__type__": type_of, "__attribute__": attribute_of}
         given |= {
@@ -185,7 +185,7 @@ class _Run:
         return self.ask(name) if found is None else found
 
     def ask(self, name: str) -> Any:
-        """What the program calls so, or the prompt, if it is not for the program to write."""
+        """Return the program's object of this name, or the prompt's, if the program need not define it."""
         if name in self.questions.brought:
             return self.questions.brought[name]
         value = self.questions.ask("name", {"g": name})
@@ -199,9 +199,9 @@ class _Run:
             raise AssertionError
 
     def _refuse_doubt(self) -> None:
-        """A failure after a comparison that could not be made is none."""
+        """Raise Unusable if a failure followed a comparison that could not be made, since it is not a failure of the program."""
         if self.questions.doubt and not self.questions.unknown:
-            raise Unusable("the tests compare an object of the program with a plain value by its own operators, which is not done here")
+            raise Unusable("the tests compare an object of the program with a plain value by its own operators, which is unsupported")
 
     def execute(self, text: str) -> None:
         exec(self._compiled(text), self.names)
@@ -214,8 +214,8 @@ class _Run:
             raise Unusable(f"the tests cannot be read as Python ({type(error).__name__}: {error})") from None
 
     def each(self) -> Iterator[_Unit]:
-        """(name, function) of each part of the tests that can fail by itself. Of those that run the setup and the file only failures count,
-        and a file without test functions, which is a test as a whole."""
+        """Yield (name, function) of each part of the tests that can fail separately. Setup and file count only if they fail; a
+        file without test functions counts as one test."""
         tests = self.tests
         for name in ("setup", "file"):
             if tests.get(name):
@@ -228,7 +228,7 @@ class _Run:
             yield from units_of(self.names)
 
     def run(self) -> None:
-        """Run them all, one after another, in one process, as pytest would."""
+        """Run all parts, one after another, in one process, as pytest would."""
         try:
             self.prepare()
             for name, function in self.each():
@@ -242,14 +242,14 @@ class _Run:
             self.unusable = str(problem)
 
     def _one(self, function: Callable[[], Any]) -> str:
-        """How it failed, "" where it did not. What fails before anything came from the program cannot judge it."""
+        """Return how it failed, "" if it passed. A failure before any use of the program cannot judge it."""
         before = self.questions.uses
         try:
             function()
         except (Enough, Unusable):
             raise
         except Skipped:
-            # After a use of the program it is the program that chose: by an exception, or by what it gave.
+            # After a use of the program, the program caused the skip, by an exception or by its result.
             return "Skipped" if self.questions.uses > before else ""
         except BaseException as error:
             name = type(error).__name__

@@ -1,9 +1,9 @@
-"""Plain values as JSON, with their types: what passes between a program, the tests of a row, and the host.
+"""Plain values as JSON, with their types: the messages between a program, the tests of a row, and the host process.
 
 Exact: ``decode(encode(value)) == value``, of the same type, for None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set,
 frozenset, dict, range, slice of whole numbers, Fraction, Decimal, date, datetime, time, timedelta, paths, UUID, and the plain types
-themselves. Of a subclass its plain part travels, so no method of a program reaches the other side; of a named tuple its names, too.
-NumPy's numbers travel as numbers, its arrays as lists (but see ``keep_arrays``). Anything else is for ``other`` to say.
+themselves. Of a subclass only the plain part is sent, so no method of a program reaches the other side; of a named tuple its names are sent
+too. NumPy's numbers become numbers, its arrays lists (but see ``keep_arrays``). ``other`` encodes anything else.
 """
 
 import builtins
@@ -15,7 +15,7 @@ from typing import Any
 
 __all__ = ["LIBRARY_ERRORS", "CannotTravel", "Unusable", "decode", "encode", "keep_arrays", "settled"]
 
-_EXACT = 1 << 53  # what any reader of JSON keeps of a whole number
+_EXACT = 1 << 53  # whole numbers that any reader of JSON keeps exactly
 _DEEPEST = 200
 _ARRAYS = "numpy"  # the sandbox's, which need not be installed here
 _TYPES = {
@@ -33,18 +33,18 @@ _NAMES = {value: name for name, value in _TYPES.items()}
 LIBRARY_ERRORS = frozenset(
     {"binascii", "csv", "dataclasses", "decimal", "json.decoder", "queue", "_queue", "re", "statistics", "struct", "zlib"}
 )
-"""Modules whose exceptions travel by their class."""
+"""Modules whose exceptions are sent by their class."""
 _VIEWS = {type(getattr(kind(), name)()): name for kind in (dict, collections.OrderedDict) for name in ("keys", "values", "items")}
 _TYPED = {collections.deque, collections.OrderedDict, collections.Counter, collections.defaultdict, *_VIEWS}
 _Share = Callable[[Any, type], Any]
 
 
 class CannotTravel(Exception):
-    """The value is none that can be written down; the text says of what type it is."""
+    """The value cannot be encoded; the text names its type."""
 
 
 class Unusable(BaseException):
-    """The tests cannot be run here; says nothing about the program. Tests that catch every ``Exception`` do not catch it."""
+    """The tests cannot be run here, which says nothing about the program. Tests that catch every ``Exception`` do not catch it."""
 
 
 def _refuse(value: Any) -> Any:
@@ -52,9 +52,9 @@ def _refuse(value: Any) -> Any:
 
 
 def encode(value: Any, other: Callable[[Any], Any] = _refuse, depth: int = 0, share: _Share | None = None) -> Any:
-    """The value as what ``json`` writes. ``other`` answers for what is not plain, with an object that has a key of its own. ``share`` is
-    asked before: it may answer for a value and its type with a reference, and kinds of the library keep their type then. RecursionError
-    if the value is nested very deep, or in itself."""
+    """Return the value in a form that ``json`` writes. ``other`` encodes values that are not plain, as an object with its own key.
+    ``share`` is called first: it may return a reference for a value and its type, and then types of the library are kept. RecursionError if
+    the value is nested very deep, or in itself."""
     if depth > _DEEPEST:
         raise RecursionError("a value nested too deep, or in itself")
     kind = type(value)
@@ -90,7 +90,7 @@ def encode(value: Any, other: Callable[[Any], Any] = _refuse, depth: int = 0, sh
 
 
 def _typed(value: Any, kind: type, inner: Callable[[Any], Any]) -> Any:
-    """A container of the library, or a view of a table, with the name of its type."""
+    """Return a container of the library, or a view of a table, with the name of its type."""
     if kind in _VIEWS:
         return {"q": [_VIEWS[kind], [inner(item) for item in value]]}
     items = [inner(item) for item in value] if kind is collections.deque else [[inner(key), inner(item)] for key, item in value.items()]
@@ -137,7 +137,7 @@ def _simple(value: Any, kind: type) -> Any:
 
 
 def _fields(kind: type) -> list[str]:
-    """Names of the items of a named tuple; [] of any other."""
+    """Return the field names of a named tuple; [] of any other type."""
     found = getattr(kind, "_fields", ())
     return list(found) if type(found) is tuple and found and all(type(name) is str for name in found) else []
 
@@ -160,8 +160,8 @@ def _array_of_some(kind: str, items: Any) -> Any:
 
 
 def keep_arrays(*, of_nothing: bool) -> None:
-    """From here on arrays of NumPy travel as arrays, not as the lists of their items: the tests use NumPy. ``of_nothing``: those without
-    items arrive as arrays, too; to a test every item of such a one is whatever it likes."""
+    """Send arrays of NumPy as arrays from now on, not as lists of their items, since the tests use NumPy. ``of_nothing``: empty arrays also
+    arrive as arrays; any statement about all items of an empty array is true in a test."""
     _ONE["m"] = _array if of_nothing else _array_of_some
 
 
@@ -182,7 +182,7 @@ def _remade(name: str, content: Any) -> Any:
 
 
 def decode(tree: Any, other: Callable[[dict[str, Any]], Any] = _refuse) -> Any:
-    """The value that was written; ValueError, TypeError, KeyError or OverflowError where nobody wrote it with ``encode``."""
+    """Return the value that was written; ValueError, TypeError, KeyError or OverflowError if it was not written by ``encode``."""
     if isinstance(tree, list):
         return [decode(item, other) for item in tree]
     if not isinstance(tree, dict):
@@ -221,7 +221,7 @@ _ONE: dict[str, Callable[..., Any]] = {
 
 
 def settled(tree: Any, answers: list[Any]) -> Any:
-    """A call with the results that it refers to (``{"k": 0}``: that of the first call) put in, as far as they are known."""
+    """Return a call with the results that it refers to (``{"k": 0}``: that of the first call) inserted, as far as they are known."""
     if isinstance(tree, list):
         return [settled(item, answers) for item in tree]
     if not isinstance(tree, dict):

@@ -1,1 +1,1 @@
-"""Rows of published data sets for programs, as they come, made rows of rlcore. Pure: no file, no network, nothing is run."""
+"""Converts rows of published data sets for programs to rows of rlcore. Pure: no file, no network, and nothing is run."""

@@ -15,17 +15,17 @@ __all__ = ["apps_row", "is_apps", "is_taco", "tests_of"]
 
 
 def is_apps(row: Mapping[Any, Any]) -> bool:
-    """APPS numbers its problems."""
+    """Return whether the row is of APPS, which numbers its problems."""
     return has(row, "problem_id", "question", "input_output", "starter_code")
 
 
 def is_taco(row: Mapping[Any, Any]) -> bool:
-    """TACO does not."""
+    """Return whether the row is of TACO, which does not number them."""
     return has(row, "question", "input_output", "starter_code") and "problem_id" not in row
 
 
 def apps_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row of either."""
+    """Return a row of either."""
     tests = tests_of(table_in(row, "input_output"))
     question, start = text_in(row, "question"), row.get("starter_code") or ""
     messages = function_prompt(question, start) if "fn_name" in tests else stdin_prompt(question)
@@ -33,16 +33,16 @@ def apps_row(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def tests_of(table: Any) -> dict[str, Any]:
-    """``{"inputs", "outputs"}``, with ``fn_name`` where a function is tested. Of standard input, tests that expect nothing are left out:
-    a program that does nothing would pass them."""
+    """Return ``{"inputs", "outputs"}``, with ``fn_name`` if a function is tested. For standard input, tests that expect no output are left
+    out, since a program that does nothing would pass them."""
     if not isinstance(table, Mapping) or not isinstance(table.get("inputs"), list) or not isinstance(table.get("outputs"), list):
-        raise BadRow('the tests must read {"inputs": [...], "outputs": [...]}')
+        raise BadRow('the tests must be {"inputs": [...], "outputs": [...]}')
     inputs, outputs = table["inputs"], table["outputs"]
     if table.get("fn_name"):
         return {"fn_name": table["fn_name"], "inputs": inputs, "outputs": outputs}
     kept = [(given, wanted) for given, wanted in zip(inputs, outputs, strict=False) if _says_something(wanted)]
     if not kept or len(inputs) != len(outputs):
-        raise BadRow(f"the row has {len(inputs)} inputs and {len(outputs)} outputs, of which {len(kept)} are a test")
+        raise BadRow(f"the row has {len(inputs)} inputs and {len(outputs)} outputs, of which {len(kept)} are tests")
     return {"inputs": [given for given, _ in kept], "outputs": [wanted for _, wanted in kept]}
 
 

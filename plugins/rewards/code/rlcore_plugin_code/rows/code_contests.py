@@ -18,16 +18,16 @@ _TESTS = ("public_tests", "private_tests", "generated_tests")
 
 
 def is_code_contests(row: Mapping[Any, Any]) -> bool:
-    """Its three columns of tests."""
+    """Return whether the row has its three columns of tests."""
     return has(row, "description", *_TESTS)
 
 
 def code_contests_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """All tests; a problem whose program reads a file cannot be judged."""
+    """Return the row with all tests; a problem whose program reads a file cannot be judged."""
     if row.get("input_file") or row.get("output_file"):
-        raise BadRow("the program of this row reads or writes a file that it names, not standard input and output")
+        raise BadRow("the program of this row reads or writes a file instead of standard input and output")
     try:
         inputs, outputs = joined_tests(*(row[name] for name in _TESTS))
     except (KeyError, TypeError):
-        raise BadRow(f'{", ".join(_TESTS)} must read {{"input": [...], "output": [...]}}') from None
+        raise BadRow(f'{", ".join(_TESTS)} must be {{"input": [...], "output": [...]}}') from None
     return whole(row, stdin_prompt(text_in(row, "description")), tests_of({"inputs": inputs, "outputs": outputs}), row.get("name"))

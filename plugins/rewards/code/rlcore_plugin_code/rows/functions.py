@@ -19,24 +19,24 @@ _DEFINED = re.compile(r"^(?:def|class)[ \t]+(\w+)", re.MULTILINE)
 
 
 def is_humaneval(row: Mapping[Any, Any]) -> bool:
-    """Either of them: both have the same columns."""
+    """Return whether the row is of HumanEval or HumanEval+, which have the same columns."""
     return has(row, "task_id", "prompt", "test", "entry_point") and isinstance(row["prompt"], str)
 
 
 def humaneval_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """The prompt is the beginning of the program, with its helpers; the test defines ``check(candidate)``."""
+    """Return the row. The prompt is the beginning of the program, with its helpers; the test defines ``check(candidate)``."""
     stub, name = text_in(row, "prompt"), text_in(row, "entry_point")
     tests = {"check": text_in(row, "test"), "entry_point": name, "before": stub}
     return whole(row, function_prompt(f"Complete the function `{name}`.", stub), tests, row.get("task_id"))
 
 
 def is_mbpp(row: Mapping[Any, Any]) -> bool:
-    """MBPP, its sanitized version, and MBPP+."""
+    """Return whether the row is of MBPP, its sanitized version, or MBPP+."""
     return has(row, "task_id", "code", "test_list") and ("text" in row or "prompt" in row)
 
 
 def mbpp_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Each of ``test_list`` is a test; of MBPP+ the code in ``test`` is one test, with many inputs."""
+    """Return the row. Each entry of ``test_list`` is a test; in MBPP+ the code in ``test`` is one test, with many inputs."""
     asserts = texts_in(row, "test_list")
     if not asserts:
         raise BadRow('"test_list" must be a list of assert statements')

@@ -1,5 +1,5 @@
 """PRIME (`PRIME-RL/Eurus-2-RL-Data`): chat messages in ``prompt``, tests as JSON in ``reward_model.ground_truth``; its rows of mathematics
-belong to another reward. And `PrimeIntellect/verifiable-coding-problems`: tests in ``verification_info``.
+are for another reward. And `PrimeIntellect/verifiable-coding-problems`: tests in ``verification_info``.
 
 https://huggingface.co/datasets/PRIME-RL/Eurus-2-RL-Data, https://huggingface.co/datasets/PrimeIntellect/verifiable-coding-problems
 """
@@ -17,14 +17,14 @@ __all__ = ["eurus_row", "is_eurus", "is_prime_intellect", "prime_intellect_row"]
 
 
 def is_eurus(row: Mapping[Any, Any]) -> bool:
-    """A row of verl's shape whose ability is ``code``, as PRIME writes it."""
+    """Return whether the row has verl's columns and the ability ``code``, as PRIME writes it."""
     return has(row, "data_source", "prompt", "reward_model") and row.get("ability") == "code"
 
 
 def eurus_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """The messages are there already."""
+    """Return the row; its prompt already consists of messages."""
     if row.get("ability") != "code":
-        raise BadRow(f'the ability of this row is {str(row.get("ability"))[:40]!r}; the format reads those of "code"')
+        raise BadRow(f'the ability of this row is {str(row.get("ability"))[:40]!r}; the format reads only "code"')
     reward_model, messages = row.get("reward_model"), row.get("prompt")
     if not isinstance(reward_model, Mapping):
         raise BadRow('"reward_model" must be an object with a ground_truth')
@@ -37,12 +37,12 @@ def eurus_row(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def is_prime_intellect(row: Mapping[Any, Any]) -> bool:
-    """Its columns; of several tasks the one about code."""
+    """Return whether the row has its columns, and the task about code."""
     return has(row, "prompt", "verification_info", "task_type") and row["task_type"] == "verifiable_code"
 
 
 def prime_intellect_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Tests of standard input, or of one function; in Python."""
+    """Return the row with tests of standard input, or of one function; in Python."""
     table = table_in(row, "verification_info")
     tests = table.get("test_cases") if isinstance(table, Mapping) else None
     if (
@@ -50,10 +50,10 @@ def prime_intellect_row(row: Mapping[Any, Any]) -> dict[str, Any]:
         or not tests
         or not all(isinstance(test, Mapping) and {"input", "output"} <= set(test) for test in tests)
     ):
-        raise BadRow('"verification_info" must hold test_cases, a list of tests with input and output')
+        raise BadRow('"verification_info" must contain test_cases, a list of tests with input and output')
     names = {test.get("fn_name") or "" for test in tests}
     if len(names) > 1:
-        raise BadRow(f"the tests of this row call {len(names)} functions; one can be judged")
+        raise BadRow(f"the tests of this row call {len(names)} functions; only one can be judged")
     joined: dict[str, Any] = {"inputs": [test["input"] for test in tests], "outputs": [test["output"] for test in tests]}
     (name,) = names
     problem = text_in(row, "prompt")

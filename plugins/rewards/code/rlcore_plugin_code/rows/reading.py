@@ -1,4 +1,4 @@
-"""What all converters need: columns that hold JSON as text, and the words that are put around a problem."""
+"""Functions for all converters: columns that contain JSON as text, and the words around a problem."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FUNCTION = "Define it in a ```python block, under the name that is asked for."
 
 
 def has(row: Mapping[Any, Any], *names: str) -> bool:
-    """Whether the row has all of these columns, with something in them or not."""
+    """Return whether the row has all of these columns, empty or not."""
     return all(name in row for name in names)
 
 
 def text_in(row: Mapping[Any, Any], name: str) -> str:
-    """The column, which must be text that says something; BadRow otherwise."""
+    """Return the column, which must be text that is not blank; BadRow otherwise."""
     value = row.get(name)
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f'"{name}" must be text that is not empty')
@@ -28,7 +28,7 @@ def text_in(row: Mapping[Any, Any], name: str) -> str:
 
 
 def texts_in(row: Mapping[Any, Any], name: str) -> list[str]:
-    """The column, which may be missing, and else must be a list of texts; BadRow otherwise."""
+    """Return the column, which may be missing, and otherwise must be a list of texts; BadRow if it is neither."""
     value = row.get(name)
     if value is None:
         return []
@@ -38,7 +38,7 @@ def texts_in(row: Mapping[Any, Any], name: str) -> list[str]:
 
 
 def table_in(row: Mapping[Any, Any], name: str) -> Any:
-    """The column, which may be a JSON text; BadRow where it is none, or empty."""
+    """Return the column, which may be a JSON text; BadRow if it is not JSON, missing, or empty."""
     value = row.get(name)
     if isinstance(value, str):
         if not value.strip():
@@ -46,31 +46,31 @@ def table_in(row: Mapping[Any, Any], name: str) -> Any:
         try:
             value = read_json(value)
         except (ValueError, RecursionError) as error:
-            raise BadRow(f'"{name}" is a text that is not JSON ({str(error)[:80]})') from None
+            raise BadRow(f'"{name}" is text that is not JSON ({str(error)[:80]})') from None
     if value is None:
         raise BadRow(f'"{name}" is missing: this row has no tests')
     return value
 
 
 def stdin_prompt(problem: str) -> list[dict[str, str]]:
-    """A problem whose program reads standard input, as messages."""
+    """Return a problem whose program reads standard input, as messages."""
     return [{"role": "user", "content": f"{problem.strip()}\n\n{_STDIN}"}]
 
 
 def function_prompt(problem: str, start: str = "") -> list[dict[str, str]]:
-    """A problem that asks for a function; ``start``: code to begin with."""
+    """Return a problem that asks for a function, as messages; ``start``: code to begin with."""
     stub = f"\n\n```python\n{start.strip()}\n```" if start.strip() else ""
     return [{"role": "user", "content": f"{problem.strip()}{stub}\n\n{_FUNCTION}"}]
 
 
 def whole(row: Mapping[Any, Any], messages: list[dict[str, str]], tests: Mapping[str, Any], name: Any = None) -> dict[str, Any]:
-    """The row of rlcore; ``name`` becomes its id."""
+    """Return the row of rlcore; ``name`` becomes its id."""
     known = {} if name is None or name == "" else {"id": str(name)}
     return {**known, "messages": messages, "test_cases": dict(tests)}
 
 
 def joined_tests(*tables: Any) -> tuple[list[Any], list[Any]]:
-    """(inputs, outputs) of several tables ``{"input": [...], "output": [...]}``, or lists of ``{"input": ..., "output": ...}``."""
+    """Return (inputs, outputs) of several tables ``{"input": [...], "output": [...]}``, or lists of ``{"input": ..., "output": ...}``."""
     inputs: list[Any] = []
     outputs: list[Any] = []
     for table in tables:

@@ -1,4 +1,4 @@
-"""From a planned run to a file that a batch system starts it with. Writes text; starts nothing and knows no cluster."""
+"""From a planned run to a file with which a batch system starts it. This package writes text, starts nothing, and contacts no cluster."""
 
 from rlcore_plugin_ray.launch.devices import Machines, check_machines, machines_for
 from rlcore_plugin_ray.launch.packages import Packages, packages_of

@@ -1,4 +1,4 @@
-"""Which nodes a run takes, and whether it can be placed on those that were asked for, by the rule that places it there."""
+"""The nodes of a run, and the check that the requested nodes can hold it. Both use the placement rule of the run itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CORES_A_DEVICE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Equal nodes: how many, and the devices and cores of each. ``gpus`` 0: the run computes on its cores."""
+    """A number of equal nodes, with the devices and cores of each one. If ``gpus`` is 0, the run computes on CPU cores."""
 
     nodes: int
     gpus: int
@@ -24,13 +24,13 @@ class Machines:
 
 
 def _needed(config: RunConfig) -> int:
-    """Split: a GPU for every trainer rank and every shard of a producer; colocated: they share."""
+    """Return the GPUs of the run. Split: one for every trainer rank and every shard of a producer. Colocated: the roles share them."""
     trainers, producers = (int(role.count * role.gpus) for role in roles(config))
     return max(trainers, producers) if config.run.placement == "colocated" else trainers + producers
 
 
 def _place(config: RunConfig, nodes: int, gpus: int) -> None:
-    """ConfigError where so many nodes of so many GPUs cannot hold the run; more nodes than roles make no difference."""
+    """Raise ConfigError if ``nodes`` nodes of ``gpus`` GPUs cannot hold the run. More nodes than roles make no difference."""
     trainers, producers = roles(config)
     several = range(min(nodes, trainers.count + producers.count))
     views = [Node(node_id=f"{number:06}", address="", cpus=float(_CORES_A_DEVICE), gpus=float(gpus)) for number in several]
@@ -46,7 +46,8 @@ def _fits(config: RunConfig, nodes: int, gpus: int) -> bool:
 
 
 def _least_gpus(config: RunConfig, nodes: int) -> int:
-    """The fewest GPUs a node with which so many nodes hold the run; 0 where it needs none. ConfigError where none would do."""
+    """Return the smallest number of GPUs on each of ``nodes`` nodes that can hold the run; 0 if it needs no GPUs. Raise ConfigError if no
+    number can."""
     needed = _needed(config)
     if needed == 0:
         return 0
@@ -56,20 +57,21 @@ def _least_gpus(config: RunConfig, nodes: int) -> int:
 
 
 def machines_for(config: RunConfig, nodes: int | None, gpus: int | None, cpus: int | None) -> Machines:
-    """What was asked for, completed: one node; just enough GPUs a node (none where both devices are ``cpu``); 8 cores a GPU, at least 8."""
+    """Complete the request. The defaults are one node, just enough GPUs on each node (none if both devices are ``cpu``), and 8 cores for
+    each GPU, at least 8."""
     nodes = nodes or 1
     gpus = _least_gpus(config, nodes) if gpus is None else gpus
     return Machines(nodes=nodes, gpus=gpus, cpus=cpus or max(1, gpus) * _CORES_A_DEVICE)
 
 
 def check_machines(config: RunConfig, machines: Machines) -> None:
-    """ConfigError where the nodes cannot hold the run; a run on cores is not counted."""
+    """Raise ConfigError if the nodes cannot hold the run; a run on CPU cores is not checked."""
     needed, have = _needed(config), machines.nodes * machines.gpus
     if machines.gpus == 0 or needed == 0 or (needed <= have and _fits(config, machines.nodes, machines.gpus)):
         return
     _place(config, 1, needed)
     several = machines.nodes > 1
-    short = f"ha{'ve' if several else 's'} {have}" if needed > have else "cannot hold them: those of one producer are on one node"
+    short = f"ha{'ve' if several else 's'} {have}" if needed > have else "cannot hold them: the GPUs of one producer must be on one node"
     raise ConfigError(
         f"the run needs {needed} GPUs ({_parts(config)}), and {machines.nodes} node{'s' * several} of {machines.gpus} {short}; "
         f"type {_advice(config, machines)}, or a smaller -t, -i or -ptp"
@@ -83,7 +85,8 @@ def _parts(config: RunConfig) -> str:
 
 
 def _advice(config: RunConfig, machines: Machines) -> str:
-    """As many of these nodes as hold the run, counted at once (``place`` walks through all of them); larger ones for larger producers."""
+    """Return flags that make the run fit: more nodes of this size, or more GPUs on each node for larger producers. The number of nodes is
+    computed directly, because ``place`` would iterate over all of them."""
     trainers, producers = roles(config)
     ranks, whole, gpus = int(trainers.count * trainers.gpus), int(producers.gpus), machines.gpus
     if whole > gpus:

@@ -1,4 +1,4 @@
-"""Which distributions every node must have for a run to mean the same there as here."""
+"""The distributions that every node must have, so that the run means the same there as here."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _CORE = "rlcore"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packages:
-    """``versions``: what every node must have, rlcore first, each as ``name==version``; ``extra``: what pip is to install, as it was typed;
-    ``files``: unpackaged Python files, which every node must find under the same path."""
+    """The packages of a run. ``versions``: the distributions that every node must have, rlcore first, each as ``name==version``. ``extra``:
+    the packages that pip must install, as typed. ``files``: unpackaged Python files, which every node must find under the same path."""
 
     versions: tuple[str, ...]
     files: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Packages:
 
 
 def packages_of(plan: Plan, extra: tuple[str, ...] = ()) -> Packages:
-    """rlcore and the plugins that the run uses, at the versions that this process attests; ``extra`` as it was typed."""
+    """Return rlcore and the plugins that the run uses, at the versions that this process attests; ``extra`` as typed."""
     versions = [f"{_CORE}=={version(_CORE)}"]
     files: list[str] = []
     for kind, name in used_plugins(plan):

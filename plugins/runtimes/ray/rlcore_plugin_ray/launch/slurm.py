@@ -1,6 +1,6 @@
-"""The sbatch file of a run on Ray: a header, what runs as bash variables, and steps that are the same in every file.
+"""The sbatch file of a run on Ray: a header, bash variables for the run, and steps that are the same in every file.
 
-Whatever a user typed stands in the variables, quoted, and nowhere else; the header holds checked words and numbers.
+User input appears only in the variables, quoted; the header holds checked words and numbers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """What the file says. ``train``: the words after ``rlcore train``; ``folder``: where they were typed. ``venv`` and ``container``: the
-    environment of every node, "" for what the submitting shell has; ``wheels``: the folder that pip takes rlcore and its plugins from, ""
-    if they are there already. UsageError for a value that Slurm would misread."""
+    """The values of an sbatch file. Raise UsageError for a value that Slurm would misread.
+
+    ``train``: the words after ``rlcore train``. ``folder``: the folder in which they were typed. ``venv`` and ``container``: the
+    environment of every node, "" for that of the submitting shell. ``wheels``: the folder from which pip installs rlcore and its plugins,
+    "" if every node has them.
+    """
 
     project: str
     folder: str
@@ -50,7 +53,7 @@ class SlurmJob:
 
 
 def sbatch_text(job: SlurmJob) -> str:
-    """The file, ready for ``sbatch``."""
+    """Return the file, ready for ``sbatch``."""
     return "\n".join(["#!/bin/bash", *_header(job), "", *_variables(job), "", STEPS.strip(), ""])
 
 
@@ -76,21 +79,21 @@ def _variables(job: SlurmJob) -> list[str]:
     versions, extra = ((), ()) if job.container else (job.packages.versions, job.packages.extra)
     needs = [f"# Every node must find this file too: {file!r}" for file in job.packages.files]
     return [
-        "# --- what runs, and where ---------------------------------------------------------------------------------",
-        f"folder={shlex.quote(job.folder)}  # every node must see it: paths in the run are seen from here",
+        "# --- the run and its nodes ---------------------------------------------------------------------------------",
+        f"folder={shlex.quote(job.folder)}  # every node must see it; relative paths in the run start here",
         *needs,
         f"train=({shlex.join(job.train)})",
-        f"venv={shlex.quote(job.venv)}  # '': the environment that sbatch was typed in",
+        f"venv={shlex.quote(job.venv)}  # '': the environment in which sbatch was typed",
         f"container={shlex.quote(job.container)}  # '': none; else an Apptainer image that holds Ray, rlcore and the plugins",
-        "# What the run was checked with. No index is asked for it: a stranger may own the names there. Without wheels= it must be in the",
-        "# environment of every node already. That is looked at before Ray starts.",
+        "# The packages with which the run was checked. They never come from an index, where a third party may own their names. Without",
+        "# wheels= they must be installed in the environment of every node. This is checked before Ray starts.",
         f"versions=({shlex.join(versions)})",
-        f"wheels={shlex.quote(job.wheels)}  # '': versions= is only looked for; else pip takes it from this folder and from nowhere else",
+        f"wheels={shlex.quote(job.wheels)}  # '': versions= is only checked; else pip installs it from this folder and from nowhere else",
         f"packages=({shlex.join(extra)})  # --plugin: pip installs these on every node, once, from its index",
-        f"ray_dir={shlex.quote(job.ray_dir)}  # '': a folder of the job's own below /tmp",
+        f"ray_dir={shlex.quote(job.ray_dir)}  # '': a new folder below /tmp",
         f"cpus={job.machines.cpus}",
         f"gpus={job.machines.gpus}",
         "join_seconds=${RLCORE_JOIN_SECONDS:-600}  # how long the nodes have to form a Ray cluster",
-        "most_starts=3  # of Ray on each node, until the cluster is whole",
-        "most_requeues=3  # a job that is requeued for ever would only burn its account",
+        "most_starts=3  # at most, of Ray on each node, until the cluster is complete",
+        "most_requeues=3  # so that a job that fails again and again ends",
     ]

@@ -1,1 +1,2 @@
-"""What runs inside: the zygote, and the walls it puts around each program. Standard library only; nothing of rlcore."""
+"""The code inside the jail: the zygote, and the walls that it builds around each program. It imports only the standard library, nothing of
+rlcore."""

@@ -1,6 +1,6 @@
-"""Landlock (Linux 5.13 and later): which files a process may touch, whatever its user may.
+"""Landlock (Linux 5.13 and later), which restricts the files of a process further than the rights of its user.
 
-Rules are made once; each program takes them on just before it starts.
+The rules are made once; each program applies them to itself just before it starts.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def abi() -> int:
 
 
 def rules(*, readable: list[str], listed: list[str], files: list[str], own: str) -> int:
-    """A descriptor of the rules: ``readable`` may be read and executed, of folders ``listed`` the names be read, ``files`` (devices) be
-    read and written; ``own`` is the program's.
+    """Return a descriptor of the rules. Programs may read and execute ``readable``, list the folders ``listed``, read and write ``files``
+    (devices), and use ``own`` as their own folder.
 
     :raises OSError: the kernel refuses. Paths that do not exist are left out.
     """
@@ -58,7 +58,7 @@ def rules(*, readable: list[str], listed: list[str], files: list[str], own: str)
 
 
 def restrict(ruleset: int) -> None:
-    """Hold this process and all it starts to the rules, for good. Needs no_new_privs; OSError if the kernel refuses."""
+    """Apply the rules to this process and its children for good. no_new_privs must be set; raise OSError if the kernel refuses."""
     if _library.syscall(number("landlock_restrict_self"), ctypes.c_int(ruleset), ctypes.c_uint32(0)) != 0:
         raise OSError(ctypes.get_errno(), "Landlock rules refused")
 
@@ -69,7 +69,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except FileNotFoundError:
         return
     try:
-        if not os.path.isdir(path):  # noqa: PTH112 - pathlib is not worth its import in here
+        if not os.path.isdir(path):  # noqa: PTH112 - importing pathlib here costs too much
             rights &= _FILE_RIGHTS
         rule = struct.pack("=Qi", rights, descriptor)
         arguments = ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), ctypes.c_char_p(rule), ctypes.c_uint32(0)

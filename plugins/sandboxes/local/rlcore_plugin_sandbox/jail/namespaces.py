@@ -1,7 +1,7 @@
 """One run in fresh namespaces, from inside bubblewrap.
 
-The program is process 1 of a new pid namespace: when it ends or is killed, the kernel ends everything else in there, so that no process of
-a program is left, whatever it did.
+The program is process 1 of a new pid namespace. When it ends or is killed, the kernel kills all other processes in the namespace, so that
+no process of a program remains, whatever it did.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _PR_GET_TID_ADDRESS = 40
 _INSIDE = 1000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 _library = ctypes.CDLL(None, use_errno=True)
-_holding = ctypes.PyDLL(None, use_errno=True)  # the GIL is kept over a clone, as over os.fork
+_holding = ctypes.PyDLL(None, use_errno=True)  # keeps the GIL during a clone, as os.fork does
 
 
 def fork(machine: str) -> int:
-    """Fork as os.fork does, into fresh namespaces: the process id in the parent, 0 in the child; OSError if the kernel refuses."""
+    """Fork as os.fork does, into fresh namespaces. Return the process id in the parent and 0 in the child; raise OSError if the kernel
+    refuses."""
     address = ctypes.c_void_p(0)
-    _library.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0)  # where the C library keeps its thread's id: the child's is new
+    _library.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0)  # the C library's thread id, which is new in the child
     tid = [None, None, address] if machine == "aarch64" else [None, address, None]
     ctypes.pythonapi.PyOS_BeforeFork()
     pid = int(_holding.syscall(number("clone", machine), ctypes.c_ulong(_FRESH | _SET_TID | _SIGCHLD), None, *tid))
@@ -44,7 +45,7 @@ def fork(machine: str) -> int:
 
 
 def map_user(pid: int, uid: int, gid: int) -> None:
-    """Make user and group 1000 inside out of this user and group; the child waits for it."""
+    """Map this user and group to user and group 1000 inside the namespace. The child waits for this."""
     for name, line in (("setgroups", "deny"), ("gid_map", f"{_INSIDE} {gid} 1"), ("uid_map", f"{_INSIDE} {uid} 1")):
         descriptor = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
         try:
@@ -54,9 +55,9 @@ def map_user(pid: int, uid: int, gid: int) -> None:
 
 
 def be_program(go: int, is_ready: int, descriptors: list[int], limits: Mapping[str, Any], flag: Any) -> NoReturn:
-    """The life of process 1: waits for a byte from ``go`` (its user is mapped), builds its mounts, gives everything up, runs the program.
+    """Be process 1: wait for a byte from ``go`` (its user is mapped), build its mounts, give up all privileges, and run the program.
 
-    :param descriptors: input, payload, output and error of the program; ``is_ready`` takes a byte when it starts.
+    :param descriptors: input, payload, output and error of the program; ``is_ready`` receives a byte when it starts.
     """
     try:
         stdin, payload, stdout, stderr = descriptors
@@ -79,7 +80,8 @@ def be_program(go: int, is_ready: int, descriptors: list[int], limits: Mapping[s
 
 
 def _mounts(stdin: bytes, limits: Mapping[str, Any]) -> None:
-    """A private /tmp; and for /proc, which would show processes and mounts, a folder that holds the one file programs open there."""
+    """Mount a private /tmp. In place of /proc, which would show processes and mounts, mount a folder with the one file that programs open
+    there."""
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     _mount("tmpfs", "/tmp", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={limits['disk']},nr_inodes={limits['files']},mode=0700")
     _mount("tmpfs", "/proc", "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, f"size={len(stdin) + (1 << 16)},nr_inodes=16,mode=0755")

@@ -1,4 +1,4 @@
-"""Gives programs that name ``/tmp`` a folder of their own if no mount can. A convenience: the wall is Landlock."""
+"""A private folder for programs that use ``/tmp`` when no mount can provide one. This is a convenience; the wall is Landlock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_OS = (
 
 
 def redirect(home: str, shown: Sequence[str]) -> None:
-    """From here on, Python's own functions take ``/tmp/x`` for ``home/x``, but for what lies in the folders ``shown``."""
+    """Let Python's own functions replace ``/tmp/x`` with ``home/x`` from now on, except for paths in the folders ``shown``."""
     os.environ["TMPDIR"] = os.environ["HOME"] = home
     stays = (home, *(folder for folder in shown if folder.startswith(_SHARED + "/")))
     for name in _OF_OS:

@@ -1,4 +1,4 @@
-"""The last steps of a jailed process: resource limits, no privileges, then the program itself. Nothing here returns."""
+"""The last steps of a jailed process: set resource limits, drop privileges, then run the program. None of them returns to the zygote."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["confine", "end_with_parent", "give_up", "keep_only", "like_python", 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 38, 47
 _CAPABILITY_VERSION_3 = 0x20080522
 _STACK = 512 << 20
-_THREAD_STACK = 64 << 20  # of a command: the C library gives every thread of it as much as the first may use
-_SIGNALS = 1024  # queued at a time; timers count, which are the kernel's memory
+_THREAD_STACK = 64 << 20  # of a command: the C library gives each of its threads as much as the first one may use
+_SIGNALS = 1024  # the number of queued signals; timers count, because they use kernel memory
 _NAME = "solution.py"
 _SETUP_FAILED = 121
-_LARGEST_CODE = (1 << 63) - 1  # Python takes a larger one for -1
+_LARGEST_CODE = (1 << 63) - 1  # Python treats a larger one as -1
 _library = ctypes.CDLL(None, use_errno=True)
 
 
 def confine(limits: Mapping[str, Any], *, processes: int) -> None:
-    """Resource limits, hard ones, so that nothing inside can raise them again."""
+    """Set hard resource limits, so that no code inside can raise them again."""
     seconds = int(limits["cpu"]) + 1
     bounds = {
         resource.RLIMIT_CPU: seconds,
@@ -54,7 +54,7 @@ def confine(limits: Mapping[str, Any], *, processes: int) -> None:
 
 
 def no_privileges() -> None:
-    """Give up every capability and the way back to any."""
+    """Drop every capability, and every way to regain one."""
     if _library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs refused")
     _library.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)
@@ -64,7 +64,7 @@ def no_privileges() -> None:
 
 
 def read_all(descriptor: int) -> bytes:
-    """Everything in a file from its start."""
+    """Return the content of a file from its start."""
     size = os.fstat(descriptor).st_size
     parts = []
     done = 0
@@ -78,7 +78,7 @@ def read_all(descriptor: int) -> bytes:
 
 
 def give_up(error: BaseException) -> NoReturn:
-    """The jail could not be built: say why on standard error and end in the way that the zygote knows."""
+    """Report on standard error that the jail could not be built, and exit with the code that the zygote knows."""
     try:
         os.write(2, f"jail: {type(error).__name__}: {error}\n".encode())
     finally:
@@ -86,14 +86,14 @@ def give_up(error: BaseException) -> NoReturn:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the zygote dies; the filter keeps the program from undoing it."""
+    """Have the kernel kill this process when the zygote dies. The filter keeps the program from undoing this."""
     _library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(_SETUP_FAILED)  # it died before
 
 
 def keep_only(*descriptors: int) -> None:
-    """Close every descriptor but the first three and these."""
+    """Close every descriptor except the first three and these."""
     last = 2
     for descriptor in sorted(descriptors):
         os.closerange(last + 1, descriptor)
@@ -102,9 +102,9 @@ def keep_only(*descriptors: int) -> None:
 
 
 def like_python(home: str) -> None:
-    """Give the zygote's interpreter the looks of ``python solution.py``, once for all programs that are forked from it.
+    """Make the zygote's interpreter look like ``python solution.py``, once for all programs that are forked from it.
 
-    The streams are opened on descriptors of the kinds that each run puts in their place.
+    The streams are opened on descriptors of the same kinds as those that replace them in each run.
     """
     pipe, end = os.pipe()
     os.dup2(os.memfd_create("stdin"), 0)
@@ -114,7 +114,7 @@ def like_python(home: str) -> None:
     sys.stdin = sys.__stdin__ = open(0, errors="surrogateescape", **own)  # type: ignore[call-overload, misc]  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", **own)  # type: ignore[call-overload, misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", **own)  # type: ignore[call-overload, misc]  # noqa: SIM115
-    builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")  # what site would have brought
+    builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")  # the site module would have defined these
     builtins.help = _Helper()
     sys.argv = [_NAME]
     sys.path.insert(0, home)
@@ -123,8 +123,8 @@ def like_python(home: str) -> None:
 
 
 def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> NoReturn:
-    """Run what the host sent. ``memory_flag``: one shared byte, set if the program dies of MemoryError. ``is_ready`` gets a byte and
-    is closed once the walls stand and only the program can fail: after that it cannot claim that the jail was at fault."""
+    """Run the owner's job. ``memory_flag``: one shared byte, set if the program dies of MemoryError. ``is_ready`` receives a byte and is
+    closed when the walls are complete and only the program can fail. After that it cannot claim that the jail was at fault."""
     job = marshal.loads(payload)
     os.chdir(home)
     for name, content in job["files"].items():
@@ -147,7 +147,7 @@ def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> N
     _run_python(job["source"], memory_flag)
 
 
-# --- Python programs, in the interpreter that is already here ------------------------------------------------------------
+# --- Python programs, in the present interpreter --------------------------------------------------------------------------
 
 
 def _run_python(source: bytes, memory_flag: Any) -> NoReturn:
@@ -164,7 +164,7 @@ def _run_python(source: bytes, memory_flag: Any) -> NoReturn:
 
 
 def _report(error: BaseException, memory_flag: Any) -> int:
-    """Print what Python would print; the exit code that it would end with."""
+    """Print what Python would print, and return the exit code with which it would end."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
             return (error.code or 0) & 0xFF if abs(error.code or 0) <= _LARGEST_CODE else 0xFF
@@ -176,7 +176,7 @@ def _report(error: BaseException, memory_flag: Any) -> int:
     try:
         own = trace.tb_next if trace else None
         sys.excepthook(type(error), error.with_traceback(own), own)
-    except BaseException as second:  # a hook of the program's own
+    except BaseException as second:  # the program has its own hook
         _complain(f"{type(second).__name__} in excepthook")
     return 1
 
@@ -186,7 +186,7 @@ def _complain(text: str) -> None:
 
 
 def _finish(code: int) -> NoReturn:
-    """Wait for threads, run exit handlers, flush: an answer that cannot be written is an error, as in Python."""
+    """Wait for threads, run exit handlers, and flush. Output that cannot be written is an error, as in Python."""
     try:
         if threading := sys.modules.get("threading"):
             threading._shutdown()
@@ -199,7 +199,7 @@ def _finish(code: int) -> NoReturn:
         if not sys.stdout.closed:
             sys.stdout.flush()
     except AttributeError:
-        pass  # the program put something else there
+        pass  # the program has replaced the stream
     except BaseException as error:
         _complain(f"{type(error).__name__}: {error}")
         code = code or 120

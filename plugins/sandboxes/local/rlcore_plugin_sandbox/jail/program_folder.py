@@ -1,4 +1,4 @@
-"""The private folder of a program that no mount can give one: how much lies in it, how it is emptied. The program is its enemy."""
+"""The private folder of a program if no mount can provide one: measuring and emptying it, although the program may be hostile."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _BLOCK = 512  # bytes in a unit of st_blocks, on every file system
 
 
 def stored(folder: str, most: int, found: set[int] | None = None) -> tuple[int, int]:
-    """(number of entries, bytes) below a folder; stops counting soon after ``most`` entries. ``found`` takes their inodes.
+    """Return (number of entries, bytes) below a folder; stop counting soon after ``most`` entries. Add the inodes to ``found``.
 
-    What cannot be looked into (a path too long, no permission) counts as too many: only a program that hides something makes it.
+    A folder that cannot be read (path too long, missing permission) counts as too many entries, because only a program that hides something
+    creates it.
 
-    :raises FileNotFoundError: a folder was removed after it was listed, or renamed with all that is in it.
+    :raises FileNotFoundError: a folder was removed after it was listed, or renamed with its content.
     """
     count = size = 0
     folders = [folder]
@@ -48,7 +49,7 @@ def stored(folder: str, most: int, found: set[int] | None = None) -> tuple[int, 
 
 @dataclass
 class Descriptors:
-    """What a process holds open: files that no folder shows any more (inode: bytes), and how many sockets and pipes."""
+    """The open descriptors of a process: unlinked files (inode: bytes), and the numbers of sockets and pipes."""
 
     unlinked: dict[int, int] = field(default_factory=dict)
     sockets: int = 0
@@ -56,11 +57,11 @@ class Descriptors:
 
 
 def descriptors(process: str, folder: str) -> Descriptors:
-    """Those of a process, by its folder below /proc; of files, those of the file system of ``folder``.
+    """Return the descriptors of a process, given its folder below /proc. Count only files of the file system of ``folder``.
 
-    :raises PermissionError: it has made itself such that nobody may look.
+    :raises PermissionError: the process has made itself unreadable.
     """
-    device = os.stat(folder).st_dev  # noqa: PTH116 - pathlib is not worth its import in here
+    device = os.stat(folder).st_dev  # noqa: PTH116 - importing pathlib here costs too much
     held = Descriptors()
     for name in os.listdir(f"{process}/fd"):  # noqa: PTH208
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -75,9 +76,9 @@ def descriptors(process: str, folder: str) -> Descriptors:
 
 
 def mapped(process: str, folder: str) -> set[int]:
-    """Inodes of files of a folder that a process has mapped under a name that is gone.
+    """Return the inodes of deleted files of a folder that a process has mapped.
 
-    :raises PermissionError: its list of maps is longer than any that names of usual length give: reading it would take minutes.
+    :raises PermissionError: its list of maps is longer than any with names of usual length; reading it would take minutes.
     """
     with open(f"{process}/maps", "rb", buffering=0) as file:  # noqa: PTH123
         text = b""
@@ -95,10 +96,10 @@ def mapped(process: str, folder: str) -> set[int]:
 
 
 def empty(folder: str, tick: Callable[[], None] = lambda: None) -> int:
-    """Remove everything in it, however deep, whatever its modes; call ``tick`` before each entry. Return how many there were. Its program
-    must have ended.
+    """Remove the content of the folder, however deep, whatever its modes, and return the number of entries. Call ``tick`` before each
+    entry. The program must have ended.
 
-    Subfolders are lifted to the top, a level at a time: no path gets long, nothing recurses.
+    Subfolders are moved to the top, one level at a time, so that no path gets long and nothing recurses.
     """
     prefix, lifted, removed = os.urandom(8).hex(), 0, 0
     while names := os.listdir(folder):  # noqa: PTH208
@@ -112,7 +113,7 @@ def empty(folder: str, tick: Callable[[], None] = lambda: None) -> int:
                 tick()
                 if _removed(f"{path}/{inner}"):
                     removed += 1
-                else:  # it counts when its turn comes at the top
+                else:  # it counts later, at the top
                     os.chmod(f"{path}/{inner}", 0o700)  # noqa: PTH101 - else it could not be moved
                     lifted += 1
                     os.rename(f"{path}/{inner}", f"{folder}/{prefix}-{lifted}")  # noqa: PTH104
@@ -121,19 +122,19 @@ def empty(folder: str, tick: Callable[[], None] = lambda: None) -> int:
 
 
 def remove(folder: str) -> None:
-    """Remove the folder itself as well; no error if it is gone already or another process removes it, too."""
+    """Remove the folder itself too. Ignore errors if it is gone already or another process also removes it."""
     with contextlib.suppress(OSError):
         empty(folder)
         os.rmdir(folder)  # noqa: PTH106
 
 
 def _within(path: str) -> list[str]:
-    os.chmod(path, 0o700)  # noqa: PTH101 - a folder may be made that not even its owner may list
+    os.chmod(path, 0o700)  # noqa: PTH101 - a program may make a folder that its owner cannot list
     return os.listdir(path)  # noqa: PTH208
 
 
 def _removed(path: str) -> bool:
-    """Remove it, unless it is a folder with something in it."""
+    """Remove the entry unless it is a folder with content; return whether it was removed."""
     try:
         os.unlink(path)  # noqa: PTH108
     except IsADirectoryError:

@@ -1,8 +1,8 @@
-"""The system call filter: a BPF program that refuses what no contest program needs and every escape does.
+"""The system call filter: a BPF program that refuses calls which escapes need and contest programs do not.
 
-Both levels refuse what reaches for the kernel, other processes' memory, mounts, namespaces or other users, and memory that no process
-limit counts. Level landlock has neither a process nor a network namespace, so there it also refuses processes, sockets, every way to
-signal others, and changes of files' metadata, which Landlock does not cover.
+Both levels refuse calls that reach the kernel, other processes' memory, mounts, namespaces or other users, and memory that no process limit
+counts. Level landlock has neither a process nor a network namespace. So there the filter also refuses processes, sockets, every way to
+signal other processes, and changes of files' metadata, which Landlock does not cover.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
 _NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET,TIME}
 _CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
-_FROM_HERE = 467  # system calls of Linux 6.15 and later, mounts and attributes of files among them: the C library does without
-_LOCAL = 1  # AF_UNIX; a network namespace has nothing else to reach, and protocols would be loaded into the kernel
+_FROM_HERE = 467  # system calls of Linux 6.15 and later, some of them for mounts and file attributes; the C library does not need them
+_LOCAL = 1  # AF_UNIX; other families reach nothing in a network namespace, and would load protocols into the kernel
 _STREAMS = (1, 0x801, 0x80001, 0x80801)  # SOCK_STREAM with or without NONBLOCK, CLOEXEC: a datagram socket can name another receiver
 _PRCTLS = (1, 4, 35, 0x59616D61)  # PDEATHSIG, DUMPABLE, MM, PTRACER
 _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, record locks; no owners, signals, leases, larger pipes
-_IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # is it a terminal, how large; FIONREAD, FIONBIO, FIO(N)CLEX
+_IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # whether it is a terminal, its size; FIONREAD, FIONBIO, FIO(N)CLEX
 _SOL_SOCKET, _SOCKET_OPTIONS = 1, (2, 9, 13, 15, 16, 20, 21, 66, 67)  # REUSEADDR, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts
 _F_SETPIPE_SZ = 1031
 _O_TRUNC, _O_ACCMODE = 0o1000, 0o3
@@ -64,30 +64,31 @@ _Code = list[tuple[int, int, int, int]]
 
 
 def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
-    """The filter as the kernel reads it, eight bytes an instruction. ``pid``: the process that may signal itself (level landlock)."""
+    """Return the filter in the kernel's format, eight bytes an instruction. ``pid``: the process that may signal itself (level
+    landlock)."""
     name = of_machine or machine()
     code: _Code = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, _AUDIT_ARCH[name]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NR)]
     if name == "x86_64":
         code += [(_JUMP_GE, 0, 1, _X32), (_RETURN, 0, 0, _errno(errno.EPERM))]
     code += [(_JUMP_GE, 0, 1, _FROM_HERE), (_RETURN, 0, 0, _errno(errno.ENOSYS))]
-    code += _only(name, "clone3", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags lie in memory; the C library falls back on clone
+    code += _only(name, "clone3", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags are in memory; the C library falls back on clone
     code += _only(name, "clone", _clone(landlock))
     code += _only(name, "mmap", _mmap())
-    # No larger buffers, and no filters: the kernel's memory, which the machine's settings alone would bound.
+    # Refuse larger buffers and filters: they use kernel memory, which only the machine's settings would limit.
     code += _only(name, "setsockopt", [*_unless(_SOL_SOCKET, argument=1), *_allow(_SOCKET_OPTIONS, argument=2)])
     if landlock:
         for call, which in (("kill", 1), ("tkill", 1), ("tgkill", 2)):
-            # Not even itself with SIGKILL: so one that ends that way was killed from outside, which is no verdict.
+            # SIGKILL is refused even to itself, so a process that ends that way was killed from outside, which is not a verdict.
             code += _only(name, call, [*_not(which, signal.SIGKILL), *_allow((pid,))])
         code += _only(name, "prlimit64", [*_cpu_limit_stays(), *_allow((0, pid))])
         code += _only(name, "prctl", _refuse(_PRCTLS))
         code += _only(name, "fcntl", _allow(_FCNTLS, argument=1))
         code += _only(name, "ioctl", _allow(_IOCTLS, argument=1))
         code += _only(name, "socketpair", [*_unless(_LOCAL), *_allow(_STREAMS, argument=1)])
-        # Landlock before Linux 6.2 lets a file that may only be read be emptied by opening it.
+        # Before Linux 6.2 Landlock lets a process truncate a read-only file by opening it.
         code += _only(name, "open", _masked(1, _O_TRUNC | _O_ACCMODE, _O_TRUNC))
         code += _only(name, "openat", _masked(2, _O_TRUNC | _O_ACCMODE, _O_TRUNC))
-        code += _only(name, "openat2", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags lie in memory
+        code += _only(name, "openat2", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags are in memory
     else:
         code += _only(name, "rt_sigaction", _children_are_waited_for())
         code += _only(name, "prlimit64", [*_cpu_limit_stays(), (_RETURN, 0, 0, _ALLOW)])
@@ -102,7 +103,7 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
 
 
 def install(program: bytes) -> None:
-    """Filter this process and all it starts, for good. Needs no_new_privs; OSError if the kernel refuses."""
+    """Apply the filter to this process and its children for good. no_new_privs must be set; raise OSError if the kernel refuses."""
     library = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
@@ -115,7 +116,7 @@ def _errno(code: int) -> int:
 
 
 def _only(name: str, call: str, body: _Code) -> _Code:
-    """``body``, which must return, where the system call is this one."""
+    """Return code that runs ``body``, which must return, if the system call is this one."""
     wanted = number(call, name)
     return [] if wanted is None else [(_JUMP_EQ, 0, len(body), wanted), *body]
 
@@ -123,22 +124,23 @@ def _only(name: str, call: str, body: _Code) -> _Code:
 def _clone(landlock: bool) -> _Code:
     refuse = (_RETURN, 0, 0, _errno(errno.EPERM))
     code: _Code = [(_LOAD, 0, 0, _ARGUMENTS[0]), (_JUMP_SET, 0, 1, _NAMESPACE_FLAGS), refuse]
-    if landlock:  # a thread, with the descriptors that all others have: those of the process are counted
+    if landlock:  # only a thread that shares all descriptors, because those of the process are counted
         needed = _CLONE_THREAD | _CLONE_FILES
         code += [(_AND, 0, 0, needed), (_JUMP_EQ, 1, 0, needed), refuse]
     return [*code, (_RETURN, 0, 0, _ALLOW)]
 
 
 def _mmap() -> _Code:
-    """Refuse huge pages, which the machine keeps for others, and shared memory without a file: a process can drop it from its resident
-    size and keep it all the same."""
+    """Refuse huge pages, which the machine keeps for others, and shared memory without a file, which a process can drop from its resident
+    size and still keep."""
     huge: _Code = [(_LOAD, 0, 0, _ARGUMENTS[3]), (_JUMP_SET, 0, 1, _MAP_HUGETLB), (_RETURN, 0, 0, _errno(errno.EPERM))]
     shared = _MAP_SHARED | _MAP_ANONYMOUS
     return huge + _masked(3, shared, shared)
 
 
 def _children_are_waited_for() -> _Code:
-    """Ignore what a program sets for SIGCHLD: the kernel forgets the CPU time of children whose parent ignores it. Reading passes."""
+    """Ignore a program's new handler for SIGCHLD: the kernel forgets the CPU time of children whose parent ignores the signal. Allow
+    reading the handler."""
     ignore = (_RETURN, 0, 0, _errno(0))
     new = _ARGUMENTS[1]
     low = [(_LOAD, 0, 0, new), (_JUMP_EQ, 1, 0, 0), ignore]
@@ -147,27 +149,28 @@ def _children_are_waited_for() -> _Code:
 
 
 def _allow(values: tuple[int, ...], argument: int = 0) -> _Code:
-    """Only with one of these as that argument."""
+    """Allow the call only if that argument has one of these values."""
     return _compare(argument, values, _ALLOW, _errno(errno.EPERM))
 
 
 def _refuse(values: tuple[int, ...], argument: int = 0) -> _Code:
-    """Not with one of these as that argument."""
+    """Refuse the call if that argument has one of these values."""
     return _compare(argument, values, _errno(errno.EPERM), _ALLOW)
 
 
 def _unless(value: int, argument: int = 0) -> _Code:
-    """Refuse the call if that argument is another; go on if it is this."""
+    """Refuse the call unless that argument has this value; then continue with the next instruction."""
     return [(_LOAD, 0, 0, _ARGUMENTS[argument]), (_JUMP_EQ, 1, 0, value), (_RETURN, 0, 0, _errno(errno.EPERM))]
 
 
 def _not(argument: int, value: int) -> _Code:
-    """Refuse the call if that argument is this; go on if it is another."""
+    """Refuse the call if that argument has this value; otherwise continue with the next instruction."""
     return [(_LOAD, 0, 0, _ARGUMENTS[argument]), (_JUMP_EQ, 0, 1, value), (_RETURN, 0, 0, _errno(errno.EPERM))]
 
 
 def _cpu_limit_stays() -> _Code:
-    """A lower one would be a SIGKILL of the program's own making. Reading it, without a new value, is let through."""
+    """Refuse a new CPU limit, because with a lower one the program could kill itself with SIGKILL. Continue for other limits, and if the
+    call only reads."""
     refuse = (_RETURN, 0, 0, _errno(errno.EPERM))
     new = _ARGUMENTS[2]
     low = [(_LOAD, 0, 0, new), (_JUMP_EQ, 1, 0, 0), refuse]
@@ -182,7 +185,7 @@ def _masked(argument: int, mask: int, value: int) -> _Code:
 
 
 def _compare(argument: int, values: tuple[int, ...], hit: int, miss: int) -> _Code:
-    """Compares the lower half of the argument, which is all of an int, with each value."""
+    """Compare the lower half of the argument, which is the whole of an int, with each value."""
     code: _Code = [(_LOAD, 0, 0, _ARGUMENTS[argument])]
     for value in values:
         code += [(_JUMP_EQ, 0, 1, value), (_RETURN, 0, 0, hit)]

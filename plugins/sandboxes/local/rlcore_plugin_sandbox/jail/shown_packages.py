@@ -1,4 +1,4 @@
-"""Packages that programs may import beside the standard library: found by name, since the folder that they lie in cannot be listed."""
+"""The packages outside the standard library that programs may import. They are found by name, because their folder cannot be listed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from importlib.util import spec_from_file_location
 __all__ = ["import_now", "seed_again", "show"]
 
 _PARTS = {"numpy": ("numpy.linalg", "numpy.random", "numpy.fft")}
-"""What it would import at its first use."""
+"""Parts of a package that it would import at their first use."""
 
 
 class _Finder:
-    """Finds these packages; what lies in them is found as always."""
+    """Finds these packages; their modules are found in the usual way."""
 
     def __init__(self, folders: Mapping[str, str]) -> None:
         self._folders = folders
@@ -34,20 +34,20 @@ def show(folders: Mapping[str, str]) -> None:
 
 
 def import_now(names: Sequence[str]) -> list[str]:
-    """Import packages for all programs to come; returns those that could be. A package that starts threads is none for a process that
-    forks: then it is [], and this process must not be used."""
+    """Import packages for all later programs, and return the names of those that worked. A process that forks must not have other threads.
+    So if a package starts threads, return []; this process must then not be used."""
     found = []
     for name in names:
         try:
             for part in (name, *_PARTS.get(name, ())):
                 __import__(part)
-        except Exception:  # whatever a package raises that is broken here: programs that import it will see
+        except Exception:  # any error of a broken package: programs that import it will see it
             continue
         found.append(name)
     return found if len(os.listdir("/proc/self/task")) == 1 else []  # noqa: PTH208
 
 
 def seed_again() -> None:
-    """Give the shared generator of numpy, if it is imported, a new seed: every fork of one process has the same."""
+    """Give numpy's global generator a new seed if numpy is imported: all forks of one process would have the same."""
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()

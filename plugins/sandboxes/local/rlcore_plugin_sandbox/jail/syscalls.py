@@ -1,4 +1,4 @@
-"""System calls that the jail knows by name: their numbers on x86-64 and on aarch64 (None: that machine has none of the name).
+"""The system calls that the jail knows by name, with their numbers on x86-64 and on aarch64 (None: that machine does not have the call).
 
 From Linux' ``asm/unistd_64.h`` and ``asm-generic/unistd.h``; the numbers are part of the kernel's ABI and never change.
 """
@@ -14,12 +14,12 @@ ARCHITECTURES = {"x86_64": 0, "aarch64": 1}
 
 
 def machine() -> str:
-    """``x86_64`` or ``aarch64``; anything else as the system calls it."""
+    """Return ``x86_64`` or ``aarch64``; for other machines the system's own name."""
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
 
 
 def number(name: str, of_machine: str | None = None) -> int | None:
-    """The number of a system call on this machine, or on ``of_machine``."""
+    """Return the number of a system call on this machine, or on ``of_machine``; None if it does not exist there."""
     return NUMBERS[name][ARCHITECTURES[of_machine or machine()]]
 
 

@@ -1,4 +1,5 @@
-"""Watches one run from outside: its end, its wall clock, what its processes use together. Decides which limit ended it."""
+"""The watch over one run from outside: its end, its wall clock, and the total use of its processes. It decides which limit ended the
+run."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _CLOCK = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Use:
-    """What all processes of a run use now: seconds of CPU, bytes of memory, threads, and the limit that they exceed, if any."""
+    """The present use of all processes of a run: seconds of CPU, bytes of memory, threads, and the limit that they exceed, if any."""
 
     cpu: float = 0.0
     memory: int = 0
@@ -32,13 +33,14 @@ class Use:
 
 
 class Run:
-    """One run from the zygote's side: ``of`` the process, ``wait``, ``end``, ``cleaned`` (of a folder), ``answer``, in this order."""
+    """One run as the zygote sees it. Call ``of`` with the process, ``wait``, ``end``, ``cleaned`` (if there is a folder) and ``answer``, in
+    this order."""
 
     def __init__(self, limits: Mapping[str, Any], channel: socket.socket, *, walled: bool) -> None:
         self._limits, self._channel, self._walled = limits, channel, walled
         self._started = self._told = time.monotonic()
         self.flag = mmap.mmap(-1, mmap.PAGESIZE)
-        """One shared byte: the program met MemoryError."""
+        """One shared byte, set if the program raised MemoryError."""
         self._ready, self.is_ready = os.pipe()
         self._pid, self._ended = 0, -1
         self._use: Callable[[], Use] = Use
@@ -56,12 +58,12 @@ class Run:
         self.flag.close()
 
     def of(self, pid: int, use: Callable[[], Use]) -> None:
-        """The process that it is, and what tells its use."""
+        """Set the process of the run, and the function that returns its use."""
         self._pid, self._use = pid, use
         self._ended = os.pidfd_open(pid)
 
     def wait(self) -> None:
-        """Until the program's end, its first limit, the host's word, or the host's end."""
+        """Wait until the program ends, it exceeds a limit, the owner stops it, or the owner ends."""
         poll = select.poll()
         poll.register(self._ended, select.POLLIN)
         poll.register(self._channel.fileno(), select.POLLIN)
@@ -86,7 +88,7 @@ class Run:
         return "memory" if self._seen.memory > self._limits["memory"] else None
 
     def end(self) -> None:
-        """Kill what is left and take the process' status."""
+        """Kill the remaining process and record its status."""
         if self._pid == 0:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -101,16 +103,16 @@ class Run:
             "cpu": max(cpu, self._seen.cpu),
             "memory": max(memory, self._seen.memory),
         }
-        if not ran:  # no program has run, so there is no verdict, whatever stopped it
+        if not ran:  # no program has run, so there is no verdict, whatever the reason
             self._answer = {"error": "the jail could not be built" if self._stopped is None else "the jail was not built in time"}
         elif self._stopped is not None:
             self._answer |= {"exit": None, "signal": None, "limit": self._stopped}
         elif self._walled and code == -signal.SIGKILL and self._answer["limit"] is None:
-            # Process 1 of its namespace, and one that the filter holds, cannot do that to themselves.
-            self._answer = {"error": "the program was killed from outside (by the kernel, for want of memory?)"}
+            # Process 1 of its namespace, and a process behind the filter, cannot kill themselves with SIGKILL.
+            self._answer = {"error": "the program was killed from outside (by the kernel, because memory ran out?)"}
 
     def _limit(self, code: int, cpu: float) -> str | None:
-        """The limit behind the end of a program that ended by itself."""
+        """Return the limit that caused the end of a program that ended by itself; None if there is none."""
         if cpu >= self._limits["cpu"] or code == -signal.SIGXCPU:
             return "cpu"
         if self.flag[0] and code != 0:
@@ -118,13 +120,13 @@ class Run:
         return "disk" if code == -signal.SIGXFSZ else None
 
     def still_cleaning(self) -> None:
-        """Tell the host once a second that what the program left is being removed: it waits for no zygote that says nothing."""
+        """Tell the owner once a second that files are still being removed, because it does not wait for a silent zygote."""
         if (now := time.monotonic()) >= self._told + _TELLING:
             self._told = now
             self._channel.send(b'{"cleaning": true}')
 
     def cleaned(self, *, too_much: bool) -> None:
-        """Charge the program for what it left: the time of removing it, and the limit if it was ``too_much``."""
+        """Charge the program for the files that it left: the time of their removal, and the limit if there were ``too_much``."""
         if "error" in self._answer:
             return
         self._answer["wall"] = time.monotonic() - self._started
@@ -132,7 +134,7 @@ class Run:
             self._answer |= {"exit": None, "signal": None, "limit": "disk"}
 
     def answer(self) -> dict[str, Any]:
-        """Return how the program ended, as the host is told."""
+        """Return the answer for the owner: how the program ended."""
         return self._answer
 
 
@@ -143,15 +145,15 @@ def _socket_bytes() -> int:
 
 
 SOCKET = _socket_bytes()
-"""Bytes that a socket may hold in the kernel, for which no process is charged: what this machine gives a new one, and one message beyond it
-of the same size at most. The filter keeps programs from asking for more."""
+"""The bytes that a socket may hold in the kernel, which are charged to no process: the default buffer size of this machine, and one more
+message of at most the same size. The filter keeps programs from asking for more."""
 
 
 def everyone() -> Use:
-    """All processes of the run: in bubblewrap's /proc these are all but the zygote and bubblewrap."""
+    """Return the use of all processes of the run. In bubblewrap's /proc these are all processes except the zygote and bubblewrap."""
     use = Use()
     sockets, mine = 0, os.getpid()
-    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is not worth its import in here
+    for name in os.listdir("/proc"):  # noqa: PTH208 - importing pathlib here costs too much
         if name.isdigit() and int(name) not in (1, mine):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 folder = _add(use, name)
@@ -161,7 +163,7 @@ def everyone() -> Use:
 
 
 def one(pid: int) -> Use:
-    """One process, without what it holds in the kernel."""
+    """Return the use of one process, without its memory in the kernel."""
     use = Use()
     with contextlib.suppress(OSError, ValueError, IndexError):
         _add(use, str(pid))
@@ -169,8 +171,8 @@ def one(pid: int) -> Use:
 
 
 def to_look_at(pid: int | str) -> str:
-    """The folder below /proc that tells of a process: its own, or that of a thread if the first one has ended, and with it what is told
-    of memory and descriptors that the others still have."""
+    """Return the folder below /proc with the facts about a process. If its first thread has ended, that folder no longer shows the memory
+    and descriptors of the other threads. Then return the folder of one of these."""
     folder = f"/proc/{pid}"
     if lives(folder):
         return folder
@@ -179,7 +181,8 @@ def to_look_at(pid: int | str) -> str:
 
 
 def lives(folder: str) -> bool:
-    """Whether the process or thread of a folder below /proc has its memory still: without it, it is about to end, and belongs to root."""
+    """Return whether the process or thread of a folder below /proc still has its memory. Without it, it is about to end, and belongs to
+    root."""
     with contextlib.suppress(OSError, IndexError):
         fields = _stat(folder)
         return fields[0] not in (b"Z", b"X") and fields[20] != b"0"
@@ -187,19 +190,19 @@ def lives(folder: str) -> bool:
 
 
 def _sockets(folder: str) -> int:
-    """How many exist in its network namespace, whoever holds them."""
+    """Return the number of sockets in its network namespace, whichever process holds them."""
     with open(f"{folder}/net/sockstat", "rb") as file:  # noqa: PTH123
         return int(file.readline().split()[2])
 
 
 def _stat(folder: str) -> list[bytes]:
-    """The fields after the name, the state first."""
+    """Return the fields after the name, the state first."""
     with open(f"{folder}/stat", "rb") as file:  # noqa: PTH123
         return file.read().rpartition(b")")[2].split()
 
 
 def _add(use: Use, name: str) -> str:
-    """Add a process; returns the folder that tells of it."""
+    """Add the use of a process; return the folder with the facts about it."""
     folder, fields = f"/proc/{name}", _stat(f"/proc/{name}")
     use.cpu += sum(int(field) for field in fields[11:15]) / _CLOCK
     use.tasks += int(fields[17])
@@ -210,6 +213,6 @@ def _add(use: Use, name: str) -> str:
 
 
 def _memory(folder: str) -> int:
-    """Bytes that are resident, that the machine has swapped out, or that page tables take: a page of a gigabyte takes two pages of them."""
+    """Return the bytes that are resident, swapped out, or used by page tables; a page of a gigabyte takes two pages of page tables."""
     with open(f"{folder}/status", "rb") as file:  # noqa: PTH123
         return sum(int(line.split()[1]) << 10 for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:")))

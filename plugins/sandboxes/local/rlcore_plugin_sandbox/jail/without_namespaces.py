@@ -1,6 +1,6 @@
 """One run without namespaces: a single process under Landlock rules and the strict system call filter, or (level none) under neither.
 
-With the walls up it cannot start another process, so killing it ends all of it; a folder of its own is emptied after every run.
+With the walls it cannot start another process, so killing it ends the run. Its private folder is emptied after every run.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rlcore_plugin_sandbox.jail import landlock, program, program_folder, seccom
 
 __all__ = ["run", "walls"]
 
-_ANY_PID = 0x7A9F0001  # stands in the filter where each run puts its own; beyond any process id
+_ANY_PID = 0x7A9F0001  # a placeholder in the filter, which each run replaces with its own; larger than any process id
 _PIPE = 64 << 10  # bytes that a pipe holds; the filter keeps programs from asking for more
-_TRIES = 100  # to count a folder that moves: each thread may end one system call after the process is stopped
-_THREADS = 1 << 20  # processes are refused by the filter; the count is per user here, so that a small one would hit other people's
+_TRIES = 100  # to count a folder that moves: each thread may finish one system call after the process is stopped
+_THREADS = 1 << 20  # the filter refuses processes; this limit counts all of the user's, so a small one would affect other programs
 
 
 def walls(settings: Mapping[str, Any]) -> tuple[int, bytes]:
-    """(Landlock rules, filter): made once, by the zygote."""
+    """Return (Landlock rules, filter), which the zygote makes once."""
     ruleset = landlock.rules(readable=settings["readable"], listed=settings["listed"], files=settings["devices"], own=settings["home"])
     return ruleset, seccomp.bpf(landlock=True, pid=_ANY_PID)
 
@@ -32,7 +32,7 @@ def walls(settings: Mapping[str, Any]) -> tuple[int, bytes]:
 def run(
     limits: dict[str, Any], descriptors: list[int], channel: socket.socket, home: str, walled: tuple[int, bytes] | None
 ) -> dict[str, Any]:
-    """Fork, wall in, run, watch, clean up. ``walled``: what ``walls`` made; None: no walls."""
+    """Fork, build the walls, run the program, watch it, and clean up. ``walled``: the result of ``walls``; None: no walls."""
     with watch.Run(limits, channel, walled=walled is not None) as this:
         zygote = os.getpid()
         pid = os.fork()
@@ -57,7 +57,7 @@ def _be_program(
         stdin, payload, stdout, stderr = descriptors
         os.dup2(stderr, 2)
         content = program.read_all(payload)
-        os.dup2(os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY), 0)  # read from its start, and not the host's own description
+        os.dup2(os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY), 0)  # a new file description at offset 0, not shared with the owner
         os.dup2(stdout, 1)
         program.end_with_parent(zygote)
         program.keep_only(is_ready, *([walled[0]] if walled else []))
@@ -80,7 +80,7 @@ def _word(number: int) -> bytes:
 
 
 class _Looks:
-    """What the process uses, each time that it is called."""
+    """Measures the use of the process at each call."""
 
     def __init__(self, pid: int, home: str, limits: Mapping[str, Any], *, walled: bool) -> None:
         self._pid, self._home, self._limits, self._walled = pid, home, limits, walled
@@ -100,23 +100,23 @@ class _Looks:
                 size += sum(held.unlinked.values()) + self._unseen(process, found | held.unlinked.keys())
             except PermissionError:
                 if self._walled and watch.lives(process):
-                    size = self._limits["disk"] + 1  # it has made itself such that nobody can say what it holds
+                    size = self._limits["disk"] + 1  # it has made itself unreadable, so its files cannot be counted
             else:
                 use.memory += held.sockets * watch.SOCKET + held.pipes * _PIPE
         if size > self._limits["disk"]:
             use.over = "disk"
         elif use.tasks > self._limits["processes"]:
-            use.over = "memory"  # of the kernel, for each thread, which no process limit counts
+            use.over = "memory"  # kernel memory of each thread, which no process limit counts
         return use
 
     def _stored(self, found: set[int]) -> tuple[int, int]:
-        """What lies in the folder. A process that moves subfolders while they are counted is stopped until they are."""
+        """Return (entries, bytes) of the folder. If the process moves subfolders during the count, stop it meanwhile."""
         most = int(self._limits["files"])
         with contextlib.suppress(FileNotFoundError):
             return program_folder.stored(self._home, most, found)
         try:
             for _ in range(_TRIES):
-                os.kill(self._pid, signal.SIGSTOP)  # not waited for: the process can undo it as soon as it comes
+                os.kill(self._pid, signal.SIGSTOP)  # this does not wait for the stop, because the process can undo it at once
                 with contextlib.suppress(FileNotFoundError):
                     return program_folder.stored(self._home, most, found)
         finally:
@@ -124,17 +124,18 @@ class _Looks:
         return (most + 1, 0) if self._walled else (0, 0)  # level none: its other processes are not stopped
 
     def _unseen(self, process: str, seen: set[int]) -> int:
-        """Bytes of files that are mapped and neither in the folder nor open: nothing tells how large they are, so each may be as large as
-        the disk. Python's own maps keep their file open; one seen so at two looks is no moment between two calls."""
+        """Return the bytes of files that are mapped and neither in the folder nor open. Their sizes are unknown, so each counts as more
+        than the disk. Python's own maps keep their file open. Only files that are seen in two checks count, so that a moment between two
+        calls does not."""
         hidden = program_folder.mapped(process, self._home) - seen
         before, self._hidden = self._hidden, hidden
         return len(hidden & before) * (int(self._limits["disk"]) + 1)
 
 
 def _clean_up(home: str, tick: Callable[[], None], *, walled: bool) -> int:
-    """Empty the folder before the next program; return how many entries it had.
+    """Empty the folder before the next program; return its number of entries.
 
-    :raises OSError: that fails; the zygote ends then, and its folder is used no more.
+    :raises OSError: that fails; the zygote then ends, and its folder is not used any more.
     """
     with contextlib.nullcontext() if walled else contextlib.suppress(OSError):
         return program_folder.empty(home, tick)

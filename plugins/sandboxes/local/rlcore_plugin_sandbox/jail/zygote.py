@@ -1,7 +1,7 @@
-"""The warm process that programs are forked from: a loop of one request, one run, one answer. It never sees what a program prints.
+"""The warm process from which programs are forked: a loop of one request, one run, one answer. It never sees a program's output.
 
-Requests and answers are single messages (JSON) on a seqpacket socket; the input, the program and the ends of the output pipes come as
-descriptors, so that nothing of one run stays in memory for the next one to find. A closed socket ends everything.
+Requests and answers are single JSON messages on a seqpacket socket. The input, the program and the ends of the output pipes come as
+descriptors, so that no data of one run stays in memory for the next. A closed socket ends the zygote.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WARM = _words("""
 abc array ast bisect builtins cmath collections collections.abc contextlib copy dataclasses datetime decimal enum fractions functools
 heapq io itertools json math operator re string struct sys textwrap time traceback types typing
 """)
-"""Modules that most programs import. Without threading and random: their work after every fork costs a fifth of a run."""
+"""Modules that most programs import. Threading and random are left out: their work after every fork costs a fifth of a run."""
 
 
 def main(control: int, setup: str) -> None:
@@ -46,7 +46,8 @@ def main(control: int, setup: str) -> None:
     shown_packages.show(settings["packages"])
     imported = shown_packages.import_now(settings["warm"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the host may ignore it; a program could not be waited for, nor its children counted
+    # The owner may ignore it; then a program could not be waited for, and its children would not be counted.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     channel = socket.socket(fileno=control)
     run = _runner(settings)
@@ -57,12 +58,12 @@ def main(control: int, setup: str) -> None:
     while True:
         try:
             message, ancillary, _, _ = channel.recvmsg(1 << 17, socket.CMSG_SPACE(4 * _DESCRIPTORS))
-        except ConnectionResetError:  # closed, with an answer in it that nobody had read
+        except ConnectionResetError:  # closed, with an unread answer in it
             message = b""
         if not message:
             _end(settings)
         if not ancillary:
-            continue  # the host's word to stop a run that had just ended
+            continue  # a command to stop a run that had just ended
         descriptors = array.array("i")
         for _, _, data in ancillary:
             descriptors.frombytes(data)
@@ -77,7 +78,7 @@ def main(control: int, setup: str) -> None:
 
 
 def _mapped() -> int:
-    """Bytes of address space, which every program begins with."""
+    """Return the bytes of address space with which every program begins."""
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
         return int(file.read().split()[0]) * mmap.PAGESIZE
 
@@ -90,7 +91,7 @@ def _say(channel: socket.socket, answer: Mapping[str, Any], settings: Mapping[st
 
 
 def _end(settings: Mapping[str, Any]) -> NoReturn:
-    """Clean up after the host has closed the socket or has died."""
+    """Clean up after the owner has closed the socket or has died."""
     if "home" in settings:
         program_folder.remove(settings["home"])
     os._exit(0)
@@ -102,7 +103,7 @@ _Run = Callable[[dict[str, Any], list[int], socket.socket], dict[str, Any]]
 def _runner(settings: Mapping[str, Any]) -> _Run:
     if settings["level"] == "namespaces":
         with contextlib.suppress(PermissionError):
-            os.setgroups([])  # root's, which would stay with whomever it becomes; nobody else may leave any
+            os.setgroups([])  # drop root's groups, which its new user would keep; other users may not drop groups
         rules = seccomp.bpf(landlock=False, pid=0)
         name = machine()
         return lambda limits, fds, channel: _in_namespaces(

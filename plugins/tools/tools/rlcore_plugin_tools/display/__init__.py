@@ -1,1 +1,1 @@
-"""What `rlcore train` shows on a terminal: a panel that is redrawn in place."""
+"""The display of `rlcore train` on a terminal: a panel that is redrawn in place."""

@@ -1,7 +1,6 @@
-"""Standard output and standard error of this process, and of the programs that it starts, line by line in place of on the terminal.
+"""Captures standard output and standard error of this process and of the programs that it starts, line by line.
 
-It is the file descriptors that are led elsewhere, so nothing escapes: handlers of ``logging`` that hold an old stream, libraries in C,
-children.
+It redirects the file descriptors, so nothing escapes: handlers of ``logging`` that hold an old stream, libraries in C, children.
 """
 
 from __future__ import annotations
@@ -20,17 +19,20 @@ __all__ = ["CapturedOutput"]
 
 _TICK_SECONDS = 0.25
 _PATIENCE_SECONDS = 0.5
-"""After which a line without an end counts as one: it may be a question."""
+"""Seconds after which a line without an end counts as a line: it may be a question."""
 _LONGEST_LINE = 1 << 16
 _DRAIN_SECONDS = 5.0
 _LAST_WORDS = "read _; exec cat /dev/fd/{pipe}"
-"""A shell that waits until this process has died, and then shows what it said last, if nobody could read it any more."""
+"""A shell that waits until this process has died, and then prints the output that nothing could read any more."""
 
 
 class CapturedOutput:
-    """A context; inside, ``say`` gets what is written to one of ``streams`` (1, 2), whole lines, from a thread that also calls ``tick``
-    some times a second. ``terminal``: a descriptor of where they lead else, which stays open: what comes after the end, from processes that
-    outlive it, is for ``say`` too, and after the end of this process goes there."""
+    """A context that captures output. Inside it, ``say`` receives whole lines written to ``streams`` (1, 2), from a thread that also calls
+    ``tick`` several times a second.
+
+    ``terminal`` is a descriptor of their usual destination, which stays open. Output after the end, from processes that outlive the
+    context, goes to ``say`` too; after the end of this process it goes to ``terminal``.
+    """
 
     def __init__(self, streams: Iterable[int], terminal: int, say: Callable[[str], None], tick: Callable[[], None]) -> None:
         self._streams, self._terminal, self._say, self._tick = tuple(streams), terminal, say, tick
@@ -61,13 +63,13 @@ class CapturedOutput:
         self._asked.set()
         os.write(self._waker, b".")
         self._drained.wait(_DRAIN_SECONDS)
-        if self._ended and self._watcher is not None:  # else somebody still writes, and it stays for them
+        if self._ended and self._watcher is not None:  # else a process still writes, and the shell stays for it
             self._watcher.communicate()
 
     def _watched(self) -> subprocess.Popen[bytes] | None:
         command = ["/bin/sh", "-c", _LAST_WORDS.format(pipe=self._pipe)]
         with suppress(OSError):  # a machine without a shell
-            return subprocess.Popen(  # a session of its own: Ctrl-C is not for it
+            return subprocess.Popen(  # its own session: Ctrl-C must not reach it
                 command,
                 stdin=subprocess.PIPE,
                 stdout=self._terminal,
@@ -119,7 +121,7 @@ class CapturedOutput:
                 os.write(self._terminal, text + b"\n")
 
     def _call(self, what: Callable[[], None]) -> bool:
-        """Whether it went well. A display that is broken must not keep anybody from writing, so the reader lives on without."""
+        """Call ``what`` and return whether it succeeded. A broken display must not block writers, so the reader continues without it."""
         try:
             if not self._broken:
                 what()

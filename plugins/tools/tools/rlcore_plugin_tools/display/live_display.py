@@ -1,4 +1,4 @@
-"""A live panel on a terminal: above it scrolls what is noted, and what this process and its children print."""
+"""A live panel on a terminal; above it scroll the notes and the output of this process and its children."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GUESSED = (80, 24)
 
 
 def live_display(console: Console) -> AbstractContextManager[LiveDisplay] | None:
-    """Return the panel for a terminal that can show one (TERM is neither dumb nor absent) and may (no NO_COLOR), None for others."""
+    """Return the panel if the terminal can show one (TERM is neither dumb nor absent) and may (no NO_COLOR); otherwise None."""
     able = os.environ.get("TERM", "") not in ("", "dumb", "unknown") and not os.environ.get("NO_COLOR")
     descriptor = _descriptor(console)
     return _live(descriptor, console.encoding) if able and descriptor is not None else None
@@ -39,46 +39,46 @@ class LiveDisplay(Progress):
         self._drawn_at = 0.0
 
     def started(self, folder: Path, total_steps: int) -> None:
-        """The panel appears; that of a run that goes back to its checkpoint begins anew."""
+        """Show the panel. If a run goes back to its checkpoint, its panel starts again."""
         self._panel = RunPanel(total_steps, **self._style)
         self._terminal.note(f"run folder: {folder}")
         self._terminal.hold(self._panel)
 
     def note(self, text: str) -> None:
-        """Above the panel."""
+        """Show a note above the panel."""
         self._terminal.note(text)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The panel changes, a few times a second at most."""
+        """Update the panel, and redraw it a few times a second at most."""
         self._panel.update(step, metrics)
         if time.monotonic() - self._drawn_at >= _REDRAW_SECONDS:
             self._terminal.draw()
             self._drawn_at = time.monotonic()
 
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
-        """A line, and a point of the curve."""
+        """Show a line, and add a point to the curve."""
         accuracy = mean_accuracy(reports)
         if accuracy is not None:
             self._panel.evaluate(step, accuracy)
         self._terminal.note(evaluation_line(step, reports))
 
     def finished(self) -> None:
-        """The last state; it stays a panel, for the run may go back to its checkpoint and begin again."""
+        """Draw the last state. The panel stays, since the run may go back to its checkpoint and start again."""
         self._terminal.draw()
 
 
 def _descriptor(console: Console) -> int | None:
-    """Of the console's file, if it is a terminal."""
+    """Return the descriptor of the console's file if it is a terminal."""
     try:
         descriptor = console.file.fileno()
-    except (OSError, ValueError, AttributeError):  # a text in memory, a notebook
+    except (OSError, ValueError, AttributeError):  # text in memory, or a notebook
         return None
     return descriptor if os.isatty(descriptor) else None
 
 
 @contextmanager
 def _live(descriptor: int, encoding: str) -> Iterator[LiveDisplay]:
-    """Inside, all that this process and its children print goes through the display, if it would go to the same terminal."""
+    """Show the output of this process and its children through the display, if it would go to the same terminal."""
     own = os.dup(descriptor)
     terminal = Terminal(_writer(own, encoding), lambda: _size(own))
     streams = [stream for stream in (1, 2) if os.isatty(stream) and os.fstat(stream).st_rdev == os.fstat(own).st_rdev]
@@ -91,7 +91,7 @@ def _live(descriptor: int, encoding: str) -> Iterator[LiveDisplay]:
 
 
 def _size(descriptor: int) -> tuple[int, int]:
-    """Columns and rows; a guess for a terminal that has gone, or does not know its own."""
+    """Return columns and rows; a guess if the terminal is gone or does not know its size."""
     try:
         size = os.get_terminal_size(descriptor)
     except OSError:
@@ -100,7 +100,8 @@ def _size(descriptor: int) -> tuple[int, int]:
 
 
 def _writer(descriptor: int, encoding: str) -> Callable[[str], None]:
-    """Writes past every buffer, because a signal handler may do so amid another write; falls silent if the terminal has gone."""
+    """Return a function that writes without any buffer, because a signal handler may write during another write. It does nothing once the
+    terminal is gone."""
     gone = False
 
     def write(text: str) -> None:
@@ -109,7 +110,7 @@ def _writer(descriptor: int, encoding: str) -> Callable[[str], None]:
         while rest and not gone:
             try:
                 rest = rest[os.write(descriptor, rest) :]
-            except BlockingIOError:  # a program has left the terminal so
+            except BlockingIOError:  # a program has left the terminal in non-blocking mode
                 select.select([], [descriptor], [], 1.0)
             except OSError:
                 gone = True

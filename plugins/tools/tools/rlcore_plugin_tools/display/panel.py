@@ -1,4 +1,4 @@
-"""What the panel of a run shows: a bar, figures, and a line of characters for the reward and for held-out accuracy."""
+"""The lines of a run's panel: a bar, figures, and a line of characters each for the reward and for held-out accuracy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlcore_plugin_tools.display.sparkline import ASCII_LEVELS, BLOCKS, Curve
 __all__ = ["RunPanel"]
 
 _WIDEST = 48
-"""Columns of the bar, and of the curves."""
+"""The most columns of the bar and of the curves."""
 _BOLD, _DIM, _GREEN, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
 
 
 class RunPanel:
-    """Called with columns and rows it returns lines, none wider, no more. ``unicode``: whether the terminal has more than ASCII;
-    ``colours``: whether it understands bold and green."""
+    """The panel of a run. A call with columns and rows returns the lines: at most so many, and none wider. ``unicode``: whether the
+    terminal can show more than ASCII; ``colours``: whether it understands bold and green."""
 
     def __init__(self, total_steps: int, *, unicode: bool = True, colours: bool = True) -> None:
         self.pace = UpdatePace(total_steps)
@@ -29,13 +29,13 @@ class RunPanel:
         self._unicode, self._colours = unicode, colours
 
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
-        """An update was completed."""
+        """Take the metrics of a completed update."""
         self.pace.advance(step, metrics.get("response_tokens", 0.0))
         self.metrics = metrics
         self.reward.add(metrics.get("reward/mean", math.nan))
 
     def evaluate(self, step: int, accuracy: float) -> None:
-        """Held-out accuracy after so many updates."""
+        """Take the held-out accuracy after so many updates."""
         if not accuracy <= self.held_out.most:
             self._best = f"best {accuracy:.3f} at {step}"
         self.held_out.add(accuracy)
@@ -56,7 +56,7 @@ class RunPanel:
         return self._styled(full * done, _GREEN) + self._styled(empty * (width - done), _DIM)
 
     def _figures(self, columns: int) -> str:
-        """As many as there is room for."""
+        """Return a line of figures, as many as fit."""
         pace = self.pace
         shown = [("step", f"{pace.step}/{pace.total_steps}")]
         shown += (
@@ -79,7 +79,7 @@ class RunPanel:
         return line
 
     def _curve(self, name: str, curve: Curve, told: str, columns: int) -> str:
-        """Name, value, characters, and what is told of it if there is room."""
+        """Return name, value, characters, and the text ``told`` if it fits."""
         head = f"{name:<9}{curve.last:>6.3f} "
         room = columns - len(head)
         if room < 0:

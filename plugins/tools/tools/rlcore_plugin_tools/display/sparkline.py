@@ -1,4 +1,4 @@
-"""A figure over a whole run in one line of characters."""
+"""A figure over a whole run as one line of characters."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ __all__ = ["ASCII_LEVELS", "BLOCKS", "Curve"]
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_LEVELS = "_.:-=+*#"
-"""For terminals whose encoding has no blocks."""
+"""Levels for terminals whose encoding has no blocks."""
 _MOST = 512
-"""Points that are kept; with more, neighbours are averaged."""
+"""Points that are kept; beyond it, neighbours are averaged."""
 
 
 class Curve:
-    """Values in their order. What is no finite number is left out: it has no height."""
+    """Values in their order. Values that are not finite are left out, since they have no height."""
 
     def __init__(self) -> None:
         self._points: list[float] = []
         self._per_point = 1
         self._rest: list[float] = []
-        """What has not become a point yet."""
+        """Values that have not become a point yet."""
         self.last = self.least = self.most = math.nan
 
     def add(self, value: float) -> None:
-        """One more value."""
+        """Add one value."""
         if not math.isfinite(value):
             return
-        self.last, self.least, self.most = value, min(value, self.least), max(value, self.most)  # in this order: NaN gives way
+        self.last, self.least, self.most = value, min(value, self.least), max(value, self.most)  # in this order, so that NaN is replaced
         self._rest.append(value)
         if len(self._rest) < self._per_point:
             return
@@ -41,13 +41,13 @@ class Curve:
         return not math.isnan(self.last)
 
     def drawn(self, width: int, levels: str = BLOCKS) -> str:
-        """At most ``width`` characters, the lowest and the highest of ``levels`` for what is lowest and highest in them."""
+        """Return at most ``width`` characters. The lowest and the highest of ``levels`` stand for the lowest and the highest value."""
         points = self._points + ([_mean(self._rest)] if self._rest else [])
         columns = min(max(width, 0), len(points))
         heights = [_mean(points[at * len(points) // columns : (at + 1) * len(points) // columns]) for at in range(columns)]
         if not heights:
             return ""
-        low, spread = min(heights), max(heights) / 2 - min(heights) / 2  # halves: the difference of two finite numbers need not be one
+        low, spread = min(heights), max(heights) / 2 - min(heights) / 2  # halves: the difference of two finite numbers may be infinite
         return "".join(levels[round((height / 2 - low / 2) / spread * (len(levels) - 1)) if spread else 0] for height in heights)
 
 

@@ -1,4 +1,4 @@
-"""``rlcore env build NAME``: makes an environment; ``list``, ``path`` and ``remove`` beside it."""
+"""``rlcore env build NAME`` makes an environment; there are also ``list``, ``path`` and ``remove``."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from rlcore_plugin_tools.env.locks import Lock, find_locks, named_lock
 __all__ = ["EnvCommand"]
 
 _TEXT = (
-    "Engines and trainers whose packages do not fit beside the others run in virtual environments of their own. A plugin describes its "
-    "environments by lock files; each is made once, in the user's cache folder, and holds third-party packages only."
+    "Engines and trainers whose packages conflict with others run in separate virtual environments. A plugin describes its "
+    "environments by lock files. Each is made once, in the user's cache folder, and contains only third-party packages."
 )
 _WORDS = {
     "build": "make an environment, unless it is there, and print its folder",
-    "list": "what installed plugins describe, and what has been made of it",
+    "list": "list the environments of installed plugins, and which of them have been made",
     "path": "print the folder of an environment that was made",
-    "remove": "delete an environment, and what older versions of its lock have left",
+    "remove": "delete an environment, and those of older versions of its lock",
 }
 
 
 class EnvCommand(Command):
-    """``rlcore env``."""
+    """The command ``rlcore env``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """One sub-command a verb."""
+        """Add one sub-command per verb."""
         parser.description = _TEXT
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         for verb, meaning in _WORDS.items():
             own = verbs.add_parser(verb, help=meaning, description=meaning)
             if verb != "list":
-                own.add_argument("name", metavar="NAME", help="a name of `rlcore env list`")
+                own.add_argument("name", metavar="NAME", help="a name from `rlcore env list`")
             if verb == "build":
-                own.add_argument("--dry-run", action="store_true", help="say what would be made, and make nothing")
+                own.add_argument("--dry-run", action="store_true", help="report what would be made, and make nothing")
             own.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; UsageError for a name that no plugin has."""
+        """Run the verb; UsageError for a name that no plugin has."""
         if args.verb == "list":
             _list([_told(name) for name in find_locks()], as_json=args.json)
             return 0
@@ -54,7 +54,7 @@ class EnvCommand(Command):
 
 
 def _told(name: str) -> dict[str, Any]:
-    """What is wrong with one lock stands beside the others."""
+    """Return the state of a lock. An error in one lock is listed next to the others."""
     try:
         return _state(named_lock(name))
     except PluginError as error:
@@ -85,7 +85,7 @@ def _list(states: list[dict[str, Any]], *, as_json: bool) -> None:
         made = state["folder"] if state["built"] else f"not made; type rlcore env build {state['name']}"
         print(f"{state['name']}  ({state['owner']}, {state['packages']} packages)  {made}")
         for folder in state["old"]:
-            print(f"  of an older lock: {folder}; rlcore env remove {state['name']} deletes it")
+            print(f"  from an older lock: {folder}; rlcore env remove {state['name']} deletes it")
     if not states:
         print("no installed plugin describes an environment")
 

@@ -1,4 +1,4 @@
-"""Environments in the user's cache folder. One is whole if its marker, which is written last, is there."""
+"""Environments in the user's cache folder. One is complete if its marker, which is written last, is there."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ Report = Callable[[str], None]
 
 
 def cache_folder() -> Path:
-    """Where all of them are: ``rlcore/envs`` in XDG_CACHE_HOME, or in ``~/.cache``."""
+    """Return the folder of all environments: ``rlcore/envs`` in XDG_CACHE_HOME, or in ``~/.cache``."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(home) if Path(home).is_absolute() else Path.home() / ".cache") / "rlcore" / "envs"
 
 
 def folder_of(lock: Lock) -> Path:
-    """Where the environment of this lock is, or will be."""
+    """Return the folder of this lock's environment, whether or not it exists."""
     return cache_folder() / f"{lock.name}-{lock.key}"
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether it was built to the end."""
+    """Return whether the environment was built completely."""
     return (folder / MARKER).is_file()
 
 
 def kept(name: str) -> list[Path]:
-    """The folders of an environment: of its lock, of older ones, and what broken builds left; none that was made for another Python
-    or kind of machine."""
+    """Return the folders of an environment: of its lock, of older locks, and of failed builds; none of another Python or kind of
+    machine."""
     found = (path for path in cache_folder().glob(f"{name}-*") if path.is_dir() and path.name.rpartition("-")[0] == name)
     return sorted(path for path in found if _made_for(path) == HERE)
 
 
 def _made_for(folder: Path) -> str:
-    """This Python and machine also for what a broken build left: nobody can use that."""
+    """Return the Python and machine of a folder. A failed build counts as made for this Python and machine, since nothing can use it."""
     try:
         return str(json.loads((folder / MARKER).read_text(encoding="utf-8")).get("for", HERE))
     except (OSError, ValueError):
@@ -57,9 +57,9 @@ def _made_for(folder: Path) -> str:
 
 
 def build(lock: Lock, report: Report) -> bool:
-    """Make the environment; False if it was there. RunError, and nothing left behind, if it cannot be made.
+    """Make the environment; return False if it was there. If it cannot be made, raise RunError and leave nothing behind.
 
-    Two processes that build one at a time: the second waits, and finds it made.
+    If two processes build the same one, the second waits and then finds it complete.
     """
     folder = folder_of(lock)
     if is_whole(folder):
@@ -70,7 +70,7 @@ def build(lock: Lock, report: Report) -> bool:
     ):
         if is_whole(folder):
             return False
-        _delete(folder)  # what a build that was killed has left
+        _delete(folder)  # a killed build may have left files
         try:
             _make(lock, folder, held, report)
         except BaseException:
@@ -80,7 +80,8 @@ def build(lock: Lock, report: Report) -> bool:
 
 
 def remove(name: str, folder: Path, report: Report) -> bool:
-    """The marker first, so that nothing takes half of it for whole; False if another process was quicker."""
+    """Delete an environment; return False if another process deleted it first. The marker goes first, so that nothing takes an incomplete
+    folder for a complete one."""
     with _refused(f"{name} cannot be deleted", f"delete {folder} by hand"), _alone(name, folder, report):
         there = folder in kept(name)
         if there:
@@ -92,10 +93,10 @@ def remove(name: str, folder: Path, report: Report) -> bool:
 
 @contextmanager
 def _refused(what: str, advice: str) -> Iterator[None]:
-    """RunError for what the file system refuses."""
+    """Raise RunError for an error of the file system."""
     try:
         yield
-    except BrokenPipeError:  # the reader of the progress went away
+    except BrokenPipeError:  # the reader of the progress is gone
         raise
     except OSError as error:
         free = ""
@@ -106,8 +107,11 @@ def _refused(what: str, advice: str) -> Iterator[None]:
 
 @contextmanager
 def _alone(name: str, folder: Path, report: Report) -> Iterator[int]:
-    """Nobody else builds or removes this folder meanwhile, nor does a pip that a killed build left: it inherits the descriptor that is
-    yielded. The file is deleted by who has it; who waited for a deleted one begins anew."""
+    """Hold the lock of this folder, so that no other process builds or removes it.
+
+    A pip that a killed build left also keeps it locked, since pip inherits the yielded descriptor. The holder deletes the lock file; a
+    process that waited for a deleted file starts again.
+    """
     busy = folder.with_name(f"{folder.name}.busy")
     busy.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -143,7 +147,7 @@ def _make(lock: Lock, folder: Path, held: int, report: Report) -> None:
     report(f"{lock.name}: {len(lock.requirements)} packages into {folder}")
     _run([sys.executable, "-m", "venv", str(folder)], lock, held, report)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--no-deps"]
-    for index in sorted(set(lock.requirements.values()), reverse=True):  # those of an index first, since they may be missing
+    for index in sorted(set(lock.requirements.values()), reverse=True):  # packages of an index first, since they may be missing
         wanted = [package for package, its in lock.requirements.items() if its == index]
         _run([*pip, *([f"--extra-index-url={index}"] if index else []), *wanted], lock, held, report, index)
     about = {"name": lock.name, "owner": lock.owner, "packages": len(lock.requirements), "for": HERE}
@@ -152,7 +156,7 @@ def _make(lock: Lock, folder: Path, held: int, report: Report) -> None:
 
 
 def _run(command: list[str], lock: Lock, held: int, report: Report, index: str = "") -> None:
-    """Run a program whose output goes to the log; RunError, with what it said last, if it fails."""
+    """Run a program and write its output to the log; if it fails, raise RunError with its last message."""
     collected, said, log = 0, "", _log(folder_of(lock))
     with (
         log.open("a", encoding="utf-8", buffering=1) as file,
@@ -163,7 +167,7 @@ def _run(command: list[str], lock: Lock, held: int, report: Report, index: str =
             stderr=subprocess.STDOUT,
             text=True,
             pass_fds=[held],
-            process_group=0,  # so that what pip has started ends with it
+            process_group=0,  # so that processes that pip started end with it
         ) as process,
     ):
         assert process.stdout is not None
@@ -187,6 +191,6 @@ def _run(command: list[str], lock: Lock, held: int, report: Report, index: str =
     if process.returncode:
         advice = ""
         if "No matching distribution" in said:
-            own = f"; {index} has it, if this machine reaches that" if index else ""
+            own = f"; {index} has it, if this machine can reach that index" if index else ""
             advice = f"{own}; type PIP_EXTRA_INDEX_URL=ADDRESS before the command to name an index that has it"
-        raise RunError(f"environment {lock.name} cannot be made: {said}{advice} (its whole output: {log})")
+        raise RunError(f"environment {lock.name} cannot be made: {said}{advice} (full output: {log})")

@@ -18,7 +18,7 @@ from rlcore.api import PluginError, UsageError
 __all__ = ["HERE", "Lock", "find_locks", "named_lock"]
 
 HERE = f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform} {platform.machine()}"
-"""What a lock's line ``# for:`` is compared with."""
+"""This Python and machine, which a lock's line ``# for:`` is compared with."""
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+")
 _INDEX = re.compile(r"#\s*index:\s*")
 
@@ -33,29 +33,29 @@ class Lock:
 
     @cached_property
     def requirements(self) -> dict[str, str]:
-        """``package==version`` -> the index that has it beside those that pip is set to, or "". PluginError for a line that holds something
-        else: it could name a host for every package, or change with the day."""
+        """``package==version`` -> the index that has it in addition to those of pip's settings, or "". PluginError for any other line: it
+        could name a server for every package, or its meaning could change from day to day."""
         found = {}
         for number, line in enumerate(self._text.splitlines(), start=1):
             words, *index = _INDEX.split(line.strip(), maxsplit=1)
             pinned = words.partition("#")[0].strip()
             if (pinned or index) and not _PINNED.fullmatch(pinned):
-                raise PluginError(f"{self.path}, line {number}, of {self.owner}: {line.strip()!r} is no package==version")
+                raise PluginError(f"{self.path}, line {number}, of {self.owner}: {line.strip()!r} is not package==version")
             if pinned:
                 found[pinned] = "".join(index)
         return found
 
     @property
     def key(self) -> str:
-        """Changes with the packages, with the minor version of Python and with the machine's kind."""
+        """A key that changes with the packages, with the minor version of Python and with the kind of machine."""
         made_for = (f"{sys.version_info.major}.{sys.version_info.minor}", sys.platform, platform.machine(), *self.requirements)
         return sha256("\n".join(made_for).encode()).hexdigest()[:12]
 
     def check_machine(self) -> None:
-        """UsageError if it says what it is for (lines ``# for: Python 3.11 on linux x86_64``), and not for this."""
+        """Raise UsageError if the lock names machines (lines ``# for: Python 3.11 on linux x86_64``) and this is none of them."""
         fits = re.findall(r"^#\s*for:\s*(.*?)\s*$", self._text, re.MULTILINE)
         if fits and HERE not in fits:
-            raise UsageError(f"environment {self.name} is for {' or '.join(fits)}, and this is {HERE}; build it with rlcore there")
+            raise UsageError(f"environment {self.name} is for {' or '.join(fits)}, but this is {HERE}; build it with rlcore there")
 
     @cached_property
     def _text(self) -> str:
@@ -63,7 +63,8 @@ class Lock:
 
 
 def find_locks() -> dict[str, list[Lock]]:
-    """Name -> locks of that name, sorted; more than one is an error of who asks for it. No plugin is imported, no lock is read."""
+    """Return name -> locks of that name, sorted. If there are several, ``named_lock`` raises an error. No plugin is imported, and no lock
+    is read."""
     found: dict[str, list[Lock]] = {}
     for entry in sorted(entry_points(group="rlcore"), key=lambda entry: entry.value):
         owner = entry.dist.name if entry.dist is not None else entry.value
@@ -75,13 +76,13 @@ def find_locks() -> dict[str, list[Lock]]:
 
 
 def named_lock(name: str) -> Lock:
-    """The lock of that name; UsageError, with the nearest one, if no installed plugin has it. PluginError if two have it.
-    Locks of other names are not read."""
+    """Return the lock of that name. UsageError, with the nearest name, if no installed plugin has it; PluginError if two have it. Locks of
+    other names are not read."""
     locks = find_locks()
     if name not in locks:
         near = get_close_matches(name, locks, 1)
         known = f"did you mean {near[0]}?" if near else f"installed plugins have: {', '.join(locks) or 'none'}"
-        raise UsageError(f"{name!r} is no environment of an installed plugin; {known}")
+        raise UsageError(f"{name!r} is not an environment of an installed plugin; {known}")
     lock, *others = locks[name]
     if others:
         owner = others[0].owner

@@ -1,4 +1,4 @@
-"""``rlcore eval MODEL [FILE.toml …] --dataset FILE …``: the numbers of a run's own evaluation, of any model, without training."""
+"""``rlcore eval MODEL [FILE.toml …] --dataset FILE …``: the figures of a run's own evaluation, of any model, without training."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ __all__ = ["EvalCommand"]
 
 _TEXT = """\
 Measure a model on held-out tasks, without training: the prompts, the draws and the verdicts are those of a run's own evaluation.
-MODEL is a folder with a model (Hugging Face format), a name of the hub, a checkpoint (…/checkpoints/step-N), or a run folder, whose
-settings and held-out tasks are taken then.
+MODEL is a folder with a model (Hugging Face format), a name on the hub, a checkpoint (…/checkpoints/step-N), or a run folder, whose
+settings and held-out tasks are then used.
 
   rlcore eval Qwen/Qwen2.5-0.5B-Instruct -d gsm8k-test.jsonl -rt boxed
   rlcore eval runs/rlcore/20260131-120000-ab12cd --best --eval-samples 8
   rlcore eval MODEL run.toml -d aime.jsonl -b vllm --inference-environment "$(rlcore env path vllm-cpu)"
 """
 _TOLD = {
-    "data.dataset": "held-out files, each a task of its own, called like the file; of a run the default is its own tasks",
+    "data.dataset": "held-out files, each a separate task named after the file; for a run the default is its own tasks",
     "eval.eval_samples": "completions per held-out prompt: avg@k, and pass@k and maj@k up to this k",
     "eval.eval_temperature": "0: greedy",
     "eval.eval_max_new_tokens": "longest response; none: max_new_tokens",
     "inference.environment": "folder of the Python environment of the engine; none: this one",
 }
-"""What ``--help`` shows first."""
+"""Settings that ``--help`` shows first."""
 
 
 class EvalCommand(Command):
-    """``rlcore eval``."""
+    """The command ``rlcore eval``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The model, files, what is written, and the flags of ``train`` that an evaluation reads."""
+        """Add the model, the files, the output file, and the flags of ``train`` that an evaluation reads."""
         parser.usage = "rlcore eval MODEL [FILE.toml …] -d FILE … [--step N | --best] [--out FILE] [--dry-run] [--json] [flags of train]"
         parser.description = _TEXT
         parser.formatter_class = ExampleFormatter
         parser.add_argument("subject", metavar="MODEL", help="folder of a model, of a checkpoint or of a run; or a hub name org/name")
         parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
-        parser.add_argument("--step", metavar="N", help="of a run: the checkpoint of this update, 0: its first model [the newest]")
-        parser.add_argument("--best", action="store_true", help="of a run: its best checkpoint")
-        parser.add_argument("--out", type=Path, metavar="FILE", help="write one row a completion, of all tasks, as JSONL [none]")
+        parser.add_argument("--step", metavar="N", help="for a run: the checkpoint of this update, 0: its first model [the newest]")
+        parser.add_argument("--best", action="store_true", help="for a run: its best checkpoint")
+        parser.add_argument("--out", type=Path, metavar="FILE", help="write one row per completion, of all tasks, as JSONL [none]")
         add_run_options(parser)
         add_train_flags(parser, reads=has_flag, told=_TOLD, more=_settings_among)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Plan, evaluate, show."""
+        """Plan, evaluate, and show the result."""
         subject = subject_of(args.subject, step=_step(args.step), best=args.best)
         plan = plan_evaluation(subject, args)
         rows = None if args.out is None else RowFile(args.out)
@@ -78,10 +78,10 @@ class EvalCommand(Command):
 
 
 def _settings_among(words: Sequence[str]) -> list[str]:
-    """The ``run.toml`` of the run that is typed first: it names plugins, whose options are flags too."""
+    """Return the ``run.toml`` of the run that is typed first. It names plugins, whose options are flags too."""
     try:
         return [str(file) for word in words[:1] if not word.startswith("-") for file in subject_of(word, step=0).settings]
-    except UsageError:  # no run
+    except UsageError:  # not a run
         return []
 
 
@@ -92,7 +92,7 @@ def _step(word: str | None) -> int | None:
 
 
 def _evaluated(plan: Plan, subject: Subject, *, as_json: bool) -> Evaluated:
-    """Evaluate, and show a person what came of it, on standard error where standard output is for a program."""
+    """Evaluate, and print the result for a person, on standard error if standard output is for a program."""
     from rlcore.api.commands import SteadyConsole, escape_control
     from rlcore_plugin_tools.eval.eval_progress import completions_shown
     from rlcore_plugin_tools.eval.eval_table import show_evaluated

@@ -1,4 +1,4 @@
-"""The plan of an evaluation: of all settings of a run those that an evaluation reads, and the held-out tasks."""
+"""The plan of an evaluation: the settings of a run that an evaluation reads, and the held-out tasks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _READ = (
     *("schedule.producer_deadline", "schedule.producer_load_deadline"),
     *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb", "schedule.reward_call_memory_mb"),
 )
-"""Sections, and settings of others."""
+"""Whole sections, and single settings of other sections."""
 _TYPED_ONLY = ("data.dataset", "inference.num_inferencer")
-"""What a file says of these is of a training run: its data, and over how many machines it was laid out."""
+"""Settings that count only if typed: a file gives those of a training run, its data and its number of producers."""
 _NO_REFERENCE = {"algorithm.kl_coeff": 0.0}
-"""Else a plan says that a second model is loaded."""
+"""Without it, a plan would say that a second model is loaded."""
 _OF_TRAINING = ("algorithm.", "log.", "run.", "training.", "weights.")
 _TAKING_PART = frozenset(
     {PluginKind.INFERENCE, PluginKind.CONVERSATION, PluginKind.DATA, PluginKind.FORMAT, PluginKind.REWARD, PluginKind.SANDBOX}
@@ -36,19 +36,20 @@ _SUFFIXES = frozenset({".csv", ".gz", ".json", ".jsonl", ".parquet"})
 
 
 def reads(path: str) -> bool:
-    """Whether an evaluation reads this setting of a file."""
+    """Return whether an evaluation reads this setting of a file."""
     return path not in _TYPED_ONLY and any(f"{path}.".startswith(f"{known}.") for known in _READ)
 
 
 def has_flag(path: str) -> bool:
-    """Whether the setting has a flag here; the model has none, for it is the first word."""
+    """Return whether the setting has a flag here; the model has none, since it is the first argument."""
     return path != "model.model" and (path in _TYPED_ONLY or reads(path))
 
 
 def plan_evaluation(subject: Subject, args: argparse.Namespace) -> Plan:
-    """The plan of what was typed: without training data, trainer, algorithm and transfer, of which nothing is ``missing`` either.
+    """Return the plan of the typed arguments. It has no training data, trainer, algorithm or transfer, and none of them is ``missing``.
 
-    UsageError if it names no task or no reward, ConfigError and PluginError as for a run."""
+    UsageError if it names no task or no reward, ConfigError and PluginError as for a run.
+    """
     flags: dict[str, Any] = train_flags(args)
     files = [*subject.settings, *args.files]
     found = {"model.model": subject.model, "model.tokenizer_path": subject.tokenizer}
@@ -72,7 +73,7 @@ def plan_evaluation(subject: Subject, args: argparse.Namespace) -> Plan:
 
 
 def task_names(paths: tuple[str, ...], taken: Mapping[str, str]) -> dict[str, str]:
-    """Files by the names of their tasks: the stem, with a number if it is ``taken`` already."""
+    """Return files by the names of their tasks: the stem, with a number if it is already ``taken``."""
     named: dict[str, str] = {}
     for path in paths:
         stem = Path(path.rstrip("/"))
@@ -86,7 +87,7 @@ def task_names(paths: tuple[str, ...], taken: Mapping[str, str]) -> dict[str, st
 
 
 def plugins_of(plan: Plan) -> list[tuple[PluginKind, str]]:
-    """(kind, name) of every plugin that takes part in the evaluation."""
+    """Return (kind, name) of every plugin that takes part in the evaluation."""
     return [(kind, name) for kind, name in used_plugins(plan) if kind in _TAKING_PART]
 
 
@@ -97,5 +98,5 @@ def _advised(item: Missing) -> Missing:
 
 
 def _notes(plan: Plan) -> tuple[str, ...]:
-    """Of the notes those on model, options and plugins; how a run would be laid out, and how exact it is, is not asked here."""
+    """Return the notes about model, options and plugins. Those about the layout and reproducibility of a run do not apply here."""
     return tuple(note for note in plan.notes if note not in (*plan.derived, str(plan.reproducible)))

@@ -1,4 +1,4 @@
-"""How far an evaluation is: a bar on a terminal, a line every ten seconds anywhere else."""
+"""The progress of an evaluation: a bar on a terminal, a line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS = 10.0
 
 @contextmanager
 def completions_shown(console: Console, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[int, int], None]]:
-    """Inside, what is told how many completions are judged, of how many, and shows it. ``clock``: seconds, never running backwards."""
+    """Yield a function that shows how many completions are judged, of how many. ``clock``: seconds, never running backwards."""
     if not console.is_terminal:
         yield _ProgressLines(console, clock).update
         return
@@ -32,7 +32,7 @@ class _ProgressLines:
         self._said: float | None = None
 
     def update(self, done: int, total: int) -> None:
-        """A line if the last one, or the first call, is long ago."""
+        """Print a line if the last one, or the first call, was long ago."""
         now = self._clock()
         if self._said is None:
             self._said = now

@@ -1,4 +1,4 @@
-"""What an evaluation is, before it begins and after it, in words and as plain data for a program."""
+"""Describes an evaluation, before it begins and after it, in words and as plain data for a program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["evaluated_json", "plan_text", "planned_json"]
 
 
 def plan_text(plan: Plan, subject: Subject) -> str:
-    """A few lines for a terminal: what would be evaluated, on what, how; and what is missing."""
+    """Return a few lines for a terminal: the model, the tasks, the settings, and anything that is missing."""
     config = plan.config
     held_out, inference = config.eval, config.inference
     where = f" in {inference.environment}" if inference.environment else ""
@@ -27,7 +27,7 @@ def plan_text(plan: Plan, subject: Subject) -> str:
     lines = [
         f"model     {config.model.model}{of_run}",
         *(f"task      {task}: {path}" for task, path in held_out.eval_dataset.items()),
-        f"answers   {held_out.eval_samples} a prompt, {drawn}, at most {longest} tokens",
+        f"answers   {held_out.eval_samples} per prompt, {drawn}, at most {longest} tokens",
         f"backend   {inference.name}{where}{engines}",
         f"reward    {', '.join(entry.name for entry in config.rewards)}",
         *(f"missing   {item}" for item in plan.missing),
@@ -36,7 +36,7 @@ def plan_text(plan: Plan, subject: Subject) -> str:
 
 
 def planned_json(plan: Plan, subject: Subject) -> dict[str, Any]:
-    """What ``--dry-run --json`` prints."""
+    """Return the object that ``--dry-run --json`` prints."""
     held_out, inference = plan.config.eval, plan.config.inference
     return {
         **_named(plan, subject),
@@ -51,7 +51,7 @@ def planned_json(plan: Plan, subject: Subject) -> dict[str, Any]:
 
 
 def evaluated_json(plan: Plan, subject: Subject, found: Evaluated, out: Path | None) -> dict[str, Any]:
-    """What ``--json`` prints: the figures of each task by the names that they have in ``metrics.jsonl``."""
+    """Return the object that ``--json`` prints: the figures of each task by their names in ``metrics.jsonl``."""
     tasks = {
         report.task: {
             "prompts": found.prompts[report.task],
@@ -89,6 +89,6 @@ def _named(plan: Plan, subject: Subject) -> dict[str, Any]:
 
 
 def _versions(plan: Plan) -> dict[str, str]:
-    """Of Python, rlcore and every distribution whose plugin took part."""
+    """Return the versions of Python, rlcore and every distribution whose plugin took part."""
     found = [plan.registry.attest(kind, name) for kind, name in plugins_of(plan)]
     return {"python": platform.python_version(), "rlcore": version("rlcore"), **{item.distribution: item.version for item in found}}

@@ -1,4 +1,4 @@
-"""What a person sees at the end of an evaluation: one row a task."""
+"""The table that a person sees at the end of an evaluation: one row a task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["show_evaluated"]
 
 
 def show_evaluated(found: Evaluated, samples: int, console: Console) -> None:
-    """A table of accuracies with their 95 % intervals, then what it cost. ``samples``: completions a prompt."""
+    """Print a table of accuracies with their 95 % intervals, then time and tokens. ``samples``: completions a prompt."""
     rows = [_cells(report, found.prompts[report.task], samples) for report in found.reports]
     table = Table(box=None, pad_edge=False)
     for name in rows[0]:
@@ -54,6 +54,6 @@ def _interval(figures: Mapping[str, float], name: str) -> str:
 
 
 def _failure(report: TaskReport) -> str:
-    """How many have no verdict, and why the first of them has none."""
+    """Return how many completions have no verdict, and the reason of the first."""
     first = next(row for row in report.rows if not Outcome(row["outcome"]).judged)
     return f"no verdict on {report.failed} of {len(report.rows)} completions; the first: {first['outcome']}, {first['reason']}"

@@ -1,4 +1,4 @@
-"""One evaluation from its plan to its figures: the jobs, the prompts, the noise and the verdicts are those of a run's own evaluation."""
+"""Runs one evaluation from its plan to its figures. Jobs, prompts, noise and verdicts are those of a run's own evaluation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlcore_plugin_tools.eval.generation import Generation, generation_of
 __all__ = ["Evaluated", "evaluate"]
 
 _PATIENCE = 0.5
-"""Seconds for which verdicts are awaited at a time where nothing is left to generate."""
+"""Seconds to wait for verdicts at a time if nothing is left to generate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """What came of it. ``prompts`` by task, ``dropped`` those that were too long; ``seconds`` from the first request to the last verdict,
-    ``load_seconds`` those before; ``tokens`` that were sampled."""
+    """The result. ``prompts`` by task; ``dropped``: those that were too long; ``seconds`` from the first request to the last verdict;
+    ``load_seconds`` before that; ``tokens``: sampled tokens."""
 
     reports: Sequence[TaskReport]
     prompts: dict[str, int]
@@ -31,14 +31,16 @@ class Evaluated:
 
     @property
     def judged(self) -> int:
-        """Completions that have a verdict."""
+        """The number of completions that have a verdict."""
         return sum(len(report.rows) - report.failed for report in self.reports)
 
 
 def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int], None]) -> Evaluated:
-    """Make and judge every completion. ``say`` gets what a person should know, ``shown`` how many completions are judged, of how many.
+    """Generate and judge every completion. ``say`` receives notes for a person; ``shown`` receives how many completions are judged, of how
+    many.
 
-    UsageErrors come before the first completion; RunError says that the engine or the judge cannot go on."""
+    UsageErrors come before the first completion. RunError says that the engine or the judge cannot continue.
+    """
     begun = time.monotonic()
     with ExitStack() as closing:
         check_model_files(plan)
@@ -63,7 +65,7 @@ def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int],
 
 
 def _judged(generation: Generation, judge: Judge, total: int, shown: Callable[[int, int], None]) -> list[ProducedGroup]:
-    """The results of all jobs, judged while others are generated."""
+    """Return the results of all jobs; some are judged while others are generated."""
     results: list[ProducedGroup] = []
     open_jobs: dict[int, ProducedGroup] = {}
     made = judged = 0

@@ -1,6 +1,5 @@
-"""Completions of the held-out prompts: by an engine in this process, or by several in processes of their own, which may run in another
-environment. Nothing is judged here.
-"""
+"""Generates completions of the held-out prompts: with one engine in this process, or with several in their own processes, which may run in
+another environment. Nothing is judged here."""
 
 from __future__ import annotations
 
@@ -37,11 +36,11 @@ from rlcore_plugin_tools.eval.eval_plan import plugins_of
 __all__ = ["Generation", "generation_of"]
 
 _STEP_SECONDS = 0.5
-"""How long one call of an engine may last, so that an interruption and the verdicts are not kept waiting."""
+"""Seconds that one call of an engine may last, so that interruptions and verdicts do not wait longer."""
 
 
 class NullJudge:
-    """What a producer holds in place of a judge: a group comes back at once, without scores."""
+    """A replacement for a producer's judge: a group comes back at once, without scores."""
 
     def __init__(self) -> None:
         self._made: list[int] = []
@@ -57,19 +56,20 @@ class NullJudge:
 
 
 class Generation(ABC):
-    """Makes the completions of jobs, all of which it has from the beginning, as the producers of a run have."""
+    """Generates the completions of jobs. It has all jobs from the beginning and uses the producers of a run."""
 
     @abstractmethod
     def accept(self, jobs: Sequence[GroupJob]) -> None:
-        """Begin with them; called once."""
+        """Start with these jobs; called once."""
 
     @abstractmethod
     def step(self) -> list[ProducedGroup]:
-        """Go on for about half a second; the jobs that are made, without scores."""
+        """Continue for about half a second; return the completed jobs, without scores."""
 
 
 def generation_of(plan: Plan, texts: Texts, closing: ExitStack) -> Generation:
-    """With one producer and no environment in this process, else in processes; what must be ended is pushed on ``closing``."""
+    """Return a generation in this process for one producer without an environment, otherwise in processes. ``closing`` gets everything that
+    must be ended."""
     inference = plan.config.inference
     if inference.environment is None and inference.num_inferencer == 1:
         return InProcessGeneration(plan, texts, closing)
@@ -92,20 +92,20 @@ class InProcessGeneration(Generation):
 
 
 class ProducerProcess:
-    """What lives in a process of its own: ``prepare`` once, then as ``Generation``."""
+    """The object in a producer's process: ``prepare`` is called once, then it is used like ``Generation``."""
 
     def __init__(self, plan_bundle: PlanBundle, number: int) -> None:
         self._plan_bundle, self._number = plan_bundle, number
         self._closing = ExitStack()
 
     def prepare(self) -> None:
-        """Read tokenizer and model. DataError if the tokenizer is another one than the driver's."""
+        """Read the tokenizer and the model. DataError if the tokenizer differs from the driver's."""
         plan = self._plan_bundle.open(f"producer-{self._number}")
         texts = read_texts(plan, {})
         if fingerprints({}, texts.tokenizer) != self._plan_bundle.fingerprints:
             raise DataError(
-                "the producers' environment reads the tokenizer otherwise than this one (other versions of its packages); make the "
-                "environment anew, or evaluate without --inference-environment"
+                "the producers' environment reads the tokenizer differently from this one (other versions of its packages); make the "
+                "environment again, or evaluate without --inference-environment"
             )
         self._here = InProcessGeneration(plan, texts, self._closing, self._number)
 
@@ -123,9 +123,10 @@ class ProducerProcess:
 
 
 class MultiProcessGeneration(Generation):
-    """Engines in processes of this machine, which end with this one, whatever becomes of it.
+    """Engines in processes of this machine, which always end with this process.
 
-    RunError if one does not answer for ``producer_deadline`` seconds (``producer_load_deadline`` while it loads its model)."""
+    RunError if one does not return for ``producer_deadline`` seconds (``producer_load_deadline`` while it loads its model).
+    """
 
     def __init__(self, plan: Plan, fingerprints: Mapping[str, str], closing: ExitStack) -> None:
         inference, schedule = plan.config.inference, plan.config.schedule
@@ -165,20 +166,20 @@ class MultiProcessGeneration(Generation):
                 self._ask(worker, "step")
         for worker, since in self._asked.values():
             if time.monotonic() - since > self._deadline:
-                raise _silent(worker, self._deadline, "come back from its engine", "--producer-deadline")
+                raise _silent(worker, self._deadline, "returned from its engine", "--producer-deadline")
         return made
 
     def _ask(self, worker: Worker, method: str, *arguments: Any) -> None:
         self._asked[worker.call(method, *arguments)] = worker, time.monotonic()
 
     def _close(self) -> None:
-        """Engines that have nothing to do are closed in order, so that they free what is not their process's alone; others are killed."""
+        """Close idle engines in order, so that they free resources outside their process. Other processes are killed."""
         if not self._asked:
             wait([worker.call("close") for worker in self._workers], timeout=_STEP_SECONDS * 20)
 
 
 def _placement(plan: Plan, number: int) -> Placement:
-    """Its threads, and its GPUs in turns, unless it computes on cores or names its GPU."""
+    """Return a producer's threads, environment and GPUs. It gets the next GPUs in order, unless it computes on the CPU or names its GPU."""
     inference, shards = plan.config.inference, plan.config.inference.producer_tensor_parallel_size
     visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), cuda_devices() or 0
     names = [name.strip() for name in visible.split(",")][:count] if visible is not None else [str(place) for place in range(count)]
@@ -199,4 +200,4 @@ def _answered(worker: Worker, call: Future[Any], seconds: float, doing: str, fla
 
 
 def _silent(worker: Worker, seconds: float, doing: str, flag: str) -> RunError:
-    return RunError(f"{worker.name} has not {doing} for {seconds:g} s; where it may need as long as that, raise {flag}")
+    return RunError(f"{worker.name} has not {doing} for {seconds:g} s; if it may need that long, raise {flag}")

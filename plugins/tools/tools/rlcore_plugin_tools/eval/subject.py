@@ -1,4 +1,4 @@
-"""What is evaluated: the word MODEL as a folder with a model (or a name of the hub), and the settings that come with it."""
+"""The subject of an evaluation: the word MODEL as a folder with a model (or a name on the hub), and the settings that come with it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ __all__ = ["Subject", "subject_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """``model``: a folder, or a name of the hub; None is the model that the settings of the run name. Of a run also its folder, and the
-    ``step`` after which it had this model."""
+    """A model to evaluate. ``model``: a folder, or a name on the hub; None: the model that the settings of the run name. For a run also its
+    folder, and the ``step`` after which it had this model."""
 
     model: str | None
     tokenizer: str | None = None
-    """Where the tokenizer is, if the model's folder has none and no settings say it."""
+    """The folder of the tokenizer, if the model's folder has none and no settings name one."""
     run: Path | None = None
     step: int | None = None
 
     @property
     def settings(self) -> list[Path]:
-        """The settings that come with it, below those that are typed."""
+        """The settings that come with it; typed settings override them."""
         return [] if self.run is None else [self.run / "run.toml"]
 
 
 def subject_of(word: str, *, step: int | None = None, best: bool = False) -> Subject:
-    """The model that ``word`` means. ``step``: of a run the checkpoint of that update, 0 for the model that it began with; ``best``: its
-    best checkpoint; neither: its newest one.
+    """Return the model that ``word`` means. ``step``: the checkpoint of that update of a run, 0 for the model that it began with; ``best``:
+    its best checkpoint; neither: its newest one.
 
-    UsageError if the run has no such checkpoint, and if a step is asked of what is no run."""
+    UsageError if the run has no such checkpoint, or if a step is requested and ``word`` is not a run.
+    """
     folder = Path(word)
     if step is not None and best:
         raise UsageError("--step and --best each choose a checkpoint; leave one out")
@@ -41,7 +42,7 @@ def subject_of(word: str, *, step: int | None = None, best: bool = False) -> Sub
         return _of_run(RunRecord(runs[0].root), step, best)
     if step is not None or best:
         typed = "--best" if best else f"--step {step}"
-        raise UsageError(f"{typed} chooses a checkpoint of a run, and {word} is no run folder (a run.toml, and checkpoints); leave it out")
+        raise UsageError(f"{typed} chooses a checkpoint of a run, but {word} is not a run folder (run.toml, checkpoints); leave it out")
     if (folder / "checkpoint.json").is_file():
         return Subject(model=str(folder / "model"))
     return Subject(model=word)

@@ -1,4 +1,4 @@
-"""An observer that tells the user of a run that goes wrong, in a sentence that says what to try. Importing this loads no numpy."""
+"""An observer that warns the user if a run goes wrong, in a sentence that says what to try. Importing this loads no numpy."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 rlcore_api = "2.0"
 
 _watches: list[HealthMonitor] = []
-"""Of the run that this process makes now: the last one that was started."""
+"""The watch of the run that this process performs now: the last one that was started."""
 
 
 @hookimpl
 def rlcore_run_started(run: RunInfo) -> None:
-    """HealthMonitor it from here on; what an earlier run in this process did is forgotten."""
+    """Watch this run from now on, and drop the watch of an earlier run in this process."""
     from rlcore_plugin_tools.health.watch import HealthMonitor
 
     _watches[:] = [HealthMonitor(run.config)]
@@ -27,5 +27,5 @@ def rlcore_run_started(run: RunInfo) -> None:
 
 @hookimpl
 def rlcore_note_step(step: int, metrics: Mapping[str, float]) -> Sequence[str]:
-    """What goes wrong since this update."""
+    """Return sentences about problems that are new since this update."""
     return [sentence for watch in _watches for sentence in watch.step(metrics)]

@@ -1,4 +1,4 @@
-"""What a rule may look at: the last updates of a run, how it began, and its settings. Knows no rule."""
+"""The data that a rule may read: the last updates of a run, how it began, and its settings. It knows no rule."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, SupportsFloat
 __all__ = ["BEGINNING", "LONGEST", "MetricHistory", "MissingMetric"]
 
 BEGINNING = 10
-"""Updates whose mean is what a run began with."""
+"""The number of first updates whose mean is the initial value of a figure."""
 LONGEST = 20
 """Updates that are kept."""
 
 
 class MissingMetric(Exception):
-    """A rule asked for a figure that is absent, not finite, or not there for so many updates yet: it has no opinion now."""
+    """A rule asked for a figure that is absent, not finite, or not yet there for so many updates; the rule gives no result."""
 
 
 class MetricHistory:
-    """The last ``LONGEST`` updates. Methods raise MissingMetric where a figure is missing in one of the updates that they are asked for."""
+    """The last ``LONGEST`` updates. Methods raise MissingMetric if a figure is missing in one of the requested updates."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
@@ -28,7 +28,7 @@ class MetricHistory:
         self._beginnings: dict[str, list[float]] = {}
 
     def add(self, metrics: Mapping[str, float]) -> None:
-        """One more update; what is no finite number counts as absent."""
+        """Add one update; values that are not finite numbers count as absent."""
         numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, SupportsFloat)}
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         self._updates.append(finite)
@@ -38,7 +38,7 @@ class MetricHistory:
                 first.append(value)
 
     def values(self, name: str, updates: int, *, before: int = 0) -> list[float]:
-        """A figure in so many updates, oldest first: the last ones, or those before the last ``before``."""
+        """Return a figure in so many updates, oldest first: the last ones, or those before the last ``before``."""
         end = len(self._updates) - before
         if end < updates:
             raise MissingMetric(name)
@@ -48,11 +48,12 @@ class MetricHistory:
             raise MissingMetric(name) from None
 
     def mean(self, name: str, updates: int, *, before: int = 0) -> float:
-        """Its mean over those updates."""
+        """Return its mean over those updates."""
         return sum(self.values(name, updates, before=before)) / updates
 
     def total(self, names: Iterable[str], updates: int) -> float:
-        """The sum over the last updates of figures of which some may be absent; MissingMetric if all are, in one of the updates."""
+        """Return the sum over the last updates of several figures, some of which may be absent; MissingMetric if all are absent in one
+        of the updates."""
         known = list(names)
         if len(self._updates) < updates:
             raise MissingMetric(*known)
@@ -62,7 +63,7 @@ class MetricHistory:
         return sum(value for row in rows for value in row)
 
     def share(self, part: str, whole: str, updates: int) -> float:
-        """Seconds of a category as a share of all that begin with ``whole``, over the last updates."""
+        """Return the seconds of a category as a share of all that begin with ``whole``, over the last updates."""
         names = {name for row in self._updates for name in row if name.startswith(whole)}
         spent = self.total([part], updates)
         everything = self.total(names, updates)
@@ -71,7 +72,7 @@ class MetricHistory:
         return spent / everything
 
     def began_with(self, name: str) -> float:
-        """Its mean over the first ``BEGINNING`` updates that have it."""
+        """Return its mean over the first ``BEGINNING`` updates that have it."""
         first = self._beginnings.get(name, [])
         if len(first) < BEGINNING:
             raise MissingMetric(name)
@@ -83,7 +84,7 @@ class MetricHistory:
         return not self.setting("schedule", "max_staleness")
 
     def setting(self, section: str, name: str) -> Any:
-        """A value of the run's configuration; MissingMetric where it has none."""
+        """Return a value of the run's configuration; MissingMetric if it has none."""
         try:
             return self._config[section][name]
         except (KeyError, TypeError):

@@ -1,6 +1,6 @@
-"""What goes wrong in runs, how it shows, and what to try: the one table of rules and thresholds.
+"""Problems of runs, their signs, and what to try: the only table of rules and thresholds.
 
-A rule looks at figures of ``metrics.jsonl`` over its window, the last so many updates, and says its sentence where it sees something.
+A rule reads figures of ``metrics.jsonl`` over its window, which is a number of last updates. It returns its sentence if it finds a problem.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["RULES", "Rule"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """``look(past, rule)`` returns the sentence, None if all is well, or raises MissingMetric. ``bound`` is the threshold that ``reason``
-    justifies. While one of the rules in ``behind`` is told of, this one is not: it would say the same."""
+    """One rule. ``look(past, rule)`` returns the sentence, None if all is well, or raises MissingMetric. ``bound`` is the threshold that
+    ``reason`` justifies. While one of the rules in ``behind`` is reported, this one is not, since it would repeat that report."""
 
     name: str
     reads: tuple[str, ...]
@@ -34,9 +34,9 @@ def _reward_zero(past: MetricHistory, rule: Rule) -> str | None:
     if _known(past, "reward/std", rule) > rule.bound:  # rewards of both signs
         return None
     return (
-        f"the reward was 0 in each of the last {rule.window} updates, so nothing is learnt: read a few answers in rollouts/ of the "
-        "run; if they are not what the reward wants, begin with easier prompts, a better base model or a reward that pays for "
-        "parts; if they are, the reward reads them wrongly"
+        f"the reward was 0 in each of the last {rule.window} updates, so nothing is learned: read a few answers in rollouts/ of the "
+        "run; if they are wrong, begin with easier prompts, a better base model or a reward that gives partial "
+        "credit; if they are right, the reward parses them wrongly"
     )
 
 
@@ -47,7 +47,7 @@ def _no_spread(past: MetricHistory, rule: Rule) -> str | None:
     reward = past.mean("reward/mean", rule.window)
     return (
         f"all answers to a prompt got the same reward in {same:.0%} of the groups of the last {rule.window} updates (mean reward "
-        f"{reward:.3g}), so next to nothing is learnt: take prompts that are neither solved nor hopeless, more answers to each "
+        f"{reward:.3g}), so almost nothing is learned: use prompts that are neither always nor never solved, more answers to each "
         "(-g), or a higher -temp"
     )
 
@@ -57,8 +57,8 @@ def _entropy_collapse(past: MetricHistory, rule: Rule) -> str | None:
     if began <= _ALREADY_SURE or now >= rule.bound * began or _known(past, "reward/accuracy", rule) >= _SOLVED:
         return None
     return (
-        f"the entropy of the answers fell to {now:.2g} nats a token, from {began:.2g} in the first updates: the policy answers alike each "
-        "time and explores no more: lower -lr, raise -temp, or add --entropy-coeff 0.001 or a KL penalty (-kl 0.01), from an "
+        f"the entropy of the answers fell to {now:.2g} nats a token, from {began:.2g} in the first updates: the policy gives the same "
+        "answer each time and no longer explores: lower -lr, raise -temp, or add --entropy-coeff 0.001 or a KL penalty (-kl 0.01), from an "
         "earlier checkpoint"
     )
 
@@ -69,12 +69,12 @@ def _ratio_mean(past: MetricHistory, rule: Rule) -> str | None:
         return None
     return (
         f"the mean probability ratio was {ratio:.3g} over the last {rule.window} updates, and it should be 1 on average, within 0.9 to "
-        "1.1: the policy that trains is not the one that sampled: lower -lr or --max-staleness, and see whether sampler_gap is small"
+        "1.1: the policy in training differs from the one that sampled: lower -lr or --max-staleness, and see whether sampler_gap is small"
     )
 
 
 def _ratio_outside(past: MetricHistory, rule: Rule) -> str | None:
-    if any(past.values("staleness/max", rule.window)):  # of stale data it is expected
+    if any(past.values("staleness/max", rule.window)):  # stale data is expected to have such tokens
         return None
     outside = past.mean("ratio_outside", rule.window)
     if outside <= rule.bound:
@@ -91,7 +91,7 @@ def _ratio_outside(past: MetricHistory, rule: Rule) -> str | None:
 
 def _starved_trainer(past: MetricHistory, rule: Rule) -> str | None:
     waited = past.share("time/trainer/waiting_for_data", "time/trainer/", rule.window)
-    if past.alternating or waited <= rule.bound:  # each waits for the other
+    if past.alternating or waited <= rule.bound:  # then each waits for the other
         return None
     try:
         judged = past.share("time/producers/blocked_by_rewards", "time/producers/", rule.window) > _OWN_FAULT
@@ -152,8 +152,8 @@ def _kl_explodes(past: MetricHistory, rule: Rule) -> str | None:
         return None
     coefficient = past.setting("algorithm", "kl_coeff")
     return (
-        f"the policy is {kl:.2g} nats a token away from its reference (mean of the last {rule.window} updates), which is another language: "
-        f"lower -lr, or raise -kl, which is {coefficient:g}, and go on from an earlier checkpoint"
+        f"the policy is {kl:.2g} nats a token away from its reference (mean of the last {rule.window} updates), so it may have "
+        f"lost its language: lower -lr, or raise -kl, which is {coefficient:g}, and continue from an earlier checkpoint"
     )
 
 
@@ -162,8 +162,8 @@ def _few_samples_count(past: MetricHistory, rule: Rule) -> str | None:
     if size >= rule.bound:
         return None
     return (
-        f"{size:.0%} of the tokens carry the weight of all (effective sample size, mean of the last {rule.window} updates): the data is "
-        "too far from the policy: lower --max-staleness or -lr"
+        f"{size:.0%} of the tokens carry the weight of all tokens (effective sample size, mean of the last {rule.window} updates): the "
+        "data is too far from the policy: lower --max-staleness or -lr"
     )
 
 
@@ -172,21 +172,21 @@ def _steps_skipped(past: MetricHistory, rule: Rule) -> str | None:
     if skipped <= rule.bound * (skipped + made):
         return None
     return (
-        f"{skipped:.0f} of the last {skipped + made:.0f} optimizer steps were skipped, their gradient not being finite: lower -lr, raise "
-        "--warmup-steps, or compute with more digits (--training-dtype float32)"
+        f"{skipped:.0f} of the last {skipped + made:.0f} optimizer steps were skipped because their gradient was not finite: lower -lr, "
+        "raise --warmup-steps, or compute with higher precision (--training-dtype float32)"
     )
 
 
 _ALREADY_SURE = 0.02
-"""Nats a token: a policy that begins so has nothing to collapse from."""
+"""Nats a token: a policy that begins with so little entropy cannot collapse."""
 _SOLVED = 0.9
-"""Accuracy at which a policy may well be sure of itself."""
+"""Accuracy at which low entropy is acceptable."""
 _OWN_FAULT = 0.3
-"""Share of the producers' time in verdicts that makes the reward the bottleneck."""
+"""Share of the producers' time in verdicts above which the reward is the bottleneck."""
 
 
 def _known(past: MetricHistory, name: str, rule: Rule) -> float:
-    """The mean of a figure that sharpens a rule and that not every run has: 0 without it."""
+    """Return the mean of a figure that makes a rule more exact and that not every run has; 0 if it is missing."""
     try:
         return past.mean(name, rule.window)
     except MissingMetric:
@@ -200,7 +200,7 @@ RULES: tuple[Rule, ...] = (
         window=10,
         bound=0.0,
         sign="the reward is 0 in every update, without spread",
-        reason="a base model that is right once in 1000 answers shows in ten updates of 256 answers with 92 %",
+        reason="ten updates of 256 answers show a base model that is right once in 1000 answers with a probability of 92 %",
         look=_reward_zero,
     ),
     Rule(
@@ -209,7 +209,7 @@ RULES: tuple[Rule, ...] = (
         window=10,
         bound=0.98,
         sign="share of groups whose rewards are all the same",
-        reason="an advantage is what differs within a group; with 2 % of the groups an update is 50 times dearer than it looks",
+        reason="only differences within a group give an advantage; with 2 % of the groups an update costs 50 times more than it seems",
         look=_no_spread,
         behind=("reward-zero",),
     ),
@@ -219,7 +219,7 @@ RULES: tuple[Rule, ...] = (
         window=10,
         bound=0.1,
         sign="entropy as a share of that of the first 10 updates, while accuracy is below 0.9",
-        reason="entropy halves in many healthy runs; at a tenth the answers of a group are the same answer",
+        reason="entropy halves in many healthy runs; at a tenth the answers of a group are all the same",
         look=_entropy_collapse,
         behind=("no-spread",),
     ),
@@ -229,7 +229,7 @@ RULES: tuple[Rule, ...] = (
         window=5,
         bound=0.1,
         sign="distance of the mean ratio from 1",
-        reason="under the sampler the ratio has mean 1 exactly, however stale the data: what is left is noise, or another policy",
+        reason="under the sampler the ratio has mean 1 exactly, however stale the data is: any difference is noise, or another policy",
         look=_ratio_mean,
     ),
     Rule(
@@ -238,7 +238,7 @@ RULES: tuple[Rule, ...] = (
         window=5,
         bound=0.2,
         sign="share of tokens of fresh data whose ratio is outside 0.9 to 1.1",
-        reason="the usual clip range is 0.2: with a fifth of the tokens half way there, clipping decides what is learnt",
+        reason="the usual clip range is 0.2: with a fifth of the tokens half way there, clipping determines the result",
         look=_ratio_outside,
         behind=("ratio-mean",),
     ),
@@ -247,8 +247,8 @@ RULES: tuple[Rule, ...] = (
         reads=("time/trainer/waiting_for_data", "time/trainer/…", "time/producers/blocked_by_rewards"),
         window=20,
         bound=0.5,
-        sign="share of the trainer's time, where max_staleness is above 0",
-        reason="above a half another producer saves more time than it costs",
+        sign="share of the trainer's time, if max_staleness is above 0",
+        reason="above one half, another producer saves more time than it costs",
         look=_starved_trainer,
     ),
     Rule(
@@ -256,8 +256,8 @@ RULES: tuple[Rule, ...] = (
         reads=("time/producers/back_pressure", "time/producers/…"),
         window=20,
         bound=0.75,
-        sign="share of the producers' time, where max_staleness is above 0",
-        reason="producers are bought to generate; some slack is what keeps the trainer busy, three quarters are not slack",
+        sign="share of the producers' time, if max_staleness is above 0",
+        reason="some idle time of producers keeps the trainer busy; three quarters is too much",
         look=_starved_producers,
     ),
     Rule(
@@ -266,7 +266,7 @@ RULES: tuple[Rule, ...] = (
         window=5,
         bound=0.9,
         sign="share of answers that end at the length limit",
-        reason="an answer without an end has no final answer; base models ramble in some of them, not in nine of ten",
+        reason="a truncated response has no final answer; base models produce some of them, but not nine in ten",
         look=_cut_off,
     ),
     Rule(
@@ -274,8 +274,8 @@ RULES: tuple[Rule, ...] = (
         reads=("response_length/mean", "reward/mean"),
         window=10,
         bound=2.0,
-        sign="length over that of the window before, and above what it began with, while the reward does not rise",
-        reason="answers that learn to reason grow over hundreds of updates; doubling within 20 is babble",
+        sign="length relative to that of the window before, and above its initial value, while the reward does not rise",
+        reason="answers that learn to reason grow over hundreds of updates; doubling within 20 is degeneration",
         look=_length_explodes,
         behind=("cut-off",),
     ),
@@ -284,8 +284,8 @@ RULES: tuple[Rule, ...] = (
         reads=("response_length/mean", "reward/mean"),
         window=10,
         bound=0.25,
-        sign="length as a share of that of the first 10 updates, while the reward is no higher than there",
-        reason="brevity that pays shows in the reward",
+        sign="length as a share of that of the first 10 updates, while the reward is not higher than in these",
+        reason="useful brevity raises the reward",
         look=_length_collapses,
     ),
     Rule(
@@ -303,7 +303,7 @@ RULES: tuple[Rule, ...] = (
         window=10,
         bound=0.3,
         sign="effective sample size",
-        reason="below a third the noise of an update grows faster than what stale data saves",
+        reason="below one third, the noise of an update costs more than stale data saves",
         look=_few_samples_count,
         behind=("ratio-mean",),
     ),
@@ -317,4 +317,4 @@ RULES: tuple[Rule, ...] = (
         look=_steps_skipped,
     ),
 )
-"""In the order in which they are told."""
+"""The rules, in the order of their reports."""

@@ -1,4 +1,4 @@
-"""Holds the rules against a run: each is told once, and again only after it went away and came back."""
+"""Applies the rules to a run. Each problem is reported once, and again only if it went away and came back."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["HealthMonitor"]
 
 
 class HealthMonitor:
-    """Of one run. ``config``: its sections, as ``RunInfo.config`` has them."""
+    """The watch of one run. ``config``: its sections, as in ``RunInfo.config``."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._past = MetricHistory(config)
         self._well: dict[str, int] = {}
-        """For each rule that was told: in how many updates since then, in a row, nothing was seen."""
+        """For each reported rule: the number of updates in a row without its problem since then."""
 
     def step(self, metrics: Mapping[str, float]) -> Sequence[str]:
-        """The sentences to tell after an update."""
+        """Return the sentences to report after an update."""
         self._past.add(metrics)
         return list(self._told())
 
@@ -28,7 +28,7 @@ class HealthMonitor:
         for rule in RULES:
             try:
                 sentence = rule.look(self._past, rule)
-            except MissingMetric:  # neither ill nor well
+            except MissingMetric:  # no result
                 continue
             if sentence is None:
                 self._see_well(rule)
@@ -39,7 +39,8 @@ class HealthMonitor:
                 yield sentence.replace("%", " %")
 
     def _see_well(self, rule: Rule) -> None:
-        """A figure that hovers about a threshold is no news each time: it is away after two windows in a row without."""
+        """Count an update without the problem. A problem counts as gone after two windows in a row, so a figure near its threshold is not
+        reported again and again."""
         if rule.name in self._well:
             self._well[rule.name] += 1
             if self._well[rule.name] >= 2 * rule.window:

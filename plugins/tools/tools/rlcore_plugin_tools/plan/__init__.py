@@ -1,1 +1,1 @@
-"""The command ``plan``: how to split devices between generating and training, by simulation."""
+"""The command ``plan``: how to split devices between generation and training, by simulation."""

@@ -1,6 +1,6 @@
-"""How to split devices between producers and trainers: every split is ranked by a closed form, the best few are simulated.
+"""Searches the split of devices between producers and trainers: a closed form ranks every split, and the best few are simulated.
 
-The search simulates slices of large clusters (``Scenario.sliced``); what it recommends is simulated whole.
+The search simulates slices of large clusters (``Scenario.sliced``); the recommended split is simulated whole.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rlcore_plugin_tools.plan.workload_model import Workload
 __all__ = ["Advice", "SplitChoice", "advise"]
 
 MOST_SLICED_REQUESTS = 2048
-"""Responses an update that a slice of the search holds."""
+"""Responses of an update in a slice of the search."""
 STALENESS = (1, 2, 4, 8, 16, 32)
 CLOSE = 0.02
-"""Less staleness, or a smaller buffer, is preferred where it costs at most this share of the throughput."""
+"""Less staleness, or a smaller buffer, is preferred if it costs at most this share of the throughput."""
 _FIRST_BUFFER = 0.5
 _BUFFERS = (0.25, 0.35, 0.5, 0.7, 1.0)
 _FEW = 8
@@ -33,7 +33,7 @@ _NEAR = (0.75, 0.87, 1.0, 1.15, 1.33)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitChoice:
-    """A split that was simulated, and what came out."""
+    """A simulated split and its figures."""
 
     scenario: Scenario
     figures: Figures
@@ -44,7 +44,7 @@ class SplitChoice:
         return self.figures.groups_per_second
 
     def as_json(self) -> dict[str, Any]:
-        """The split, the settings to type, and the figures."""
+        """Return the split, the settings to type, and the figures."""
         s = self.scenario
         return {
             "producers": s.producers,
@@ -61,7 +61,7 @@ class SplitChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The best of each kind for so many devices; ``tried``: every (sliced) simulation of the search."""
+    """The best split of each kind for so many devices; ``tried``: every (sliced) simulation of the search."""
 
     devices: int
     zero_bubble: SplitChoice
@@ -71,12 +71,12 @@ class Advice:
 
     @property
     def speedup(self) -> float:
-        """Zero bubble over synchronous training on a split of its own."""
+        """The speed of zero bubble over that of synchronous training, each on its own split."""
         return self.zero_bubble.speed / self.synchronous.speed
 
     @property
     def flags(self) -> str:
-        """What to type after ``rlcore train``, which counts a trainer for each device; ``-tp`` says how many share one model."""
+        """The flags to type after ``rlcore train``, which counts one trainer per device; ``-tp`` says how many of them share one model."""
         scenario = self.zero_bubble.scenario
         workload = scenario.workload
         layout = {"-tp": workload.update.trainer_devices, "-ptp": workload.generation.producer_devices}
@@ -104,10 +104,10 @@ def advise(
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Advice:
-    """Search splits of ``devices``, or look at one ``split`` (producers, trainers) only. ``max_staleness``: the one to use; None: the
+    """Search splits of ``devices``, or only simulate one ``split`` (producers, trainers). ``max_staleness``: the one to use; None: the
     smallest that is nearly as fast as any.
 
-    ``say`` hears what is being simulated. Raises ConfigError where the devices do not hold one producer and one trainer.
+    ``say`` receives a line about each simulation. Raises ConfigError if the devices cannot hold one producer and one trainer.
     """
     search = _Search(workload, devices, split, updates, seed, say)
     synchronous = search.whole(search.best(search.splits(0)))
@@ -117,7 +117,7 @@ def advise(
 
 
 class _Search:
-    """One search: what it is for, and everything that it simulated."""
+    """One search: its arguments, and everything that it simulated."""
 
     def __init__(
         self, workload: Workload, devices: int, split: tuple[int, int] | None, updates: int, seed: int, say: Callable[[str], None]
@@ -152,7 +152,7 @@ class _Search:
         )
 
     def splits(self, max_staleness: int, *, buffer: int | None = None, near: Scenario | None = None) -> list[Scenario]:
-        """Every split where there are few; else some on both sides of ``near``, or of the one that is estimated to be the best."""
+        """Return every split if there are few; otherwise some on both sides of ``near``, or of the split with the best estimate."""
         every = self._every_split(max_staleness, buffer)
         if len(every) <= _FEW:
             return every
@@ -163,22 +163,22 @@ class _Search:
         return list({one.trainers: one for one in nearest}.values())
 
     def _every_split(self, max_staleness: int, buffer: int | None) -> list[Scenario]:
-        """By the number of trainers, as many as each number of producers leaves devices for."""
+        """Return one split per number of producers, with as many trainers as the remaining devices allow."""
         if self._split is not None:
             return [self._scenario(*self._split, max_staleness, buffer=buffer)]
         per_producer, per_trainer = self._workload.generation.producer_devices, self._workload.update.trainer_devices
         most = (self._devices - per_producer) // per_trainer
-        # Some numbers of trainers leave room for the same producers; the dictionary keeps the last of them, which idles the least.
+        # Several numbers of trainers leave devices for the same number of producers. The dictionary keeps the last, which idles the least.
         filled = {(self._devices - trainers * per_trainer) // per_producer: trainers for trainers in range(1, most + 1)}
         return [self._scenario(producers, trainers, max_staleness, buffer=buffer) for producers, trainers in filled.items()]
 
     def _trainers(self, odds: float) -> float:
-        """The number of trainers with so many producers for each."""
+        """Return the number of trainers at a given number of producers per trainer."""
         return self._devices / (self._workload.update.trainer_devices + odds * self._workload.generation.producer_devices)
 
     def overlapped(self, max_staleness: int | None) -> Scenario:
-        """The staleness that a balanced split needs, the best split with it, the buffer, and the split again, because each moves the
-        others a little; last, no more staleness than was seen."""
+        """Return the best scenario with overlap. Find the staleness that a balanced split needs, the best split with it, the buffer, and
+        the split again, because each shifts the others a little. Finally lower the staleness to the observed maximum."""
         age = max_staleness
         if age is None:
             balanced = min(self._every_split(STALENESS[-1], None), key=estimated_period)
@@ -197,28 +197,28 @@ class _Search:
         return replace(scenario, max_staleness=max_staleness, buffer_limit=buffer, warm_up=_warm_up(max_staleness))
 
     def _buffer(self, max_staleness: int, share: float) -> int:
-        """A share of what staleness allows, in whole batches, at least two where there can be two."""
+        """Return a share of the groups that staleness allows, in whole batches, at least two batches."""
         return max(2, round(share * (max_staleness + 1))) * self._workload.group.train_batch_size
 
     def colocated(self) -> Scenario:
-        """Both roles on all devices, in turns."""
+        """Return the scenario with both roles on all devices, alternating."""
         w = self._workload
         return self._scenario(
             max(1, self._devices // w.generation.producer_devices), max(1, self._devices // w.update.trainer_devices), 0, colocated=True
         )
 
     def best(self, scenarios: Sequence[Scenario]) -> Scenario:
-        """The fastest."""
+        """Return the fastest scenario."""
         return max((self._slice(one) for one in scenarios), key=lambda choice: choice.speed).scenario
 
     def smallest(self, scenarios: Sequence[Scenario]) -> Scenario:
-        """The first that is nearly as fast as the fastest."""
+        """Return the first scenario that is nearly as fast as the fastest."""
         choices = [self._slice(one) for one in scenarios]
         enough = max(choice.speed for choice in choices) * (1 - CLOSE)
         return next(choice for choice in choices if choice.speed >= enough).scenario
 
     def _slice(self, scenario: Scenario) -> SplitChoice:
-        """Simulated as a slice; the choice names the whole, and its speed is the whole's."""
+        """Simulate a slice. The result names the whole scenario, and its speed is that of the whole."""
         small, parts = scenario.sliced(MOST_SLICED_REQUESTS)
         self._tell(scenario, f", 1/{parts} of it" if parts > 1 else "")
         figures = simulate(replace(small, updates=enough_updates(scenario, small.updates)))
@@ -228,7 +228,7 @@ class _Search:
         return choice
 
     def whole(self, scenario: Scenario) -> SplitChoice:
-        """Simulated as it is, over again where the search has only seen a slice."""
+        """Simulate the whole scenario, unless the search has already simulated it whole."""
         known = next((one for one in self.tried if one.scenario == scenario and scenario.sliced(MOST_SLICED_REQUESTS)[1] == 1), None)
         if known is not None:
             return known
@@ -244,11 +244,11 @@ def _refuse_several_nodes(workload: Workload, devices: int) -> None:
     each = workload.weights.devices_per_node
     if workload.weights.transport == "shared" and devices > each:
         raise ConfigError(
-            f"--transport shared: {devices} devices are on {ceil(devices / each)} nodes of {each}, and shared memory is that of one node; "
-            "type --transport object_store, or what --devices-per-node is"
+            f"--transport shared: {devices} devices are on {ceil(devices / each)} nodes of {each}, and shared memory is available only "
+            "within one node; type --transport object_store, or set --devices-per-node"
         )
 
 
 def _warm_up(max_staleness: int) -> int:
-    """Updates until the buffer has found its level: it fills at the start, when nothing is trained yet."""
+    """Return the updates until the buffer level is stable: it fills at the start, before anything is trained."""
     return 4 + 2 * max_staleness

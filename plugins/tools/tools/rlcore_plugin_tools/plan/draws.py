@@ -15,7 +15,7 @@ _BLOCK = 4096
 
 
 class _Stream:
-    """Numbers of one distribution, one after another."""
+    """A stream of numbers from one distribution."""
 
     __slots__ = ("_block", "_draw", "_next")
 
@@ -25,7 +25,7 @@ class _Stream:
         self._next = 0
 
     def take(self, count: int) -> list[float]:
-        """The next ``count`` numbers."""
+        """Return the next ``count`` numbers."""
         while len(self._block) - self._next < count:
             self._block = self._block[self._next :] + self._draw(_BLOCK).tolist()
             self._next = 0
@@ -34,12 +34,12 @@ class _Stream:
         return taken
 
     def one(self) -> float:
-        """The next number."""
+        """Return the next number."""
         return self.take(1)[0]
 
 
 class Draws:
-    """Lengths in tokens, times in seconds."""
+    """The random draws of a scenario: lengths in tokens, times in seconds."""
 
     def __init__(self, scenario: Scenario) -> None:
         group, verdicts = scenario.workload.group, scenario.workload.rewards.seconds
@@ -54,23 +54,23 @@ class Draws:
         self._passing = _Stream(passing.random)
 
     def prompt(self) -> float:
-        """Tokens of a prompt."""
+        """Return the tokens of a prompt."""
         return self._prompts.one()
 
     def responses(self) -> list[float]:
-        """Tokens of each response of a group."""
+        """Return the tokens of each response of a group."""
         return self._responses.take(self._size)
 
     def verdicts(self) -> list[float]:
-        """Seconds to judge each response of a group; none where judging takes no time."""
+        """Return the seconds to judge each response of a group; empty if judging takes no time."""
         return self._verdicts.take(self._size) if self._verdicts is not None else []
 
     def accuracy(self) -> float:
-        """0 where the filter takes the group out, else 0.5."""
+        """Return 0 if the filter removes the group, otherwise 0.5."""
         return 0.0 if self._filtered and self._passing.one() < self._filtered else 0.5
 
     def until_failure(self, mean: float) -> float:
-        """Seconds that a producer lives."""
+        """Return the seconds until a producer fails."""
         return float(self._failing.exponential(mean))
 
 

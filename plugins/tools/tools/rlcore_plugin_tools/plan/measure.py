@@ -1,4 +1,4 @@
-"""What a simulation reports: sums taken at two moments, and the figures of the time between them."""
+"""The report of a simulation: sums taken at two moments, and the figures of the time between them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Rates a second of virtual time; shares between 0 and 1.
+    """Rates per second of virtual time, and shares between 0 and 1.
 
-    ``tokens_per_second`` counts response tokens that were trained, ``decoded_per_second`` all that were generated. ``producers_busy``:
-    share of time with at least one request running; ``slot_use``: share of slots. ``bubble``: the trainers' time without
-    training, of which they stand still for ``publishing`` weights; ``taking``: share of the producers' time in which they stand still for
-    new ones; ``devices_idle``: time in which nothing ran on the devices that the roles have; a device of neither role does
-    not count.
-    ``staleness``: share of groups by updates between their weights and their training. ``lost``: share of decoded tokens that died with
-    their producer.
+    - ``tokens_per_second``: response tokens that were trained; ``decoded_per_second``: all that were generated.
+    - ``producers_busy``: share of time with at least one request running; ``slot_use``: share of slots in use.
+    - ``bubble``: share of time in which the trainers do not train; ``publishing``: the part of it in which they stall to publish weights.
+    - ``taking``: share of the producers' time in which they stall to take new weights.
+    - ``devices_idle``: share of time in which nothing ran on the devices of the roles; a device of neither role does not count.
+    - ``staleness``: share of groups by the number of updates between their weights and their training.
+    - ``lost``: share of decoded tokens that were lost with their producer.
     """
 
     seconds: float
@@ -65,14 +65,15 @@ class Figures:
     events: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; the keys of ``staleness`` become text."""
+        """Return plain values; the keys of ``staleness`` become text."""
         return {**asdict(self), "staleness": {str(age): share for age, share in self.staleness.items()}}
 
 
 def figures(
     before: Sums, after: Sums, *, producers: int, slots: int, device_shares: tuple[float, float], peak_buffer: int, events: int
 ) -> Figures:
-    """What happened between two sums. ``device_shares``: producers' and trainers' devices over all devices (both 1 where they share)."""
+    """Return the figures between two sums. ``device_shares``: producers' and trainers' devices over all devices (both 1 if they share
+    them)."""
     seconds = after.time - before.time
     updates = after.updates - before.updates
     ages = after.staleness - before.staleness

@@ -1,4 +1,4 @@
-"""``rlcore plan memory [MODEL]``: gigabytes that one trainer rank needs, part by part, for a layout or for some to choose from."""
+"""``rlcore plan memory [MODEL]``: gigabytes that one trainer rank needs, part by part, for one layout or for several to choose from."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 __all__ = ["WORD", "add_memory_flags", "refuse_memory_flags", "show_memory"]
 
 WORD = "memory"
-"""TypedFlag in place of a workload file."""
+"""The word that is typed in place of a workload file."""
 
 _FLAGS: dict[str, tuple[tuple[str, ...], str]] = {
-    "model_size": (("--model-size", "--model_size"), "size of a published model in place of a folder, for example 7b"),
+    "model_size": (("--model-size", "--model_size"), "size of a published model instead of a folder, for example 7b"),
     "tensor": (("-tp", "--tensor-parallel-size", "--tensor_parallel_size"), "ranks that share one copy of the model [1]"),
-    "zero": (("-zero", "--zero-stage", "--zero_stage"), "0, 1, 2 or 3: what data-parallel ranks divide between them [0]"),
+    "zero": (("-zero", "--zero-stage", "--zero_stage"), "0, 1, 2 or 3: the state that data-parallel ranks divide among them [0]"),
     "dtype": (("--dtype", "--training-dtype", "--training_dtype"), "precision of the forward: bfloat16, float32 or float64 [bfloat16]"),
     "lora_rank": (("--lora-rank", "--lora_rank"), "rank of adapters on every linear layer; 0: all weights are trained [0]"),
     "tokens": (("--tokens-per-forward", "--tokens_per_forward"), "tokens of one forward pass [16384]"),
     "activations": (("--activations",), "keep, recompute or offload, as training.options.activations [keep]"),
-    "offload": (("--offload",), "what lives on the host: optimizer, reference, or both with a comma between"),
+    "offload": (("--offload",), "state kept on the host: optimizer, reference, or both separated by a comma"),
     "bucket_mb": (("--weights-bucket-mb", "--weights_bucket_mb"), "MiB of weights that are gathered at a time [256]"),
 }
 _PARTS = ("weights", "gradients", "moments", "reference", "gathered", "activations", "logits", "exchange")
 
 
 def add_memory_flags(parser: argparse.ArgumentParser) -> None:
-    """A second word, and flags that only ``rlcore plan memory`` takes."""
+    """Add the second word, and the flags that only ``rlcore plan memory`` takes."""
     parser.add_argument(
         "model", nargs="?", type=Path, metavar="MODEL", help="after the word memory: folder of a model, for its config.json"
     )
     group = parser.add_argument_group(
-        "rlcore plan memory", "gigabytes that one trainer rank needs, by arithmetic (-t and --json go with it too)"
+        "rlcore plan memory", "gigabytes that one trainer rank needs, by arithmetic (-t and --json also apply)"
     )
     for name, (spellings, text) in _FLAGS.items():
         group.add_argument(*spellings, dest=name, metavar="VALUE", help=text)
@@ -48,7 +48,7 @@ def add_memory_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_memory_flags(args: argparse.Namespace) -> None:
-    """UsageError for a flag of ``plan memory`` without that word."""
+    """Raise UsageError if a flag of ``plan memory`` was typed without that word."""
     typed = [spellings[0] for name, (spellings, _) in _FLAGS.items() if getattr(args, name) is not None]
     typed += ["--reference"] * args.reference
     if typed:
@@ -58,7 +58,7 @@ def refuse_memory_flags(args: argparse.Namespace) -> None:
 
 
 def show_memory(args: argparse.Namespace) -> int:
-    """Count, print, return the exit code. Raises UsageError or ConfigError."""
+    """Count, print, and return the exit code. Raises UsageError or ConfigError."""
     from rlcore_plugin_tools.plan.memory_model import bytes_of_rank, layouts_of
 
     _refuse_others(args)
@@ -78,7 +78,7 @@ def _refuse_others(args: argparse.Namespace) -> None:
     typed = [flag for flag, value in {**others, "--seed": args.seed}.items() if value is not None] + ["--dry-run"] * args.dry_run
     typed += [f"the setting {path}" for path in args.typed]
     if typed:
-        raise UsageError(f"{typed[0]} is for the simulation of rlcore plan; rlcore plan memory does not take it, leave it out")
+        raise UsageError(f"{typed[0]} is for the simulation of rlcore plan; rlcore plan memory does not accept it, so leave it out")
 
 
 def _shape(args: argparse.Namespace) -> DecoderShape:
@@ -134,7 +134,7 @@ def _print_table(shape: DecoderShape, setting: TrainerSetting, rows: list[tuple[
         amounts: list[Any] = [getattr(found, part) for part in _PARTS]
         table.add_row(one.flags, *(f"{amount / 1e9:.1f}" for amount in (*amounts, found.resident, found.peak)))
     trained = f"LoRA of rank {setting.lora_rank}" if setting.lora_rank else "all weights trained"
-    what = f"{setting.dtype}, {trained}, {setting.tokens:,} tokens a forward, activations: {setting.activations}"
+    what = f"{setting.dtype}, {trained}, {setting.tokens:,} tokens per forward, activations: {setting.activations}"
     console.print(
         f"{shape.name}, {shape.parameters / 1e9:.2f} billion parameters; {what}; GB (1e9 bytes) on the device of one rank\n", soft_wrap=True
     )

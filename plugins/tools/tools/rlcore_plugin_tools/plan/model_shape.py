@@ -1,4 +1,4 @@
-"""What a decoder is made of: its sizes, by name or from the config.json of a model folder, and how many parameters follow from them."""
+"""The sizes of a decoder, by name or from the config.json of a model folder, and the numbers of parameters that follow from them."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class DecoderShape:
 
     @property
     def outside(self) -> int:
-        """Parameters outside the layers: embeddings, output embeddings if they are its own, the last norm."""
+        """Parameters outside the layers: embeddings, output embeddings unless tied, the last norm."""
         return self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
 
     @property
     def parameters(self) -> int:
-        """All of them."""
+        """The number of all parameters."""
         return self.layers * (self.layer_matrices + self.layer_norms) + self.outside
 
 
@@ -117,18 +117,18 @@ SIZES: Mapping[str, DecoderShape] = {
     "4b": _qwen3("4B", 2560, 9728, 36, 32, True),
     "8b": _qwen3("8B", 4096, 12_288, 36, 32, False),
 }
-"""By size, from the config.json that each model is published with."""
+"""Shapes by size, from the config.json that each model is published with."""
 
 
 def named_shape(size: str) -> DecoderShape:
-    """``7B`` or ``7b``. Raises UsageError."""
+    """Return the shape of a size such as ``7B`` or ``7b``. Raises UsageError."""
     if size.lower() not in SIZES:
-        raise UsageError(f"--model-size {size}: must be one of {', '.join(SIZES)}; for another model type its folder instead")
+        raise UsageError(f"--model-size {size}: must be one of {', '.join(SIZES)}; for another model, type its folder instead")
     return SIZES[size.lower()]
 
 
 def shape_of_folder(folder: Path) -> DecoderShape:
-    """From ``config.json``. Raises ConfigError if it is not there, is of another kind of model, or lacks a size."""
+    """Return the shape in ``config.json``. Raises ConfigError if the file is missing, is of another kind of model, or lacks a size."""
     path = folder if folder.name == "config.json" else folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -137,8 +137,8 @@ def shape_of_folder(folder: Path) -> DecoderShape:
     kind = str(config.get("model_type")) if isinstance(config, dict) else "none"
     if kind not in _KINDS:
         raise ConfigError(
-            f"{path}: rlcore plan memory counts models of type {', '.join(_KINDS)}, and model_type is {kind!r}; "
-            "type --model-size of a model that is about as large"
+            f"{path}: rlcore plan memory counts models of type {', '.join(_KINDS)}, but model_type is {kind!r}; "
+            "type --model-size with a model of about the same size"
         )
     biases, head_norms = _KINDS[kind]
     hidden, heads = _size(path, config, "hidden_size"), _size(path, config, "num_attention_heads")

@@ -1,4 +1,4 @@
-"""``rlcore plan [workload.toml] --devices N``: how to split devices between generating and training, by simulation."""
+"""``rlcore plan [workload.toml] --devices N``: how to split devices between generation and training, by simulation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["PlanCommand"]
 
 _MOST_DEVICES = 100_000
 _TEXT = """\
-Say how to split devices between producers and trainers, how far generation should run ahead, and what that gains over synchronous
-training. Nothing is started: the coordinator of a run is driven by a virtual clock, with lengths and speeds that a workload describes.
-The defaults are a 7B model on H100-class devices, an assumption; measure your own speeds and say them.
+Find a split of devices between producers and trainers, how far generation should run ahead, and the gain over synchronous
+training. Nothing is started: a virtual clock drives the coordinator of a run, with lengths and speeds that a workload describes.
+The defaults assume a 7B model on H100-class devices; measure your own speeds and set them.
 """
 _PRODUCERS = "simulate so many producers, each of --producer-devices devices [the best number]"
-_TRAINERS = "and so many trainers, counted as rlcore train counts them: one a device, so a multiple of --trainer-devices [the best number]"
+_TRAINERS = "and so many trainers, counted as in rlcore train: one per device, so a multiple of --trainer-devices [the best number]"
 _EPILOG = """\
 examples:
   rlcore plan --devices 64
@@ -33,15 +33,15 @@ examples:
   rlcore plan memory --model-size 7b -t 8 -zero 3     # memory of one trainer rank, by arithmetic
 
 A workload file has the tables [group], [generation], [update], [weights], [rewards], [faults] and [overheads]; every key is a flag below.
-Exit codes: 0 fine; 2 what was typed cannot work.
+Exit codes: 0 success; 2 the arguments cannot work.
 """
 
 
 class PlanCommand(Command):
-    """``rlcore plan``."""
+    """The command ``rlcore plan``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The devices, what to simulate, and a flag for every setting of a workload."""
+        """Add the devices, the bounds of the simulation, and a flag for every setting of a workload."""
         parser.usage = "rlcore plan [WORKLOAD.toml] (--devices N | -i N -t N) [--max-staleness N] [--seed N] [--dry-run] [--json] [flags]\n"
         parser.usage += (
             "       rlcore plan memory (MODEL | --model-size 7b) [-t N] [-tp N] [-zero N] [--dtype D] [--lora-rank N] [--json] [flags]"
@@ -54,8 +54,8 @@ class PlanCommand(Command):
         parser.add_argument("--devices", metavar="N", help="devices to split")
         parser.add_argument("-i", "--num-inferencer", "--num_inferencer", metavar="N", help=_PRODUCERS)
         parser.add_argument("-t", "--num-trainers", "--num_trainers", metavar="N", help=_TRAINERS)
-        parser.add_argument("--max-staleness", "--max_staleness", metavar="N", help="versions that a group may lag [as few as are enough]")
-        parser.add_argument("--updates", metavar="N", help="updates that are measured, after a warm-up [30]")
+        parser.add_argument("--max-staleness", "--max_staleness", metavar="N", help="versions that a group may lag behind [the fewest]")
+        parser.add_argument("--updates", metavar="N", help="measured updates, after a warm-up [30]")
         parser.add_argument("--seed", metavar="N", help="seed of all lengths, latencies and failures [0]")
         parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the workload; simulate nothing")
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
@@ -63,7 +63,7 @@ class PlanCommand(Command):
         _add_workload_flags(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Read the workload, search, report."""
+        """Read the workload, search, and report."""
         if args.file == Path(WORD):
             return show_memory(args)
         refuse_memory_flags(args)
@@ -109,7 +109,7 @@ def _add_workload_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(args: argparse.Namespace) -> tuple[int | None, int, int]:
-    """Staleness (None: to be found), updates that are measured, seed."""
+    """Return the staleness (None: to be found), the number of measured updates, and the seed."""
     staleness = None if args.max_staleness is None else _whole("--max-staleness", args.max_staleness, 0, 1000)
     updates = 30 if args.updates is None else _whole("--updates", args.updates, 1, 100_000)
     seed = 0 if args.seed is None else _whole("--seed", args.seed, 0, 2**63 - 1)
@@ -117,7 +117,7 @@ def _numbers(args: argparse.Namespace) -> tuple[int | None, int, int]:
 
 
 def _devices(args: argparse.Namespace, workload: Workload) -> tuple[int, tuple[int, int] | None]:
-    """How many devices there are, and the split that was typed: producers, and trainers that each hold a whole model."""
+    """Return the number of devices, and the split that was typed: producers, and trainers that each hold a whole model."""
     if args.num_inferencer is None and args.num_trainers is None:
         if args.devices is None:
             raise UsageError("rlcore plan needs to know how many devices there are: type --devices 8, or a split with -i 4 -t 4")

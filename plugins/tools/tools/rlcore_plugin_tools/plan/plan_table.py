@@ -1,4 +1,4 @@
-"""What ``rlcore plan`` prints: what is being simulated, the table of the three ways to train, and the flags to type."""
+"""The output of ``rlcore plan``: the current simulation, the table of the three ways to train, and the flags to type."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _HEADINGS = (
 
 @contextmanager
 def saying() -> Iterator[Callable[[str], None]]:
-    """What is being simulated, on standard error: one line that changes on a terminal, a line every few seconds anywhere else."""
+    """Yield a function that reports the current simulation on standard error: one line that changes on a terminal, a line every few seconds
+    elsewhere."""
     console = SteadyConsole(stderr=True)
     if console.is_terminal:
         with console.status("simulating") as status:
@@ -52,7 +53,7 @@ def saying() -> Iterator[Callable[[str], None]]:
 
 
 def show_advice(advice: Advice) -> None:
-    """The table, what it says, and the flags."""
+    """Print the table, its summary, and the flags."""
     console = plain_console()
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in _HEADINGS:
@@ -63,15 +64,15 @@ def show_advice(advice: Advice) -> None:
     console.print(f"{advice.devices} devices\n")
     console.print(table)
     figures = best.figures
-    gains = f"{advice.speedup:.2f} x synchronous on a split of its own, {best.speed / colocated.speed:.2f} x synchronous, colocated"
+    gains = f"{advice.speedup:.2f} x synchronous on its own split, {best.speed / colocated.speed:.2f} x synchronous, colocated"
     ages = (
         f"staleness {figures.staleness_mean:.1f} on average, {figures.staleness_max} at most; at most {figures.peak_buffer} groups waited"
     )
     lost = f"; {figures.failures} producers failed, {figures.lost:.2%} of the tokens were lost" if figures.failures else ""
     update = best.scenario.weight_update
     weights = (
-        f"weights by {update.transport}: trainers stand still for them {figures.publishing:.0%} of the time, producers "
-        f"{figures.taking:.0%}; {update.whole:.3g} s from an update to engines that serve it"
+        f"weights by {update.transport}: trainers stall for them {figures.publishing:.0%} of the time, producers "
+        f"{figures.taking:.0%}; {update.whole:.3g} s from an update until engines serve it"
     )
     faster = max(synchronous.speed, colocated.speed) > best.speed
     turns = "--placement colocated --max-staleness 0" if colocated.speed >= synchronous.speed else "--max-staleness 0"

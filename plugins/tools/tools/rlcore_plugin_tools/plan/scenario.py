@@ -1,4 +1,4 @@
-"""One simulation: a workload, how many producers and trainers there are, how far they may run ahead, and how long to look."""
+"""One simulation: a workload, the numbers of producers and trainers, the allowed staleness, and the length of the measurement."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _FILTER = (0.0, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """``updates`` are measured after ``warm_up`` others. ``in_flight``: groups that one producer generates at a time (``-ibs``).
+    """One simulation. ``updates`` are measured after ``warm_up`` others. ``in_flight``: groups that one producer generates at a time
+    (``-ibs``).
 
-    ``trainers`` may be fractional in a slice of a cluster. ``buffer_limit``: groups in flight or waiting (``-cbsl``); None: no bound but
-    staleness. ``colocated``: both roles take turns on the same devices, which needs ``max_staleness = 0``. ``max_steps`` bounds the run
-    itself, not the measurement: producers see the end coming. ``cluster``: producers and trainers of the whole, of which this is a slice;
-    weights go to all of them. Raises ValueError for numbers that no cluster has.
+    ``trainers`` may be fractional in a slice of a cluster. ``buffer_limit``: groups in flight or waiting (``-cbsl``); None: only staleness
+    bounds them. ``colocated``: both roles alternate on the same devices, which needs ``max_staleness = 0``. ``max_steps`` bounds the run
+    itself, not the measurement: the coordinator leases no more than these steps need. ``cluster``: producers and trainers of the whole
+    cluster if this is a slice; weights go to all of them. Raises ValueError for impossible numbers.
     """
 
     workload: Workload
@@ -51,7 +52,7 @@ class Scenario:
         if not self.trainers > 0:
             raise ValueError(f"scenario: trainers must be above 0, got {self.trainers}")
         if self.colocated and not self.alternating:
-            raise ValueError(f"scenario: colocated roles take turns, so max_staleness must be 0, got {self.max_staleness}")
+            raise ValueError(f"scenario: colocated roles alternate, so max_staleness must be 0, got {self.max_staleness}")
 
     @property
     def alternating(self) -> bool:
@@ -65,13 +66,14 @@ class Scenario:
 
     @property
     def buffer(self) -> int:
-        """Groups in flight or waiting at most."""
+        """The most groups in flight or waiting."""
         most = (self.max_staleness + 1) * self.batch
         return most if self.buffer_limit is None else max(self.batch, self.buffer_limit)
 
     @property
     def groups_per_producer(self) -> int:
-        """``in_flight``, or enough to keep every slot busy (its longest response holds a group open), but no more than an even share."""
+        """``in_flight``; if None, enough to keep every slot busy (a group stays open until its longest response ends), but at most an even
+        share."""
         if self.in_flight is not None:
             return self.in_flight
         slots, size = self.workload.generation.slots, self.workload.group.num_generations
@@ -80,14 +82,14 @@ class Scenario:
 
     @property
     def devices(self) -> float:
-        """Devices that the roles occupy together."""
+        """Devices that both roles occupy together."""
         w = self.workload
         parts = (self.producers * w.generation.producer_devices, self.trainers * w.update.trainer_devices)
         return max(parts) if self.colocated else sum(parts)
 
     @property
     def weight_update(self) -> WeightUpdate:
-        """What an update of the weights takes."""
+        """The time and traffic of an update of the weights."""
         w, (producers, trainers) = self.workload, self.cluster or (self.producers, self.trainers)
         return WeightUpdate(
             settings=w.weights,
@@ -98,13 +100,14 @@ class Scenario:
         )
 
     def update_seconds(self, tokens: float) -> float:
-        """Seconds of an update on so many tokens. A response is never split, so trainers beyond the batch's responses add nothing."""
+        """Return the seconds of an update on so many tokens. A response is never split, so trainers beyond the batch's responses add
+        nothing."""
         update, group = self.workload.update, self.workload.group
         working = min(self.trainers, self.batch * group.num_generations)
         return update.update_seconds + update.token_seconds * tokens / working
 
     def schedule(self) -> ScheduleSettings:
-        """What the coordinator is told: a data set that never ends, and a filter that the simulated accuracies obey."""
+        """Return the settings of the coordinator: a data set that never ends, and a filter that matches the simulated accuracies."""
         return ScheduleSettings(
             prompts=self.batch * _EPISODE_BATCHES,
             train_batch_size=self.batch,
@@ -119,10 +122,11 @@ class Scenario:
         )
 
     def sliced(self, most_requests: int) -> tuple[Scenario, int]:
-        """A cluster of the same proportions with about ``most_requests`` responses an update, and about how many of it make the whole.
+        """Return a cluster of the same proportions with about ``most_requests`` responses an update, and about how many of it make the
+        whole.
 
-        Producers are alike and share nothing but the coordinator, so a slice has the whole's period but for the longest response of a
-        batch, which more draws make longer until the cut ends it. Below eight producers nothing is cut.
+        Producers are alike and share only the coordinator, so a slice has the period of the whole except for the longest response of a
+        batch. A larger batch has a longer one, up to the cut. Below 16 producers nothing is sliced.
         """
         parts = min(self.batch * self.workload.group.num_generations // max(1, most_requests), self.producers // 8)
         if parts < 2:
@@ -144,5 +148,5 @@ class Scenario:
 
 @lru_cache(maxsize=256)
 def longest_share(lengths: Lengths, count: int) -> float:
-    """The expected longest of ``count`` lengths, as a multiple of their mean."""
+    """Return the expected longest of ``count`` lengths, as a multiple of their mean."""
     return lengths.mean_longest_of(count) / lengths.mean

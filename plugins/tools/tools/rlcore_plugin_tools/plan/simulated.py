@@ -1,4 +1,4 @@
-"""The real coordinator under a virtual clock: what a cluster of any size would do with a workload that numbers describe."""
+"""The real coordinator under a virtual clock: simulates a cluster of any size with a workload that numbers describe."""
 
 from rlcore_plugin_tools.plan.draws import Draws
 from rlcore_plugin_tools.plan.measure import Figures

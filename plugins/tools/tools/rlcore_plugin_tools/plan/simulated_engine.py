@@ -1,7 +1,7 @@
 """A producer's inference engine under a virtual clock: continuous batching as processor sharing.
 
-All running requests advance together, one token a decode step; a step's length follows from how many there are. So one number, the
-tokens decoded by a request that was always there, orders all ends: starting or ending a request costs O(log slots), and nothing is
+All running requests advance together, one token a decode step; the length of a step depends on their number. One number, the tokens decoded
+by a hypothetical request that always runs, therefore orders all ends. Starting or ending a request costs O(log slots), and nothing is
 stepped token by token.
 """
 
@@ -21,7 +21,7 @@ _TOUCHING = 1e-9
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One group on its way: the tokens of each response, and how many of them still run or wait."""
+    """One group in generation: the tokens of each response, and how many responses still run or wait."""
 
     lease_id: int
     prompt_tokens: float
@@ -29,18 +29,18 @@ class Work:
     open: int
     """Responses that have not been handed over."""
     version: int = -1
-    """What the engine served when the first of its responses began; -1 until then."""
+    """The version that the engine served when the first of its responses began; -1 until then."""
     decoded: float = 0.0
     """Tokens of the responses that ended."""
 
     @property
     def tokens(self) -> float:
-        """What an update on it processes: every response behind its prompt."""
+        """The tokens that an update on it processes: every response behind its prompt."""
         return sum(self.lengths) + self.prompt_tokens * len(self.lengths)
 
 
 class Engine:
-    """Times in seconds of the simulation; the caller never goes back in time."""
+    """One engine. Times are seconds of the simulation; the caller never goes back in time."""
 
     __slots__ = (
         *(
@@ -78,17 +78,17 @@ class Engine:
         self.busy = 0.0
         """Seconds with at least one request running."""
         self.slot_seconds = 0.0
-        """The same, summed over slots."""
+        """Seconds of running requests, summed over slots."""
         self.tokens = 0.0
         """Tokens decoded."""
 
     @property
     def running(self) -> int:
-        """Requests in slots."""
+        """The number of requests in slots."""
         return len(self._running)
 
     def advance(self, now: float) -> None:
-        """Decode until ``now``, which must not lie beyond ``next_end``."""
+        """Decode until ``now``, which must not be later than ``next_end``."""
         running = len(self._running)
         if running:
             elapsed = now - self._at
@@ -102,12 +102,12 @@ class Engine:
         self._at = now
 
     def pause(self, now: float, seconds: float) -> None:
-        """Decoding stands still for so long (prefill, a swap of weights), after other pauses."""
+        """Stop decoding for ``seconds`` (prefill, a swap of weights), after earlier pauses."""
         self.advance(now)
         self._paused = max(self._paused, now) + seconds
 
     def submit(self, now: float, groups: Iterable[Work]) -> None:
-        """Prefill these and start their requests, as slots get free."""
+        """Prefill these groups and start their requests as slots become free."""
         prefill = 0.0
         for work in groups:
             prefill += work.prompt_tokens
@@ -125,14 +125,14 @@ class Engine:
             heapq.heappush(self._running, (self._served + length, self._count, length, work))
 
     def next_end(self) -> float | None:
-        """When the next request ends; None where none runs."""
+        """Return when the next request ends; None if none runs."""
         if not self._running:
             return None
         left = max(0.0, self._running[0][0] - self._served)
         return max(self._at, self._paused) + left * (self._step + self._each * len(self._running))
 
     def end(self, now: float) -> list[Work]:
-        """At ``next_end``: end what is due, refill the slots; the groups that became whole."""
+        """End the requests that are due at ``next_end``, refill the slots, and return the groups that became complete."""
         self.advance(now)
         due = max(self._served, self._running[0][0])
         self.tokens += (due - self._served) * len(self._running)
@@ -151,7 +151,7 @@ class Engine:
         return _handed_over(ended)
 
     def die(self, now: float) -> float:
-        """Everything under way is lost: how many tokens of unfinished requests that were decoded."""
+        """Drop all requests; return the number of decoded tokens of unfinished requests."""
         self.advance(now)
         lost = sum(length - (end - self._served) for end, _, length, _ in self._running)
         self._running.clear()
@@ -163,7 +163,7 @@ class Engine:
 
 
 def _handed_over(ended: Iterable[Work]) -> list[Work]:
-    """The groups that these responses make whole."""
+    """Return the groups that these responses complete."""
     whole = []
     for work in ended:
         work.open -= 1

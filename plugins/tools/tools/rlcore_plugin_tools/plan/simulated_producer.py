@@ -1,4 +1,4 @@
-"""A simulated producer: an engine, the processes that judge beside it, and the groups in its hands."""
+"""A simulated producer: an engine, the processes that judge in parallel with it, and the groups that it holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SimulatedProducer"]
 
 
 class SimulatedProducer:
-    """What it holds and may take; when things happen is the simulation's concern."""
+    """The state and capacity of one producer; the simulation decides when events happen."""
 
     __slots__ = ("_judges", "alive", "down_since", "engine", "generating", "held", "in_flight", "life", "name", "offered", "pending")
 
@@ -21,21 +21,21 @@ class SimulatedProducer:
         self.engine = Engine(scenario.workload.generation)
         self.in_flight = scenario.groups_per_producer
         self.offered = 0
-        """The newest version that has arrived; above what the engine serves while it waits to be taken."""
+        """The newest version that has arrived; higher than the engine's version until the producer takes it."""
         self.generating = 0
-        """Groups that occupy it; those that wait for a verdict do not."""
+        """Groups that occupy it; groups that wait for a verdict do not count."""
         self.alive = True
         self.life = 0
-        """Raised at every death: what an earlier life had planned is void."""
+        """Increases at every death; events planned in an earlier life are void."""
         self.pending = 0
-        """Raised whenever the engine's next end changes: the event planned before is void."""
+        """Increases whenever the engine's next end changes; the event planned before is void."""
         self.down_since = 0.0
         self.held: dict[int, Work] = {}
-        """Leased and not delivered, by lease."""
+        """Groups leased and not delivered, by lease."""
         self._judges = [0.0] * scenario.workload.rewards.reward_workers
 
     def judged_at(self, now: float, seconds: Sequence[float]) -> float:
-        """When the last of a group's responses is judged: each takes the first free process, in order."""
+        """Return when the last of a group's responses is judged; each takes the first free process, in order."""
         last = now
         for one in seconds:
             done = max(now, self._judges[0]) + one
@@ -44,7 +44,7 @@ class SimulatedProducer:
         return last
 
     def die(self, now: float) -> float:
-        """Drops everything; returns the decoded tokens that nobody will see."""
+        """Drop everything; return the number of decoded tokens that are lost."""
         lost = self.engine.die(now) + sum(work.decoded for work in self.held.values())
         self.held.clear()
         self._judges = [now] * len(self._judges)

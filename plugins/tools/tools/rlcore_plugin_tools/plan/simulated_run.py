@@ -1,7 +1,7 @@
 """The real coordinator under a virtual clock: a heap of events, no threads, no sleeping.
 
-Producers lease, generate, have groups judged and deliver; the trainer takes batches, updates and publishes; weights travel beside it.
-Every decision is the coordinator's; here are only the moments at which it is asked.
+Producers lease, generate, have groups judged, and deliver. The trainer takes batches, updates and publishes; weights are transferred in
+parallel. The coordinator makes every decision; this module decides only when to call it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from rlcore_plugin_tools.plan.simulated_producer import SimulatedProducer
 __all__ = ["Simulation", "simulate"]
 
 MOST_FAILURES, FAILURES_A_GROUP = 1000, 10
-"""A run is given up after so many failures (ten for each producer of a large cluster) and so many more for every delivered group."""
+"""A run ends after this many failures (ten per producer in a large cluster), plus this many for every delivered group."""
 
 
 def simulate(scenario: Scenario) -> Figures:
-    """Run a scenario to the end of its last measured update; the same figures every time. Raises ConfigError where producers fail so
-    often that next to nothing is delivered."""
+    """Run a scenario to the end of its last measured update; the figures are the same every time. Raises ConfigError if producers fail so
+    often that almost nothing is delivered."""
     return Simulation(scenario).run()
 
 
 class Simulation:
-    """One scenario under way. ``now``: seconds of virtual time; ``coordinator``: the real one."""
+    """One running scenario. ``now``: seconds of virtual time; ``coordinator``: the real one."""
 
     def __init__(self, scenario: Scenario, draws: Draws | None = None) -> None:
-        """``draws``: lengths, latencies and failures from elsewhere (another run's, to compare with it); None: the scenario's own."""
+        """Begin. ``draws``: lengths, latencies and failures of another run, to compare with it; None: the scenario's own."""
         self.scenario = scenario
         self.coordinator = Coordinator(scenario.schedule())
         self.now = 0.0
@@ -65,19 +65,19 @@ class Simulation:
 
     @property
     def done(self) -> bool:
-        """The last measured update is over, or the run is."""
+        """Whether the last measured update or the run is over."""
         return self._after is not None or self.coordinator.finished
 
     def run(self) -> Figures:
-        """Every event until the measurement is complete. Raises RunError where the schedule stands still before that."""
+        """Process events until the measurement is complete. Raises RunError if the schedule stalls before that."""
         while not self.done:
             self.step()
         return self.figures()
 
     def step(self) -> None:
-        """The next event."""
+        """Process the next event."""
         if not self._events:
-            raise RunError(f"the simulated schedule stands still at version {self.coordinator.version}: {self.coordinator.status()}")
+            raise RunError(f"the simulated schedule stalls at version {self.coordinator.version}: {self.coordinator.status()}")
         moment, _, act, arguments = heapq.heappop(self._events)
         if moment < self.now:
             raise RunError(f"the simulated clock would run backwards, from {self.now} to {moment} s: a defect of the simulation, report it")
@@ -102,13 +102,13 @@ class Simulation:
     # --- producers ---------------------------------------------------------------------------------------------------
 
     def _ask(self, producer: SimulatedProducer) -> None:
-        """Ask for leases where the producer has use for some; the answer waits until there is at least one."""
-        hopeless = self._queue.hopeless(producer.offered)  # what makes room deals at once
+        """Ask for leases if the producer can use some; the reply waits until there is at least one."""
+        hopeless = self._queue.hopeless(producer.offered)  # then the event that makes room also grants leases
         if self._queued(producer) and not hopeless:
             self._deal()
 
     def _queued(self, producer: SimulatedProducer) -> bool:
-        """Takes new weights where it is time for them; True where the producer waits for leases now."""
+        """Take new weights if it is time for them; return whether the producer now waits for leases."""
         if producer.offered > producer.engine.serving:
             if self.scenario.workload.weights.weights_taken == "between" and producer.generating:
                 self._queue.leave(producer.name)
@@ -120,7 +120,7 @@ class Simulation:
         return True
 
     def _deal(self) -> None:
-        """Room may have opened: leases for whoever waits."""
+        """Grant leases to waiting producers, since there may be room now."""
         for name, leases in self._queue.grant(self.coordinator, alive=self._alive).items():
             self._granted(self._by_name[name], leases)
 
@@ -211,7 +211,7 @@ class Simulation:
         self._transfer()
 
     def _transfer(self) -> None:
-        """One transfer at a time; the newest version that was published meanwhile goes next."""
+        """Start the transfer of the newest version unless one is running; a version published meanwhile waits."""
         if not self._transferring and self._published > self._arrived:
             self._transferring = True
             self._in(self._sending, self._arrive, self._published)
@@ -276,7 +276,7 @@ class Simulation:
             self._after = self._sums()
 
     def _sums(self) -> Sums:
-        """A copy of everything counted, engines brought up to now."""
+        """Return a copy of everything counted, after advancing the engines to now."""
         for producer in self._producers:
             producer.engine.advance(self.now)
         sums, engines = self.sums, [producer.engine for producer in self._producers]
@@ -299,9 +299,9 @@ class Simulation:
         )
 
     def figures(self) -> Figures:
-        """Of what was measured. Raises RunError where the run ended before its warm-up."""
+        """Return the figures of the measurement. Raises RunError if the run ended before the end of its warm-up."""
         if self._before is None or self._after is None:
-            raise RunError(f"the simulated run ended at version {self.coordinator.version}, before there was anything to measure")
+            raise RunError(f"the simulated run ended at version {self.coordinator.version}, before anything could be measured")
         scenario, workload = self.scenario, self.scenario.workload
         return figures(
             self._before,

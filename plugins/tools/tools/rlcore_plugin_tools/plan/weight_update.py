@@ -1,16 +1,17 @@
-"""What one update of the weights takes, part by part: who stands still for how long, and what goes on beside the work.
+"""The time that one update of the weights takes, part by part: which role stalls for how long, and which parts run in parallel with the
+work.
 
-Arithmetic over the rates of ``[weights]``, the only one: the simulation charges these seconds, and the tables of the documentation are made
-of them. Each transport is charged as rlcore carries it out:
+This is the only arithmetic over the rates of ``[weights]``: the simulation charges these seconds, and the documentation's tables are
+computed from them. Each transport is charged as rlcore implements it:
 
-- every transport that exists gathers the weights bucket by bucket on the first trainer's device and copies each bucket into a buffer of its
-  host, one after the other; the trainers stand still for both, and for nothing else;
-- through the memory of hosts (``shared``, ``object_store``, ``collective``) a thread takes the checksums and sends while everybody works.
-  The engine copies what arrived into memory of its own, beside its work if it has processes of its own, and stands still while that is
-  loaded into its devices;
-- vLLM's transfer (``vllm_nccl``) broadcasts from that buffer, by way of the first trainer's device, to all engines, which stand still;
-- ``direct`` does not exist: a broadcast from the trainers' devices, in which both sides stand still and nothing is copied;
-- colocated roles share their devices: what was gathered there is read there (CUDA IPC), of which only one device has been built.
+- Every existing transport gathers the weights bucket by bucket on the first trainer's device and then copies each bucket into a buffer of
+  its host. The trainers stall for both, and for nothing else.
+- Transports through host memory (``shared``, ``object_store``, ``collective``) compute checksums and send in a thread while training and
+  generation continue. The engine copies the weights into its own memory, in parallel with its work if it has its own processes. It stalls
+  while they are loaded into its devices.
+- vLLM's transfer (``vllm_nccl``) broadcasts from that buffer, through the first trainer's device, to all engines, which stall.
+- ``direct`` does not exist: a broadcast from the trainers' devices, in which both sides stall and nothing is copied.
+- Colocated roles share their devices: the engine reads the weights where they were gathered (CUDA IPC). Only one device has been built.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["WeightUpdate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUpdate:
-    """One version on its way from ``trainer_devices`` to ``engines`` of ``engine_devices`` each. Seconds and GB."""
+    """The transfer of one version from ``trainer_devices`` to ``engines`` of ``engine_devices`` each. Seconds and GB."""
 
     settings: TransferSection
     engines: int
@@ -40,7 +41,7 @@ class WeightUpdate:
 
     @property
     def transport(self) -> str:
-        """The transport, ``auto`` resolved as a run resolves it; ``ipc`` for colocated roles."""
+        """The transport, with ``auto`` resolved as a run resolves it; ``ipc`` for colocated roles."""
         if self.colocated:
             return "ipc"
         if self.settings.transport != "auto":
@@ -54,27 +55,27 @@ class WeightUpdate:
 
     @property
     def engine_nodes(self) -> int:
-        """Nodes with engines."""
+        """The number of nodes with engines."""
         return ceil(self.engines * self.engine_devices / self.settings.devices_per_node)
 
     @property
     def gather(self) -> float:
-        """The weights that the other trainers hold come to the first one. It waits for the slowest link between them."""
+        """Seconds to gather the other trainers' weights on the first one. The slowest link between them sets the rate."""
         of_others = self.settings.weights_gb * (1 - 1 / self.trainer_devices)
         same_node = self.trainer_devices <= self.settings.devices_per_node
         return of_others / (self.settings.device_bandwidth if same_node else self._between_nodes)
 
     @property
     def copy(self) -> float:
-        """From its device into the buffer of its host."""
+        """Seconds to copy the weights from its device into the buffer of its host."""
         return 0.0 if self.transport in ("direct", "ipc") else self.settings.weights_gb / self.settings.copy_bandwidth
 
     @property
     def stall(self) -> float:
-        """The trainers stand still."""
+        """Seconds for which the trainers stall."""
         match self.transport:
             case "direct":
-                return max(self.gather, self._broadcast)  # bucket by bucket, one is gathered while another is sent
+                return max(self.gather, self._broadcast)  # bucket by bucket: one is gathered while another is sent
             case "ipc":
                 return self.gather + self.settings.weights_gb / self.settings.device_bandwidth
             case _:
@@ -82,7 +83,8 @@ class WeightUpdate:
 
     @property
     def sending(self) -> float:
-        """From the end of the stall until engines may take the version; everybody works. One version is sent at a time."""
+        """Seconds from the end of the stall until engines may take the version, while all roles work. Only one version is sent at a
+        time."""
         weights, hashing = self.settings.weights_gb, self.settings.weights_gb / self.settings.hash_bandwidth
         match self.transport:
             case "shared":
@@ -100,33 +102,33 @@ class WeightUpdate:
 
     @property
     def pause(self) -> float:
-        """Each engine stands still when it takes the version."""
+        """Seconds for which each engine stalls to take the version."""
         weights = self.settings.weights_gb
         if self.through_host:
             inside = 0.0 if self._collects_beside else self._collect
             return inside + weights / self.engine_devices / self.settings.load_bandwidth
         if self.transport == "vllm_nccl":
-            return max(weights / self.settings.load_bandwidth, self._broadcast)  # onto the trainer's device and away from it, in turns
+            return max(weights / self.settings.load_bandwidth, self._broadcast)  # alternating: onto the trainer's device and away from it
         return self._broadcast if self.transport == "direct" else 0.0
 
     @property
     def together(self) -> bool:
-        """Whether the engines take the version while the trainers stand still for it, and not afterwards."""
+        """Whether the engines take the version during the trainers' stall instead of after it."""
         return self.transport == "direct"
 
     @property
     def holding(self) -> float:
-        """How long the sender is still taken once the engines have begun to take the version."""
+        """Seconds for which the sender stays occupied after the engines have begun to take the version."""
         return self.pause if self.transport == "vllm_nccl" else 0.0
 
     @property
     def whole(self) -> float:
-        """From the end of an update to engines that serve its version, if they are asked at once."""
+        """Seconds from the end of an update until engines serve its version, if they take it at once."""
         return max(self.stall, self.pause) if self.together else self.stall + self.sending + self.pause
 
     @property
     def sent_gb(self) -> float:
-        """What leaves the first trainer's node."""
+        """GB that leave the first trainer's node."""
         times = {"object_store": self.engine_nodes, "collective": self._sends, "vllm_nccl": 1, "direct": 1}
         return 0.0 if self.one_node else self.settings.weights_gb * times.get(self.transport, 0)
 
@@ -138,17 +140,17 @@ class WeightUpdate:
 
     @property
     def _broadcast(self) -> float:
-        """In pieces that every member hands on: each link carries each byte once."""
+        """Seconds of a broadcast in pieces that every member forwards: each link carries each byte once."""
         return self.settings.weights_gb / (self.settings.device_bandwidth if self.one_node else self._between_nodes)
 
     @property
     def _pulled(self) -> float:
-        """Every node of engines has the object from the trainer's node."""
+        """Seconds until every node of engines has the object from the trainer's node."""
         return 0.0 if self.one_node else self.sent_gb / min(self.settings.store_bandwidth, self.settings.network_bandwidth)
 
     @property
     def _sends(self) -> int:
-        """A tree of processes in which the first one sends to as many as there are levels: gloo's."""
+        """How often the first process sends: once for each level of gloo's tree of processes."""
         return ceil(log2(1 + self.engines))
 
     @property
@@ -164,6 +166,7 @@ class WeightUpdate:
 
     @property
     def _collects_beside(self) -> bool:
-        """An engine of several devices has processes of its own, which work while the producer's process copies."""
+        """Whether the engine copies in parallel: an engine of several devices has its own processes, which work while the producer's
+        process copies."""
         of_its_own = self.settings.engine_process
         return self.engine_devices > 1 if of_its_own == "auto" else of_its_own == "own"

@@ -1,4 +1,4 @@
-"""A workload from a TOML file and flags, with the errors of a run's configuration: one sentence that cites what was typed."""
+"""Reads a workload from a TOML file and flags, with the errors of a run's configuration: one sentence that cites the typed value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OWNER = "workload"
 
 @cache
 def workload_settings() -> Mapping[str, Setting]:
-    """Every leaf of ``Workload`` by dotted path; its long flag is its key, after the short one of ``rlcore train``."""
+    """Return every leaf of ``Workload`` by dotted path; its long flag is its key, after the short one of ``rlcore train``."""
     return {
         path: _with_short(setting, model.model_fields[setting.key])
         for name, model in _sections().items()
@@ -60,7 +60,7 @@ def _sections() -> Mapping[str, type[BaseModel]]:
 
 
 def load_workload(file: Path | None, flags: Mapping[str, TypedFlag]) -> Workload:
-    """The workload of a file (None: the defaults) with flags over it. Raises ConfigError."""
+    """Return the workload of a file (None: the defaults) with flags applied over it. Raises ConfigError."""
     layers = ([] if file is None else [file_layer(file)]) + [_flags(flags)]
     draft = combine(layers)
     data = {name: _without_none_words(value) if isinstance(value, Mapping) else value for name, value in draft.data.items()}
@@ -71,14 +71,15 @@ def load_workload(file: Path | None, flags: Mapping[str, TypedFlag]) -> Workload
     prompts, each = workload.group.train_batch_size, workload.group.num_generations
     if prompts * each > MOST_RESPONSES:
         raise ConfigError(
-            f"{prompts} prompts of {each} responses are {prompts * each:,} responses an update; at most {MOST_RESPONSES:,} can be "
+            f"{prompts} prompts of {each} responses are {prompts * each:,} responses per update; at most {MOST_RESPONSES:,} can be "
             "simulated: type a smaller -tbs or -g"
         )
     return workload
 
 
 def _flags(flags: Mapping[str, TypedFlag]) -> Layer:
-    """``flag_layer`` leaves ``rewards.`` to the reward terms of a run; here [rewards] is a table like the others."""
+    """Return the flags as a layer. ``flag_layer`` leaves ``rewards.`` to the reward terms of a run; here [rewards] is a table like the
+    others."""
     layer, settings = flag_layer(flags, workload_settings()), workload_settings()
     rewards = {
         settings[path].key: from_text(given.words, settings[path].type) for path, given in flags.items() if path.startswith("rewards.")
@@ -87,7 +88,7 @@ def _flags(flags: Mapping[str, TypedFlag]) -> Layer:
 
 
 def _without_none_words(table: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML has no null: "none" is one."""
+    """Replace "none" by None, since TOML has no null."""
     return {key: None if value == "none" else value for key, value in table.items()}
 
 

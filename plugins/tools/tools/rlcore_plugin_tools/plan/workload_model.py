@@ -1,7 +1,7 @@
-"""What is simulated: lengths, speeds, sizes and failures, as a typed model that a TOML file and flags fill.
+"""The simulated workload: lengths, speeds, sizes and failures, as a typed model that a TOML file and flags fill.
 
-The defaults are a 7B model on H100-class devices, and several of them are guesses: measure your own. Nothing
-here knows how many devices there are, or how they are split: that is a ``Scenario``.
+The defaults are a 7B model on H100-class devices, and several of them are guesses: measure your own. The number of devices and their split
+are not part of a workload but of a ``Scenario``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 MOST_RESPONSES = 262_144
-"""Of one update: as many as take a minute or two and a gigabyte to simulate."""
+"""The most responses of one update: their simulation takes a minute or two and a gigabyte."""
 
-# Bounds that no cluster reaches; sums of numbers between them stay far from where floats end.
+# Bounds that no cluster reaches; sums of numbers between them stay far from the limits of floats.
 Positive = Annotated[float, Field(ge=1e-6, le=1_000_000_000, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)]
 Milli = Annotated[float, Field(ge=0.001, le=1_000_000_000, allow_inf_nan=False)]
@@ -39,17 +39,17 @@ Several = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class GroupSection(Section):
-    """[group]: what one prompt asks for, and how many prompts make an update."""
+    """[group]: the size of one group, and the number of prompts in an update."""
 
     prompt_tokens: Tokens = setting(512.0, help="tokens of a prompt, on average")
-    prompt_sigma: Spread = setting(0.0, help="spread of prompt lengths (lognormal); 0: all alike")
+    prompt_sigma: Spread = setting(0.0, help="spread of prompt lengths (lognormal); 0: all equal")
     response_tokens: Tokens = setting(2048.0, help="tokens of a response, on average")
-    response_sigma: Spread = setting(1.0, help="spread of response lengths (lognormal); 0: all alike")
+    response_sigma: Spread = setting(1.0, help="spread of response lengths (lognormal); 0: all equal")
     length_cut: Cut = setting(4.0, help="longest prompt or response, as a multiple of the average")
     num_generations: Several = setting(16, "-g", help="responses per prompt")
     train_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = setting(512, "-tbs", help="prompts per update")
     filtered: Annotated[float, Field(ge=0, le=0.9, allow_inf_nan=False)] = setting(
-        0.0, help="share of groups that the filter takes out and that are replaced"
+        0.0, help="share of groups that the filter removes and that are replaced"
     )
 
     @property
@@ -68,15 +68,15 @@ class GenerationSection(Section):
 
     producer_devices: Several = setting(1, help="devices of one producer (-ptp)")
     slots: Several = setting(256, help="requests that one producer decodes at a time")
-    step_seconds: Positive = setting(0.007, help="seconds of a decode step, apart from what each request adds")
+    step_seconds: Positive = setting(0.007, help="seconds of a decode step, without the part of each request")
     request_seconds: NonNegative = setting(0.000066, help="seconds that each running request adds to a decode step")
-    prefill_tokens_per_second: Positive = setting(32000.0, help="speed of prefill; decoding stands still meanwhile, once a group")
+    prefill_tokens_per_second: Positive = setting(32000.0, help="speed of prefill; decoding stalls meanwhile, once per group")
     batching: Literal["continuous", "batch"] = setting(
         "continuous", help="continuous: a free slot is refilled at once; batch: a producer waits for its longest response"
     )
 
     def step(self, running: int) -> float:
-        """Seconds of a decode step with so many running requests."""
+        """Return the seconds of a decode step with so many running requests."""
         return self.step_seconds + self.request_seconds * running
 
 
@@ -89,42 +89,42 @@ class UpdateSection(Section):
 
 
 class TransferSection(Section):
-    """[weights]: from the trainers to the engines, one version at a time; ``WeightUpdate`` says who stands still for which part."""
+    """[weights]: from the trainers to the engines, one version at a time; ``WeightUpdate`` says which role stalls for which part."""
 
     weights_gb: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = setting(15.2, help="size of a version, GB")
     transport: Literal["auto", "shared", "object_store", "collective", "vllm_nccl", "direct"] = setting(
         "auto",
-        help="as rlcore train takes it; auto: shared on one node, object_store on several; direct: planned, from the trainers' devices",
+        help="as in rlcore train; auto: shared on one node, object_store on several; direct: planned, from the trainers' devices",
     )
     devices_per_node: Several = setting(8, help="devices of a node")
     device_bandwidth: Milli = setting(400.0, help="GB/s from device to device inside a node")
-    copy_bandwidth: Milli = setting(6.0, help="GB/s from the trainer's device into the buffer of its host; the trainers stand still")
+    copy_bandwidth: Milli = setting(6.0, help="GB/s from the trainer's device into the buffer of its host; the trainers stall")
     hash_bandwidth: Milli = setting(12.0, help="GB/s of checksums, by one thread at each end")
     network_bandwidth: Milli = setting(25.0, help="GB/s of a node's network adapter")
     store_bandwidth: Milli = setting(3.2, help="object_store: GB/s that leave the trainer's node")
     collective_bandwidth: Milli = setting(2.0, help="collective: GB/s that leave one process (gloo)")
-    collect_bandwidth: Milli = setting(3.0, help="GB/s at which an engine copies what arrived into host memory of its own")
-    load_bandwidth: Milli = setting(50.0, help="GB/s between host memory and one device; the engine stands still")
+    collect_bandwidth: Milli = setting(3.0, help="GB/s at which an engine copies weights into its own host memory")
+    load_bandwidth: Milli = setting(50.0, help="GB/s between host memory and one device; the engine stalls")
     engine_process: Literal["auto", "inside", "own"] = setting(
         "auto",
-        help="inside: the engine stands still while it copies; own: it does not; auto: own with several devices a producer",
+        help="inside: the engine stalls while it copies; own: it does not; auto: own with several devices per producer",
     )
     transfer_seconds: NonNegative = setting(0.05, help="seconds of a transfer that do not depend on the size")
     weights_taken: Literal["live", "between"] = setting(
-        "live", help="live: between decode steps; between: when a producer has finished what it generates"
+        "live", help="live: between decode steps; between: when a producer has finished its groups"
     )
 
 
 class RewardSection(Section):
-    """[rewards]: judging, beside generation."""
+    """[rewards]: judging, in parallel with generation."""
 
     reward_seconds: NonNegative = setting(0.05, help="seconds to judge a response, on average")
-    reward_sigma: Spread = setting(1.0, help="spread of these seconds (lognormal, cut at 8 x the average); 0: all alike")
+    reward_sigma: Spread = setting(1.0, help="spread of these seconds (lognormal, cut at 8 x the average); 0: all equal")
     reward_workers: Annotated[int, Field(ge=1, le=4096)] = setting(8, help="processes that judge, for each producer")
 
     @property
     def seconds(self) -> Lengths | None:
-        """Seconds of a verdict; None where it takes no time."""
+        """Seconds of a verdict; None if it takes no time."""
         return lengths(self.reward_seconds, self.reward_sigma, 8.0) if self.reward_seconds > 0 else None
 
 
@@ -135,12 +135,12 @@ class FaultSection(Section):
     restart_seconds: NonNegative = setting(120.0, help="seconds until a failed producer generates again, with the newest weights")
 
     def seconds_between(self, devices: int) -> float | None:
-        """Mean seconds between failures of a producer with so many devices."""
+        """Return the mean seconds between failures of a producer with so many devices."""
         return None if self.device_hours is None else self.device_hours * 3600.0 / devices
 
 
 class OverheadSection(Section):
-    """[overheads]: seconds that the runtime itself takes, round guesses.
+    """[overheads]: seconds that the runtime itself takes, rough guesses.
 
     On a machine of 2 cores 28 ms (lease), 19 ms (deliver) and 16 ms (handover) were measured.
     """
@@ -151,12 +151,12 @@ class OverheadSection(Section):
     publish_seconds: NonNegative = setting(0.0, help="publishing, beyond gathering and copying; the trainers wait")
     swap_seconds: NonNegative = setting(0.01, help="a producer's pause for new weights beyond copying and loading: probe, caches")
     switch_seconds: NonNegative = setting(
-        5.0, help="colocated only: each of the two switches of an update: one role sleeps, the other wakes"
+        5.0, help="colocated only: seconds of each of the two switches of an update, when one role sleeps and the other wakes"
     )
 
 
 class Workload(Section):
-    """The whole file: one table a section, every key of it a flag of ``rlcore plan`` too."""
+    """The whole file: one table a section, and every key also a flag of ``rlcore plan``."""
 
     group: GroupSection = Field(default_factory=GroupSection)
     generation: GenerationSection = Field(default_factory=GenerationSection)
@@ -168,7 +168,7 @@ class Workload(Section):
 
 
 def lengths(mean: float, sigma: float, cut: float) -> Lengths:
-    """The distribution that a mean, a spread and a cut describe; constant where the spread is 0."""
+    """Return the distribution that a mean, a spread and a cut describe; constant if the spread is 0."""
     if sigma == 0:
         return Lengths(kind=LengthKind.CONSTANT, mean=mean)
     return Lengths(kind=LengthKind.LOGNORMAL, mean=mean, sigma=sigma, cut=cut)

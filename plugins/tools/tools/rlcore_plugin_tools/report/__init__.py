@@ -1,1 +1,1 @@
-"""The commands ``report`` and ``watch``: a run as one page."""
+"""The commands ``report`` and ``watch``: one or several runs as one page."""

@@ -1,4 +1,4 @@
-"""How lengths and rewards spread at each step: percentiles, and counts in equal bins that all steps share."""
+"""The spread of lengths and rewards at each step: percentiles, and counts in equal bins that all steps share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["evenly", "percentile", "plain_number", "spread"]
 _PERCENTILES = (10, 50, 90)
 _BINS = 24
 _FEW = 8
-"""So many different values are levels, like 0 and 1, and not a scale: they get wider bins."""
+"""At most so many different values are levels, like 0 and 1, instead of a scale: they get wider bins."""
 
 
 def spread(values: Mapping[int, Sequence[float]]) -> dict[str, Any] | None:
-    """Of the values of each step: ``steps``, ``p10``, ``p50``, ``p90``, ``mean`` and ``counts`` (a list of bins a step), ``low`` and
+    """Return ``steps``; ``p10``, ``p50``, ``p90``, ``mean`` and ``counts`` (a list of bins) of the values of each step; ``low`` and
     ``high`` of all bins. None if there is no value."""
     there = {step: sorted(of_step) for step, of_step in sorted(values.items()) if of_step}
     if not there:
@@ -35,7 +35,7 @@ def spread(values: Mapping[int, Sequence[float]]) -> dict[str, Any] | None:
 
 
 def _bins(low: float, high: float, values: set[float]) -> tuple[float, float, int]:
-    """Where the first bin begins, how wide each is, how many there are. Whole numbers lie in the middle of theirs."""
+    """Return the start of the first bin, the width of each bin, and the number of bins. Whole numbers lie in the middle of their bins."""
     if all(value == int(value) for value in values) and high - low >= _FEW:
         width = math.ceil((high - low + 1) / _BINS)
         return low - 0.5, float(width), math.ceil((high - low + 1) / width)
@@ -44,7 +44,7 @@ def _bins(low: float, high: float, values: set[float]) -> tuple[float, float, in
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of ordered values, linear between neighbours."""
+    """Return a percentile of ordered values, linear between neighbours."""
     place = (len(ordered) - 1) * share / 100
     below, part = int(place), place % 1
     above = min(below + 1, len(ordered) - 1)
@@ -52,7 +52,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of the items, spread over all of them, the first and the last among them."""
+    """Return at most ``most`` of the items, spread over all of them; the first and the last are among them."""
     if len(items) <= most:
         return list(items)
     if most <= 1:
@@ -61,7 +61,7 @@ def evenly(items: Sequence[Any], most: int) -> list[Any]:
 
 
 def plain_number(value: Any) -> float | None:
-    """A finite number, rounded to six digits that count, or None for whatever else stands in a file."""
+    """Return a finite number, rounded to six significant digits; None for any other value in a file."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value if isinstance(value, int) else float(f"{value:.6g}")

@@ -1,8 +1,8 @@
-"""Serves the page and its data on the loopback address, to whoever has the address that the command printed.
+"""Serves the page and its data on the loopback address, to anybody that knows the address that the command printed.
 
-Every user of the machine reaches the port, so each path begins with a token that only that address holds. A name that an attacker's
-server points at 127.0.0.1 would make a browser read the data for the attacker's page (DNS rebinding), so a request whose Host is not this
-server is refused.
+Every user of the machine can reach the port, so each path begins with a token that only that address contains. A host name that an attacker
+points at 127.0.0.1 would let the attacker's page read the data (DNS rebinding). The server therefore refuses a request whose Host does not
+name it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ __all__ = ["PageServer"]
 _HOST = "127.0.0.1"
 _TOKEN_BYTES = 32
 _MOST_CONNECTIONS = 64
-"""At a time, each a thread; a browser holds six. Every user of the machine can open them, without the token too."""
+"""The most connections at a time; each has a thread. A browser opens six. Every user of the machine can open connections, also without the
+token."""
 _IDLE_SECONDS = 30
-"""Until a connection that says nothing is closed; the page asks more often."""
+"""Seconds until a silent connection is closed; the page sends requests more often."""
 _REFUSED = b"open the whole address that rlcore watch printed in its terminal; it holds a token\n"
 
 
 class PageServer(ThreadingHTTPServer):
-    """``/TOKEN/`` is the page, ``figures`` and ``rollouts`` below it its data (gzip of JSON, with an ETag). UsageError if the port is
-    taken."""
+    """An HTTP server: ``/TOKEN/`` is the page; ``figures`` and ``rollouts`` below it are its data (gzip of JSON, with an ETag). Raises
+    UsageError if the port is taken."""
 
-    daemon_threads = True  # a browser holds connections open, and Ctrl-C must end all
+    daemon_threads = True  # a browser keeps connections open, and Ctrl-C must end all of them
 
     def __init__(self, content: ReportContent, port: int) -> None:
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
@@ -52,64 +53,64 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """What to type into a browser."""
+        """The address to type into a browser."""
         return f"http://{_HOST}:{self.server_port}/{self.token}/"
 
     def is_host(self, named: str | None) -> bool:
-        """Whether a request's ``Host`` names this server."""
+        """Return whether a request's ``Host`` names this server."""
         return named in {f"{name}:{self.server_port}" for name in (_HOST, "localhost")}
 
     def asked(self, path: str) -> str | None:
-        """What a path asks for behind the token; None if it lacks the token."""
+        """Return the part of a path behind the token; None if the path lacks the token."""
         token, slash, name = path.removeprefix("/").partition("/")
         known = hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode("ascii"))
         return name if known and slash else None
 
     def body(self, path: str) -> tuple[bytes, str] | None:
-        """Bytes and type of what a path behind the token names; None if it names nothing."""
+        """Return the bytes and content type for a path behind the token; None if the path names nothing."""
         if not path:
             return self._page, "text/html; charset=utf-8"
         if path not in self._parts:
             return None
-        with self._one_at_a_time:  # several windows must not take the training's cores
+        with self._one_at_a_time:  # several windows must not take the cores that training needs
             return packed(self._parts[path](), level=1), "application/json"
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
-        """Serve a connection in a thread of its own, or close it if there are too many."""
+        """Serve a connection in its own thread, or close it if there are too many."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
-        """In that thread."""
+        """Serve the connection, in that thread, and release its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
-        """A browser that went away is nobody's concern; anything else is a defect, and shown."""
+        """Ignore a browser that closed its connection; print any other error, which is a defect."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 class PageRequest(BaseHTTPRequestHandler):
-    """One connection."""
+    """The requests of one connection."""
 
     server: PageServer
     timeout = _IDLE_SECONDS
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """The page, its data, or what is wrong in one sentence."""
+        """Send the page, its data, or one sentence that says what is wrong."""
         asked = self.server.asked(self.path.partition("?")[0])
         if asked is None or not self.server.is_host(self.headers.get("Host")):
             self._answer(HTTPStatus.FORBIDDEN, _REFUSED)
             return
         try:
             found = self.server.body(asked)
-        except RlcoreError as error:  # the folder was removed, say
+        except RlcoreError as error:  # for example, the folder was removed
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode("utf-8", "replace"))
             return
         if found is None:
@@ -144,4 +145,4 @@ class PageRequest(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: a line a second would bury the address."""
+        """Log nothing: a line each second would scroll the address away."""

@@ -1,7 +1,7 @@
-"""The page as bytes: its parts put together, the data of runs packed so that nothing in it can be taken for a part of the page.
+"""Assembles the page as bytes, and packs the data of runs so that nothing in it can be read as markup.
 
-Data travels as gzip in base64, which has neither ``<`` nor ``&``, and the scripts write it into the page as text. The policy of the page
-allows its own scripts and styles alone, by their hashes, and no connection at all (to its server alone, if it is live).
+Data is gzip in base64, which contains neither ``<`` nor ``&``, and the scripts insert it into the page as text. The page's content security
+policy allows only its own scripts and styles, by their hashes. It allows no connection, or only one to its server if the page is live.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _MODULES = (
     "versions.js",
     "main.js",
 )
-"""Each after those that it imports: in the page they are one script, so a name at the top of one is a name in all."""
+"""Each module follows those that it imports. The page joins them into one script, so a top-level name of one module is visible in all."""
 _IMPORT = re.compile(r"^import \{[^}]*\} from \"\./\w+\.js\";\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class|let)\b)", re.MULTILINE)
 
 
 def page(figures: Mapping[str, Any] | None = None, rollouts: Mapping[str, Any] | None = None) -> bytes:
-    """With data a page that stands alone; without, one that asks its server for ``figures`` and ``rollouts`` again and again."""
+    """Return a page that needs no server if data is given; otherwise a page that keeps asking its server for ``figures`` and
+    ``rollouts``."""
     style = "\n".join(_part(name) for name in _STYLES)
     scripts = [_part("uplot/uplot.js"), script()]
     live = figures is None
@@ -63,17 +64,17 @@ def page(figures: Mapping[str, Any] | None = None, rollouts: Mapping[str, Any] |
         "UPLOT": scripts[0],
         "SCRIPT": scripts[1],
     }
-    parts = re.split(r"\{\{([A-Z]+)\}\}", _part("page.html"))  # each place is filled once, and what fills it is not looked at again
+    parts = re.split(r"\{\{([A-Z]+)\}\}", _part("page.html"))  # each placeholder is filled once; inserted text is not searched
     return "".join(blocks[part] if place % 2 else part for place, part in enumerate(parts)).encode()
 
 
 def packed(data: Mapping[str, Any], level: int = 6) -> bytes:
-    """gzip of JSON in ASCII: lone surrogates and the like are escapes. The same data is the same bytes."""
+    """Return the gzip of the data as ASCII JSON, in which lone surrogates and the like are escapes. The same data gives the same bytes."""
     return gzip.compress(json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii"), level, mtime=0)
 
 
 def script() -> str:
-    """All modules as one."""
+    """Return all modules as one script."""
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _part(name))) for name in _MODULES)
 
 

@@ -1,4 +1,4 @@
-"""``rlcore report RUN [RUN …]``: one HTML file that needs no network, of a run or of several beside each other."""
+"""``rlcore report RUN [RUN …]``: one HTML file that needs no network, of one run or of several side by side."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ __all__ = ["ReportCommand", "add_bounds"]
 
 _TEXT = """\
 Write one HTML file that needs no network: learning curves, evaluations, where the time went, lengths and rewards, rollouts to search and
-to hold against each other, settings, versions. A run that goes on, was interrupted or was killed is shown as far as it came.
+to compare, settings, versions. A run that is still running, was interrupted or was killed is shown up to its last update.
 """
 _EPILOG = """\
 examples:
   rlcore report runs/rlcore/20260131-120000-3f2a1b
-  rlcore report runs/rlcore/*                        # runs that differ by nothing but their seed become a mean with an interval
+  rlcore report runs/rlcore/*                        # runs that differ only by their seed become a mean with an interval
   rlcore report runs/rlcore/* -o /tmp/sweep.html --rollouts 2000
 """
 
 
 class ReportCommand(Command):
-    """``rlcore report``."""
+    """The command ``rlcore report``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which runs, where to, how much."""
+        """Add the runs, the output file and the size limits."""
         parser.usage = "rlcore report RUN [RUN …] [-o FILE] [--rollouts N] [--characters N] [--json]"
         parser.description = _TEXT
         parser.epilog = _EPILOG
         parser.formatter_class = ExampleFormatter
         parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
         parser.add_argument(
-            "-o", "--output", type=Path, metavar="FILE", help="where to write it [RUN/report.html; of several runs ./report.html]"
+            "-o", "--output", type=Path, metavar="FILE", help="output file [RUN/report.html; for several runs ./report.html]"
         )
         add_bounds(parser, rollouts=10_000)
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Write it, and say where."""
+        """Write the report and print its path."""
         from rlcore_plugin_tools.report.page_text import page
         from rlcore_plugin_tools.report.report_content import Bounds, ReportContent
 
@@ -75,26 +75,26 @@ class ReportCommand(Command):
 
 
 def add_bounds(parser: argparse.ArgumentParser, rollouts: int) -> None:
-    """The flags that bound what a page holds."""
+    """Add the flags that limit how much a page holds."""
     parser.add_argument(
         "--rollouts",
         type=_natural,
         default=rollouts,
         metavar="N",
-        help=f"the most rollouts in it, whole groups evenly over the steps, and a quarter as many answers of evaluations [{rollouts}]",
+        help=f"most rollouts in the page, in whole groups evenly over the steps, and a quarter as many answers of evaluations [{rollouts}]",
     )
     parser.add_argument(
-        "--characters", type=_positive, default=6000, metavar="N", help="the most of one text; the middle is left out [6000]"
+        "--characters", type=_positive, default=6000, metavar="N", help="most characters of one text; the middle is left out [6000]"
     )
 
 
 def _size_words(size: int) -> str:
-    """``1.4 MB``."""
+    """Return a size in words, such as ``1.4 MB``."""
     return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.0f} kB"
 
 
 def _write(target: Path, data: bytes) -> None:
-    """Whole or not at all; UsageError if it cannot be written there."""
+    """Write the whole file or nothing; UsageError if it cannot be written there."""
     aside = target.with_name(f".{target.name}.partial")
     try:
         aside.write_bytes(data)
@@ -106,11 +106,11 @@ def _write(target: Path, data: bytes) -> None:
 
 def _natural(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return int(text)
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
     return int(text)

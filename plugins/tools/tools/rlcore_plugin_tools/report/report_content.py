@@ -1,4 +1,4 @@
-"""What the page shows of some runs: ``figures`` (quick to read and small) and ``rollouts``, both plain data."""
+"""The content of the page: ``figures`` (small and quick to read) and ``rollouts``, both plain data."""
 
 from __future__ import annotations
 
@@ -22,34 +22,36 @@ __all__ = ["Bounds", "ReportContent"]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """``rollouts``: the most in the page, of all runs together; ``characters``: the most of one text."""
+    """``rollouts``: the most rollouts in the page, of all runs together; ``characters``: the most characters of one text."""
 
     rollouts: int
     characters: int
 
 
 def _run_folder(root: Path) -> Path:
-    """``root`` if it is a run folder; UsageError, which says what to type, if it is none."""
+    """Return ``root`` if it is a run folder; otherwise raise UsageError, which says what to type."""
     if (root / "run.toml").is_file():
         return root
     if root.is_dir() and (runs := past_runs(root)):
-        raise UsageError(f"{root} is no run folder but holds {len(runs)}: type {runs[0].root} for the newest, or {root}/* for all of them")
-    what = "is no run folder, for it has no run.toml" if root.exists() else "is not there"
+        raise UsageError(
+            f"{root} is not a run folder but contains {len(runs)}: type {runs[0].root} for the newest, or {root}/* for all of them"
+        )
+    what = "is not a run folder, since it has no run.toml" if root.exists() else "is not there"
     raise UsageError(f"{root} {what}; type the folder that rlcore train printed")
 
 
 class ReportContent:
-    """Of run folders; each call reads anew what has changed. Threads may call it."""
+    """The content of some run folders. Each call reads again the files that have changed. Calls are thread-safe."""
 
     def __init__(self, roots: Sequence[Path], bounds: Bounds) -> None:
-        """UsageError if one of ``roots`` is no run folder, ConfigError if its ``run.toml`` cannot be read."""
+        """Open the runs. Raises UsageError if one of ``roots`` is not a run folder, ConfigError if its ``run.toml`` cannot be read."""
         self._roots, self._bounds = [_run_folder(root) for root in roots], bounds
         self._readings = [RolloutReading(RunRecord(root), bounds.characters) for root in self._roots]
         self._lock = threading.Lock()
 
     def figures(self) -> dict[str, Any]:
-        """Everything but the rollouts."""
-        runs = [run_figures(RunRecord(root)) for root in self._roots]  # a run that was resumed has another run.toml
+        """Return everything except the rollouts."""
+        runs = [run_figures(RunRecord(root)) for root in self._roots]  # a resumed run has another run.toml
         configs = [run["config"] for run in runs]
         names = dict.fromkeys(name for run in runs for name in (*run["series"], *(key for row in run["evaluations"] for key in row)))
         return {
@@ -61,7 +63,8 @@ class ReportContent:
         }
 
     def rollouts(self) -> dict[str, Any]:
-        """The sample, as ``RolloutTable.plain()`` gives it; ``told``: a run each, what ``RolloutReading.read`` says of it."""
+        """Return the sample, in the form of ``RolloutTable.plain()``. ``told`` adds, for each run, the result of
+        ``RolloutReading.read``."""
         table, problems = RolloutTable(), list[str]()
         share = self._bounds.rollouts // len(self._readings)
         with self._lock:

@@ -1,7 +1,7 @@
-"""Reads the rollouts of a run once for two ends: how lengths and rewards spread at each step, and a sample to look at.
+"""Reads the rollouts of a run once for two purposes: the spread of lengths and rewards at each step, and a sample to look at.
 
-A run may have written gigabytes, so both are bounded, evenly over its steps. What was read of a file is kept as long as the file stays as
-it is: a page that is shown live reads what is new.
+A run may have written gigabytes, so both are bounded, evenly over its steps. The rows of a file are kept until the file changes, so a live
+page reads only new files.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rlcore_plugin_tools.run_record import RunRecord
 __all__ = ["RolloutReading"]
 
 _MOST_STEPS = 500
-"""Logged steps that are read; there are no more columns in a figure that an eye could tell apart."""
+"""The most logged steps that are read; more columns of a figure would be indistinguishable."""
 _MOST_EVALUATIONS = 60
 _EVALUATION_SHARE = 4
-"""Answers of evaluations are at most one for so many rollouts."""
+"""Rollouts per answer of an evaluation, at least."""
 _COMPLETIONS = 8
-"""Answers that are shown of one prompt in one evaluation."""
+"""The most answers to one prompt that are shown of one evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StepRead:
-    """What is kept of one file: ``rows`` are at most about ``quota``."""
+    """The part of one file that is kept; ``rows`` has at most about ``quota`` rows."""
 
     mark: tuple[int, int]
     quota: int
@@ -41,15 +41,15 @@ class _StepRead:
 
 
 class RolloutReading:
-    """Of one run. ``characters``: the most of a text."""
+    """The rollouts of one run. ``characters``: the most characters of one text."""
 
     def __init__(self, record: RunRecord, characters: int) -> None:
         self._record, self._characters = record, characters
         self._kept: dict[Path, _StepRead] = {}
 
     def read(self, run: int, table: RolloutTable, most: int, problems: list[str]) -> dict[str, Any]:
-        """Add at most ``most`` rollouts, and a quarter as many answers of evaluations, to ``table``. What the page says of them:
-        ``spreads``, and how many of how many are there."""
+        """Add at most ``most`` rollouts, and a quarter as many answers of evaluations, to ``table``. Return the figures that the page shows
+        about them: ``spreads``, and the number of rows added and available."""
         record = self._record
         logged = record.rollout_steps()
         steps = evenly(logged, _MOST_STEPS)
@@ -98,7 +98,7 @@ class RolloutReading:
         return read
 
     def _evaluations(self, run: int, table: RolloutTable, most: int, problems: list[str]) -> dict[str, int]:
-        """The same prompts at every step, so that answers can be held against each other."""
+        """Add the answers to the same prompts at every step, so that a reader can compare them."""
         record = self._record
         tasks = record.tasks()
         added = total = 0
@@ -117,12 +117,12 @@ class RolloutReading:
         return {"answers": added, "of_answers": total}
 
     def _forget(self) -> None:
-        """What was kept of files that have made room."""
+        """Drop the rows of files that have been removed."""
         self._kept = {path: read for path, read in self._kept.items() if path.exists()}
 
 
 def _mark(path: Path) -> tuple[int, int]:
-    """Other for another content: files are written aside and renamed."""
+    """Return a mark that changes with the content: files are written under another name and then renamed."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -138,18 +138,18 @@ def _groups(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _some(groups: list[list[dict[str, Any]]], quota: int) -> list[list[dict[str, Any]]]:
-    """Whole groups with about ``quota`` rows together, one at least, spread over the step."""
+    """Return whole groups with about ``quota`` rows together, at least one group, spread over the step."""
     rows = sum(map(len, groups))
     return evenly(groups, max(1, len(groups) * quota // rows)) if rows > quota else groups
 
 
 def _spread_out(rows: list[dict[str, Any]], quota: int) -> list[dict[str, Any]]:
-    """The same of rows, and never more than ``quota``."""
+    """Return such rows, and never more than ``quota``."""
     return [row for group in _some(_groups(rows), quota) for row in group][: max(0, quota)] if rows else []
 
 
 def _prompts(rows: Iterable[Mapping[str, Any]], most: int) -> set[Any]:
-    """Prompts whose answers are at most ``most``, one at least."""
+    """Return prompts that have at most ``most`` answers together, at least one prompt."""
     counts: dict[Any, int] = {}
     for row in rows:
         counts[row.get("prompt_id")] = min(_COMPLETIONS, counts.get(row.get("prompt_id"), 0) + 1)

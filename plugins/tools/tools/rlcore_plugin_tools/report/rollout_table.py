@@ -1,4 +1,4 @@
-"""Rollouts and answers of evaluations as columns, which is what the page searches: prompts are held once, long texts are cut."""
+"""Rollouts and answers of evaluations as columns, which the page searches. Each prompt is stored once, and long texts are cut."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from rlcore_plugin_tools.run_record import as_rollout
 __all__ = ["TRAINING", "RolloutTable", "trimmed"]
 
 TRAINING = "training"
-"""The source of rollouts; answers of an evaluation have the name of their task."""
+"""The source of rollouts; the source of an evaluation's answers is the name of its task."""
 
 _NUMBERS = ("step", "index", "episode", "length", "version", "temperature", "reward", "accuracy", "advantage")
 _WORDS = ("kind", "finish", "outcome", "reason", "parsed")
 _FLAGS = ("format_ok", "masked")
 _TAIL = 0.4
-"""The share of a cut text that is its end: the answer stands there."""
+"""The share of a cut text that its end gets, since the answer is there."""
 
 
 def trimmed(row: Mapping[str, Any], characters: int) -> dict[str, Any]:
-    """A row with the names of a rollout and a text of at most so many characters; ``cut``: where some are left out, and how many."""
+    """Return a row with the field names of a rollout and a text of at most ``characters`` characters. ``cut`` gives the place and the
+    number of the characters left out."""
     found = as_rollout(row)
     text = _string(found.get("text"))
     found["text"] = text
@@ -37,7 +38,7 @@ def trimmed(row: Mapping[str, Any], characters: int) -> dict[str, Any]:
 
 
 class RolloutTable:
-    """Columns that grow row by row. ``plain()`` is what the page gets."""
+    """Columns that grow row by row. ``plain()`` returns the data for the page."""
 
     def __init__(self) -> None:
         self._prompts: list[dict[str, Any]] = []
@@ -48,7 +49,7 @@ class RolloutTable:
         self._count = 0
 
     def add(self, run: int, source: str, step: int, row: Mapping[str, Any]) -> None:
-        """``row``: as ``trimmed`` made it."""
+        """Add one row, which ``trimmed`` made."""
         values: dict[str, Any] = {
             "run": run,
             "source": self._sources.setdefault(source, len(self._sources)),
@@ -70,7 +71,8 @@ class RolloutTable:
         self._count += 1
 
     def plain(self) -> dict[str, Any]:
-        """``columns``, one value a row in each; ``sparse``, values of some rows; ``prompts`` and ``sources``, which columns point to."""
+        """Return ``columns`` with one value per row; ``sparse`` with values of some rows; ``prompts`` and ``sources``, which columns refer
+        to by index."""
         return {
             "count": self._count,
             "sources": list(self._sources),
@@ -80,7 +82,7 @@ class RolloutTable:
         }
 
     def _prompt(self, source: str, row: Mapping[str, Any]) -> int:
-        """The same prompt of two steps, or of two runs, is one."""
+        """Return the index of the prompt. The same prompt at two steps, or in two runs, has one index."""
         name, text, gold = _string(row.get("prompt_id")), row["prompt"], row["gold"]
         key = (name, "\0".join(f"{role}\0{content}" for role, content in text), source if not text else "")
         place = self._places.setdefault(key, len(self._prompts))
@@ -92,7 +94,7 @@ class RolloutTable:
 
 
 def _messages(prompt: Any, characters: int) -> list[list[str]]:
-    """``[{"role": …, "content": …}]``, or a text, as pairs."""
+    """Return ``[{"role": …, "content": …}]``, or a text, as pairs."""
     if isinstance(prompt, str):
         return [["user", prompt[:characters]]]
     if not isinstance(prompt, list):
@@ -106,5 +108,5 @@ def _string(value: Any) -> str:
 
 
 def _units(text: str) -> int:
-    """The length that JavaScript gives the text."""
+    """Return the length of the text in JavaScript."""
     return len(text) + sum(character > "\uffff" for character in text)

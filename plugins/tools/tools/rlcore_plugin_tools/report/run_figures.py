@@ -1,4 +1,4 @@
-"""Everything of a run but its rollouts, as plain data that the page draws. Nothing is taken for granted but the run's own ``run.toml``."""
+"""Everything of a run except its rollouts, as plain data that the page draws. Any file except ``run.toml`` may be missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _OF_MANIFEST = ("rlcore", "python", "platform", "seed", "command", "data", "pack
 
 
 def tried(problems: list[str], read: Callable[[], _Read], otherwise: _Read) -> _Read:
-    """What ``read`` gives; where a file is damaged, ``otherwise``, and the sentence goes to ``problems``: the rest can still be shown."""
+    """Return the result of ``read``. If a file is damaged, return ``otherwise`` and add the error to ``problems``, so that the rest can be
+    shown."""
     try:
         return read()
     except ConfigError as error:
@@ -32,7 +33,7 @@ def tried(problems: list[str], read: Callable[[], _Read], otherwise: _Read) -> _
 
 
 def run_figures(record: RunRecord) -> dict[str, Any]:
-    """The part of one run; its key ``problems`` holds the sentences of what could not be read."""
+    """Return the part of one run; its key ``problems`` lists errors about files that could not be read."""
     problems: list[str] = []
     summary = tried(problems, lambda: record.summary, None) or {}
     manifest = tried(problems, lambda: record.manifest, dict[str, Any]())
@@ -65,14 +66,14 @@ def _last_written(path: Path) -> str | None:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    """Name -> a value a row. What is a number in no row is left out."""
+    """Return name -> one value per row. A column without any number is left out."""
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
     columns = {name: [plain_number(row.get(name)) for row in rows] for name in names}
     return {name: column for name, column in columns.items() if any(value is not None for value in column)}
 
 
 def _evaluations(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row a step: lines of one step become one."""
+    """Return one row per step: lines of the same step are merged."""
     by_step: dict[int, dict[str, Any]] = {}
     for row in rows:
         by_step.setdefault(int(row["step"]), {}).update({name: plain_number(value) for name, value in row.items()})
@@ -80,8 +81,8 @@ def _evaluations(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _times(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """``roles``: role -> ``{"workers": n, "steps": {category: a value a step}, "total": {category: s}}``. The total is what the run wrote
-    at its end, else the sum over its steps."""
+    """Return ``steps`` and ``roles``: role -> ``{"workers": n, "steps": {category: a value a step}, "total": {category: s}}``. The total is
+    the one that the run wrote at its end, otherwise the sum over its steps."""
     steps: list[int] = []
     roles: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, float]] = {}
@@ -106,7 +107,7 @@ def _times(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _by_role(workers: Mapping[str, Mapping[str, float]], roles: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """``producer-0``, ``producer-1`` … are one role."""
+    """Return seconds by role and category; ``producer-0``, ``producer-1`` … are one role."""
     sums: dict[str, dict[str, float]] = {}
     for worker, categories in workers.items():
         role = worker.rstrip("0123456789").rstrip("-") or worker
@@ -118,5 +119,5 @@ def _by_role(workers: Mapping[str, Mapping[str, float]], roles: dict[str, dict[s
 
 
 def _last(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The newest of them, and how many there are."""
+    """Return the newest rows, and the number of all."""
     return {"count": len(rows), "rows": rows[-_MOST_FAILURES:]}

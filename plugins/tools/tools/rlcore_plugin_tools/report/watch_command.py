@@ -11,9 +11,9 @@ from rlcore_plugin_tools.report.report_command import add_bounds
 __all__ = ["WatchCommand"]
 
 _TEXT = """\
-Show a run in the browser while it goes on: the page of rlcore report, which keeps up with the run and keeps your place. It is served on
-this machine alone, at an address with a token: keep it from others, who read the run with it. From elsewhere, forward the port:
-ssh -L PORT:127.0.0.1:PORT HOST. Ctrl-C ends it; the run goes on.
+Show a run in the browser while it continues: the page of rlcore report, which follows the run and keeps your position. It is served
+only on this machine, at an address with a token: keep it secret, since it lets anybody read the run. From another machine, forward
+the port: ssh -L PORT:127.0.0.1:PORT HOST. Ctrl-C ends it; the run continues.
 """
 _EPILOG = """\
 examples:
@@ -23,10 +23,10 @@ examples:
 
 
 class WatchCommand(Command):
-    """``rlcore watch``."""
+    """The command ``rlcore watch``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which runs, which port, how much."""
+        """Add the runs, the port and the size limits."""
         parser.usage = "rlcore watch RUN [RUN …] [--port PORT] [--rollouts N] [--characters N]"
         parser.description = _TEXT
         parser.epilog = _EPILOG
@@ -41,7 +41,7 @@ class WatchCommand(Command):
         from rlcore_plugin_tools.report.report_content import Bounds, ReportContent
 
         with PageServer(ReportContent(args.runs, Bounds(args.rollouts, args.characters)), args.port) as server:
-            print(f"watching at {server.url} (Ctrl-C ends it; the run goes on)", flush=True)
+            print(f"watching at {server.url} (Ctrl-C ends it; the run continues)", flush=True)
             try:
                 server.serve_forever()
             except KeyboardInterrupt:
@@ -51,5 +51,5 @@ class WatchCommand(Command):
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port from 1 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to 65535")
     return int(text)

@@ -1,4 +1,4 @@
-"""Rows in columns where they fit; on a narrower terminal a block a row; into a file or a pipe always a row a line."""
+"""Prints rows in columns if they fit. A narrower terminal gets a block per row; a file or a pipe always gets a line per row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GAP = "  "
 
 
 def say(console: SteadyConsole, text: str = "") -> None:
-    """A line as it is, made harmless; folded between words on a terminal that is too narrow for it."""
+    """Print a line with control characters escaped; on a terminal that is too narrow, wrap it between words."""
     lines = escape_control(text, lines=True).split("\n")
     if console.is_terminal:
         lines = [part for line in lines for part in _folded(line, console.width)]
@@ -24,7 +24,7 @@ def say(console: SteadyConsole, text: str = "") -> None:
 
 
 def show_rows(console: SteadyConsole, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A column without any value is left out."""
+    """Print rows under headings; a column without any value is left out."""
     used = [place for place in range(len(headings)) if any(row[place] for row in rows)]
     cells = [[escape_control(row[place]) for place in used] for row in rows]
     names = [headings[place] for place in used]
@@ -38,7 +38,7 @@ def show_rows(console: SteadyConsole, headings: Sequence[str], rows: Sequence[Se
 
 
 def _show_blocks(console: SteadyConsole, names: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    """The first cell is the title of its block."""
+    """Print a block per row; its first cell is the title."""
     label = max(map(cell_len, names[1:]), default=0)
     for title, *rest in cells:
         console.print(title, style="bold", markup=False, highlight=False, soft_wrap=True)
@@ -50,7 +50,7 @@ def _show_blocks(console: SteadyConsole, names: Sequence[str], cells: Sequence[S
 
 
 def _folded(text: str, width: int, start: str = "") -> list[str]:
-    """Words that are longer than a line, such as paths, stay whole: they are there to be copied."""
+    """Return text wrapped to a width. Words longer than a line, such as paths, stay whole so that they can be copied."""
     if cell_len(start + text) <= width:
         return [start + text]
     indent = " " * (len(start) or len(text) - len(text.lstrip()) + 2)

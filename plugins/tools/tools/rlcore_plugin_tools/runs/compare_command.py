@@ -14,24 +14,24 @@ __all__ = ["CompareCommand"]
 _EPILOG = """\
 examples:
   rlcore compare runs/gsm8k/20260131-120000-a1b2c3 runs/gsm8k/20260131-150000-d4e5f6
-  rlcore compare runs/sweep/*                        # those that differ only in their seed are one column: mean and interval over seeds
+  rlcore compare runs/sweep/*                        # runs that differ only in their seed are one column: mean and interval over seeds
   rlcore compare A B --metric eval/aime/pass@8 entropy
 
-Intervals are of 95 %. Those of one run's evaluation are over its prompts; a paired difference is over the prompts that both runs answered.
-Over seeds they are Student's t, and Welch's for a difference."""
+Intervals are 95 % intervals. Those of one run's evaluation are over its prompts; a paired difference is over the prompts that both runs
+answered. Intervals over seeds are Student's t, and Welch's for a difference."""
 
 
 class CompareCommand(Command):
-    """``rlcore compare``."""
+    """The command ``rlcore compare``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The runs, and which figures."""
+        """Add the runs and the choice of figures."""
         parser.formatter_class = ExampleFormatter
         parser.usage = "rlcore compare A B [C …] [--metric NAME …] [--json]"
         parser.epilog = _EPILOG
-        parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders; of a project its newest run")
+        parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders; a project means its newest run")
         parser.add_argument(
-            "--metric", nargs="+", default=[], metavar="NAME", help="figures of metrics.jsonl (docs/metrics.md); else a choice of them"
+            "--metric", nargs="+", default=[], metavar="NAME", help="figures of metrics.jsonl (docs/metrics.md) [a selection]"
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
@@ -40,7 +40,7 @@ class CompareCommand(Command):
         from rlcore_plugin_tools.runs.comparison import compare
 
         if len(args.runs) < 2:
-            raise UsageError(f"rlcore compare needs two runs or more, and got {args.runs[0]} alone; rlcore runs lists them")
+            raise UsageError(f"rlcore compare needs at least two runs and got only {args.runs[0]}; rlcore runs lists them")
         comparison = compare(runs_among(args.runs, least=2), args.metric)
         if args.json:
             print(json.dumps(comparison.as_json()))

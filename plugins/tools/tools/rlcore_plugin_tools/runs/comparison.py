@@ -1,4 +1,4 @@
-"""A comparison of runs as plain data: who they are, what they were made of, what came of them."""
+"""A comparison of runs as plain data: their states, their settings and software, and their figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Comparison", "compare"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Differences have one value a group, figures one a group and a difference for each group but the first."""
+    """Differences have one value per group. Figures have one per group, and a difference for each group except the first."""
 
     groups: tuple[SeedGroup, ...]
     settings: tuple[Difference, ...]
@@ -36,14 +36,14 @@ class Comparison:
     figures: tuple[ComparedFigure, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         parts = ("settings", "versions", "plugins", "data", "evaluations", "figures")
         told = {name: [item.as_json() for item in getattr(self, name)] for name in parts}
         return {"groups": [{"label": group.label, "runs": [_run_json(run) for run in group.runs]} for group in self.groups], **told}
 
 
 def compare(folders: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:
-    """Read the runs and compare them. UsageError if a folder is no run, if one is named twice, or if no run has a metric."""
+    """Read the runs and compare them. UsageError if a folder is not a run, if one is named twice, or if no run has a metric."""
     records = [named_run(folder) for folder in folders]
     roots = [record.root.resolve() for record in records]
     if len(set(roots)) < len(roots):

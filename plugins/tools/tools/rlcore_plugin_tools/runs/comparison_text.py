@@ -1,4 +1,4 @@
-"""A comparison as a person reads it: a table a section, sections without a difference left out and named at the end."""
+"""A comparison for a person: a table per section. Sections without a difference are left out and named at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FINGERPRINT = 12
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """Print it."""
+    """Print the comparison."""
     console, labels = plain_console(), [group.label for group in comparison.groups]
     show_rows(console, ("", "run", "state", "step", "seed", "time"), _run_rows(comparison.groups))
     sections: dict[str, Sequence[Difference]] = {

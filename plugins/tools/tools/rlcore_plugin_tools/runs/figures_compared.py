@@ -1,7 +1,7 @@
 """Figures of runs side by side: evaluations with their intervals, and means of the last updates.
 
-A group of several seeds has the mean over its runs and Student's interval of it; a single run the interval that it wrote itself, which is
-over prompts.
+A group of several seeds has the mean over its runs with its Student interval. A single run has the interval that it logged, which is over
+prompts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlcore_plugin_tools.runs.seed_groups import ComparedRun, SeedGroup
 __all__ = ["ComparedFigure", "FigureOfGroup", "evaluations_compared", "figures_compared"]
 
 _LAST_UPDATES = 10
-"""A final figure is the mean over so many updates, because those of one update are noise."""
+"""A final figure is the mean over so many updates, because the figures of one update are noisy."""
 
 _FINAL = (
     "reward/mean",
@@ -34,12 +34,13 @@ _FINAL = (
     "grad_norm",
     "groups/zero_spread",
 )
-"""What is compared unless metrics are named."""
+"""Figures that are compared unless metrics are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class FigureOfGroup:
-    """``interval`` None: the group has no such figure. ``steps``: of each run of it that has one; ``over``: what its bounds are over."""
+    """A figure of one group. ``interval`` None: the group has no such figure. ``steps``: one for each of its runs that has one; ``over``:
+    the samples that the bounds are over, seeds or prompts."""
 
     interval: Interval | None
     steps: tuple[int, ...] = ()
@@ -47,13 +48,14 @@ class FigureOfGroup:
     values: tuple[float, ...] = ()
 
     def as_json(self) -> dict[str, Any] | None:
-        """Plain data."""
+        """Return plain data."""
         return {**self.interval.as_json(), "steps": list(self.steps), "over": self.over} if self.interval else None
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """``figures``: one a group. ``differences``: of each later group to the first; ``paired`` likewise, where the same prompts tell."""
+    """A figure of all groups. ``figures``: one per group. ``differences``: each later group minus the first; ``paired``: the same, if both
+    answered the same prompts."""
 
     metric: str
     at: str
@@ -62,12 +64,12 @@ class ComparedFigure:
     paired: tuple[PairedPrompts | None, ...] = ()
 
     def overlap(self, place: int) -> bool | None:
-        """Whether the intervals of the first group and of a later one have a value in common; None without intervals."""
+        """Return whether the intervals of the first group and of a later one have a value in common; None without intervals."""
         first, other = self.figures[0].interval, self.figures[place + 1].interval
         return first.overlaps(other) if first is not None and other is not None else None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {
             "metric": self.metric,
             "at": self.at,
@@ -79,8 +81,8 @@ class ComparedFigure:
 
 
 def evaluations_compared(groups: Sequence[SeedGroup], metrics: Sequence[str]) -> list[ComparedFigure]:
-    """Of each held-out task: at the last step at which all runs were evaluated, then at each run's own last and best. ``metrics``: names
-    of metrics.jsonl instead of accuracy, pass@k and maj@k of the greatest k."""
+    """Return the figures of each held-out task: at the last step at which all runs were evaluated, then at each run's own last and best
+    step. ``metrics``: names of metrics.jsonl that replace accuracy, pass@k and maj@k of the greatest k."""
     runs = [run for group in groups for run in group.runs]
     found = []
     for task in dict.fromkeys(task for run in runs for task in run.tasks):
@@ -91,7 +93,7 @@ def evaluations_compared(groups: Sequence[SeedGroup], metrics: Sequence[str]) ->
 
 
 def _accuracies(task: str, runs: Sequence[ComparedRun]) -> list[str]:
-    """Accuracy; pass@k and maj@k of the greatest k that all runs have."""
+    """Return accuracy, and pass@k and maj@k of the greatest k that all runs have."""
     names = [f"eval/{task}"]
     for start in (f"eval/{task}/pass@", f"eval/{task}/maj@"):
         common = set.intersection(*({name for row in run.evaluations for name in row if name.startswith(start)} for run in runs))
@@ -141,7 +143,7 @@ def _at(group: SeedGroup, name: str, step_of: Callable[[ComparedRun], int | None
 
 
 def figures_compared(groups: Sequence[SeedGroup], metrics: Sequence[str]) -> list[ComparedFigure]:
-    """Means over each run's last _LAST_UPDATES updates; then seconds an update and tokens a second of the whole run."""
+    """Return means over each run's last _LAST_UPDATES updates; then seconds an update and tokens a second of the whole run."""
     names = [name for name in metrics if not name.startswith("eval/")] if metrics else _FINAL
     found = [_compared(groups, name, f"last {_LAST_UPDATES} updates", partial(_final, name)) for name in names]
     found.append(_compared(groups, "seconds an update", "all updates", _pace))

@@ -1,4 +1,4 @@
-"""Figures as people read them: three or four digits that mean something, a clock for seconds."""
+"""Figures for people: three or four significant digits, a clock for seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["bounded", "clock", "figure", "signed"]
 
 
 def figure(value: float | None) -> str:
-    """``0.512``, ``1234``, ``1.5e-06``; a dash for none."""
+    """Return ``0.512``, ``1234``, ``1.5e-06``; a dash for None."""
     if value is None:
         return "–"
     if value == 0:
@@ -17,12 +17,12 @@ def figure(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """With its sign, as differences have one."""
+    """Return a figure with its sign, for differences."""
     return "–" if value is None else f"{'+' if value >= 0 else '-'}{figure(abs(value))}"
 
 
 def bounded(low: float | None, high: float | None, *, sign: bool = False) -> str:
-    """``[0.441, 0.583]``; "" without bounds."""
+    """Return ``[0.441, 0.583]``; "" without bounds."""
     if low is None or high is None:
         return ""
     show = signed if sign else figure
@@ -30,7 +30,7 @@ def bounded(low: float | None, high: float | None, *, sign: bool = False) -> str
 
 
 def clock(seconds: float) -> str:
-    """``4.2 s``, ``12:05``, ``3:12:05``."""
+    """Return ``4.2 s``, ``12:05``, ``3:12:05``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

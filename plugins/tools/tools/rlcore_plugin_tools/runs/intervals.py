@@ -14,7 +14,8 @@ _MOST_TERMS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and where the true one lies with 95 % confidence: None where a single value says nothing of that. ``count``: of how many."""
+    """A mean, and the bounds of the true mean with 95 % confidence; None for a single value, which gives no bounds. ``count``: the number
+    of values."""
 
     mean: float
     low: float | None
@@ -22,18 +23,18 @@ class Interval:
     count: int
 
     def overlaps(self, other: Interval) -> bool | None:
-        """Whether the two have a value in common; None if one has no bounds."""
+        """Return whether the two have a value in common; None if one has no bounds."""
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return None
         return self.low <= other.high and other.low <= self.high
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Plain data."""
+        """Return plain data."""
         return {"mean": self.mean, "low": self.low, "high": self.high, "count": self.count}
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Of independent values, at least one: mean ± t(n - 1) s / sqrt(n)."""
+    """Return the interval of independent values, at least one: mean ± t(n - 1) s / sqrt(n)."""
     mean, count = math.fsum(values) / len(values), len(values)
     if count == 1:
         return Interval(mean, None, None, 1)
@@ -42,8 +43,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def difference_of_means(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Mean of ``second`` minus mean of ``first``, two independent groups whose spreads may differ: Welch's interval. No bounds if a group
-    is a single value. ``count``: the values of both."""
+    """Return the mean of ``second`` minus the mean of ``first`` with Welch's interval: two independent groups whose spreads may differ.
+    There are no bounds if a group is a single value. ``count``: the values of both."""
     means = [math.fsum(values) / len(values) for values in (first, second)]
     difference, count = means[1] - means[0], len(first) + len(second)
     if min(len(first), len(second)) < 2:
@@ -62,7 +63,8 @@ def _variance(values: Sequence[float], mean: float) -> float:
 
 
 def t_quantile(freedom: float, confidence: float = _CONFIDENCE) -> float:
-    """The t for which a Student variable of so many degrees of freedom (any positive number) lies in [-t, t] with this probability."""
+    """Return the t for which a Student variable with so many degrees of freedom (any positive number) is in [-t, t] with this
+    probability."""
     low, high = 0.0, 1.0
     while _outside(high, freedom) > 1 - confidence:
         low, high = high, high * 2
@@ -73,7 +75,7 @@ def t_quantile(freedom: float, confidence: float = _CONFIDENCE) -> float:
 
 
 def _outside(t: float, freedom: float) -> float:
-    """P(|T| > t), which is the regularised incomplete beta function I_x(freedom / 2, 1/2) at x = freedom / (freedom + t^2)."""
+    """Return P(|T| > t), which is the regularised incomplete beta function I_x(freedom / 2, 1/2) at x = freedom / (freedom + t^2)."""
     x = freedom / (freedom + t * t)
     a, b = freedom / 2, 0.5
     if x < (a + 1) / (a + b + 2):
@@ -82,11 +84,11 @@ def _outside(t: float, freedom: float) -> float:
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
-    """I_x(a, b) by its continued fraction (DLMF 8.17.22), for x < (a + 1) / (a + b + 2), where it converges fast."""
+    """Return I_x(a, b) by its continued fraction (DLMF 8.17.22), for x < (a + 1) / (a + b + 2), where it converges fast."""
     if x <= 0:
         return 0.0
     front = math.exp(a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)) / a
-    # Lentz: the numerators' products are kept as two running ratios, so that nothing overflows.
+    # Lentz's method keeps the numerators' products as two running ratios, so that nothing overflows.
     above, below, whole = 1.0, 0.0, 1.0
     for numerator in _numerators(x, a, b):
         below = 1 / (1 + numerator * below)

@@ -1,4 +1,4 @@
-"""What runs were made of, side by side: settings, versions, the code of plugins, data. Only what is not the same in all is told."""
+"""Compares settings, versions, the code of plugins, and data of runs. Only differences are reported."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ __all__ = ["Difference", "data_differences", "plugin_differences", "setting_diff
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``values``: one a group; None where it has no such thing."""
+    """``values``: one per group; None if a group has no such entry."""
 
     name: str
     values: tuple[Any, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"name": self.name, "values": list(self.values)}
 
 
 def setting_differences(groups: Sequence[SeedGroup]) -> list[Difference]:
-    """By the path of the setting; the seed is none where runs are grouped by it."""
+    """Return differences by the path of the setting; the seed does not count if runs are grouped by it."""
     grouped = any(len(group.runs) > 1 for group in groups)
     return [found for found in _different([group.runs[0].settings for group in groups]) if not (grouped and found.name == SEED)]
 
 
 def version_differences(groups: Sequence[SeedGroup]) -> list[Difference]:
-    """rlcore, Python, platform and packages, from the manifests."""
+    """Return differences of rlcore, Python, platform and packages, from the manifests."""
     return _different([_of_all(group, _versions) for group in groups])
 
 
 def plugin_differences(groups: Sequence[SeedGroup]) -> list[Difference]:
-    """By kind and name: the distribution, its version and the hashes of its code and of its spec."""
+    """Return differences by kind and name: the distribution, its version, and the hashes of its code and of its spec."""
     return _different([_of_all(group, _plugins) for group in groups])
 
 
 def data_differences(groups: Sequence[SeedGroup]) -> list[Difference]:
-    """Fingerprints of data sets and of the tokenizer."""
+    """Return differences between fingerprints of data sets and of the tokenizer."""
     return _different([_of_all(group, lambda manifest: manifest.get("data", {})) for group in groups])
 
 
@@ -50,7 +50,8 @@ def _different(columns: Sequence[Mapping[str, Any]]) -> list[Difference]:
 
 
 def _of_all(group: SeedGroup, read: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
-    """Of each run of a group; what is not the same in all of them is a list of what there is, which no other group equals by chance."""
+    """Return the entries of a group. If its runs differ in one, its value is a list of all their values, which no other group equals by
+    chance."""
     found = [read(run.manifest) for run in group.runs if run.manifest]
     names = dict.fromkeys(name for of_run in found for name in of_run)
     merged = {}

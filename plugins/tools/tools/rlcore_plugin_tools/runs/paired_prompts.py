@@ -1,4 +1,4 @@
-"""The same prompts answered by two runs: the mean of the differences says more than two means with an interval each."""
+"""The same prompts answered by two runs: the mean of the differences is more exact than the difference of two means."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _JUDGED = frozenset(outcome.value for outcome in Outcome if outcome.judged)
 
 @dataclass(frozen=True, slots=True)
 class PairedPrompts:
-    """``difference``: second minus first, over prompts that both answered; ``differing``: those whose accuracies are not the same."""
+    """``difference``: second minus first, over prompts that both answered; ``differing``: the number of prompts whose accuracies differ."""
 
     difference: Interval
     differing: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {**self.difference.as_json(), "differing": self.differing}
 
 
 def paired_prompts(first: RunRecord, second: RunRecord, task: str, step: int) -> PairedPrompts | None:
-    """Accuracy of each prompt (mean over its completions) in the second run minus that in the first, at one step. A prompt is the same if
-    its id, its text and its gold answer are; None if fewer than two are."""
+    """Return each prompt's accuracy (mean over its completions) in the second run minus that in the first, at one step. Prompts are the
+    same if id, text and gold answer are equal; None if fewer than two are."""
     before, after = (_accuracies(record, task, step) for record in (first, second))
     differences = [math.fsum(after[key]) / len(after[key]) - math.fsum(before[key]) / len(before[key]) for key in before if key in after]
     if len(differences) < _FEWEST:
@@ -41,7 +41,7 @@ def paired_prompts(first: RunRecord, second: RunRecord, task: str, step: int) ->
 
 
 def _accuracies(record: RunRecord, task: str, step: int) -> dict[str, list[float]]:
-    """Prompt -> accuracy of each of its completions that was judged."""
+    """Return prompt -> accuracy of each of its judged completions."""
     found: dict[str, list[float]] = {}
     for row in record.evaluation_rows(task, step):
         accuracy = row.get("ans_valid")

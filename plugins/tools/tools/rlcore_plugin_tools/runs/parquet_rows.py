@@ -1,4 +1,5 @@
-"""Rollouts as a Parquet file, some thousand rows at a time. Conversations stay lists of messages, parts of a reward a map."""
+"""Writes rollouts to a Parquet file, a few thousand rows at a time. Conversations stay lists of messages; parts of a reward become a
+map."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ _COLUMNS = {
     "reward": "number", "accuracy": "number", "format_ok": "truth", "parsed": "text", "parts": "numbers", "outcome": "text",
     "reason": "text", "advantage": "number", "masked": "truth", "turns": "text", "turn_rewards": "text",
 }  # fmt: skip
-"""Column -> what it holds. Whatever else a row has goes into ``other``, as JSON."""
+"""Column -> type. All other fields of a row go into ``other``, as JSON."""
 
 
 def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
-    """Write the rows and return how many they are; an older file is replaced once all are written.
+    """Write the rows and return their number; an older file is replaced once all are written.
 
     UsageError if pyarrow is not installed, or if no file can be written there.
     """
@@ -33,7 +34,7 @@ def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError as error:
-        reason = "" if isinstance(error, ModuleNotFoundError) else f" (it is there and fails: {str(error).splitlines()[0]})"
+        reason = "" if isinstance(error, ModuleNotFoundError) else f" (it is installed, but its import fails: {str(error).splitlines()[0]})"
         raise UsageError(f"--parquet {path}: writing it needs the package pyarrow{reason}; type: {install_line('pyarrow')}") from error
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"--parquet {path}: {'this is a folder' if path.is_dir() else f'there is no folder {path.parent}'}; name a file")
@@ -76,7 +77,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """Half of a surrogate pair, which no file of texts can hold, as a question mark."""
+    """Return text in which half of a surrogate pair, which no text file can hold, is a question mark."""
     return plain_text(value).encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Matching rollouts by their place, forwards and backwards, without holding them: where each one that was passed lies, and one update."""
+"""Matching rollouts by index, forwards and backwards. Memory contains only the places of those seen so far, and one update."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RolloutCursor"]
 
 
 class RolloutCursor:
-    """Looks no farther ahead than it is asked to; ends after ``limit`` of them, if there is one."""
+    """Matching rollouts, read only as far as requested; ends after ``limit`` of them, if there is one."""
 
     def __init__(self, source: RolloutSource, wanted: RolloutFilter, limit: int | None = None) -> None:
         self._source = source
@@ -21,15 +21,15 @@ class RolloutCursor:
         self._steps, self._numbers = array("q"), array("q")
         self._update: tuple[int, list[dict[str, Any]]] = (-1, [])
         self.whole = False
-        """Whether the end was seen, so that ``known`` are all there are."""
+        """Whether the end was reached, so that ``known`` counts all."""
 
     @property
     def known(self) -> int:
-        """How many were passed."""
+        """The number of rollouts read so far."""
         return len(self._steps)
 
     def at(self, place: int) -> Mapping[str, Any] | None:
-        """The row with this number, from 0; None behind the last."""
+        """Return the row with this number, from 0; None after the last."""
         while place >= self.known and not self.whole:
             found = next(self._ahead, None)
             if found is None:
@@ -40,7 +40,7 @@ class RolloutCursor:
         return self._rows(self._steps[place])[self._numbers[place]] if place < self.known else None
 
     def find(self, words: str, start: int) -> int | None:
-        """The place of the next row from ``start`` on that holds the words; None if there is none."""
+        """Return the index of the next row from ``start`` on that contains the words; None if there is none."""
         for place in count(start):
             row = self.at(place)
             if row is None:

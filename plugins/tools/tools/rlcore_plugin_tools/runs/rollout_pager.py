@@ -1,4 +1,4 @@
-"""Rollouts one at a time on a terminal, by single keys."""
+"""Shows rollouts one at a time on a terminal, controlled by single keys."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["page"]
 
 _KEYS = "n next  p previous  / search  q quit"
 _REDRAW_SECONDS = 0.5
-"""How soon a window that got another size is drawn anew."""
+"""Seconds until a resized window is drawn again."""
 
 
 def page(reel: RolloutCursor) -> None:
-    """Show them until q is typed. Standard input and output must be a terminal; ``reel`` must have a first one."""
+    """Show the rollouts until q is typed. Standard input and output must be a terminal; ``reel`` must not be empty."""
     with _own_screen(), single_keys(sys.stdin.fileno()) as keys:
         _Pager(reel, keys).run()
 
 
 @contextmanager
 def _own_screen() -> Iterator[None]:
-    """The terminal's second screen, so that what was on the first one is there again afterwards."""
+    """Use the terminal's second screen, so that the content of the first one comes back afterwards."""
     sys.stdout.write("\x1b[?1049h\x1b[?25l")
     try:
         yield
@@ -39,7 +39,7 @@ def _own_screen() -> Iterator[None]:
 
 
 def _window() -> tuple[int, int]:
-    """Columns and rows; of the terminal itself, whatever the environment says."""
+    """Return columns and rows of the terminal itself, whatever the environment says."""
     try:
         found = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
@@ -48,7 +48,7 @@ def _window() -> tuple[int, int]:
 
 
 class _Pager:
-    """What is shown, from which line on, and what the last line says."""
+    """The state of the pager: the shown rollout, its first visible line, and the text of the status line."""
 
     def __init__(self, reel: RolloutCursor, keys: TerminalKeys) -> None:
         self._reel, self._keys = reel, keys
@@ -57,7 +57,7 @@ class _Pager:
         self._size = (0, 0)
 
     def run(self) -> None:
-        """Draw, wait for a key, do what it means."""
+        """Draw, wait for a key, and execute its action, again and again."""
         actions = self._actions()
         self._draw()
         while True:
@@ -86,7 +86,7 @@ class _Pager:
 
     @property
     def _room(self) -> int:
-        """Lines above the last one."""
+        """The number of lines above the status line."""
         return max(self._size[1] - 1, 1)
 
     def _go(self, place: int) -> None:
@@ -113,11 +113,11 @@ class _Pager:
         self._words = typed or self._words
         if self._words:
             place = self._reel.find(self._words, self._place + 1)
-            self._said = f"no rollout behind this one has {self._words}" if place is None else ""
+            self._said = f"no later rollout contains {self._words}" if place is None else ""
             self._go(self._place if place is None else place)
 
     def _typed(self) -> str | None:
-        """What is typed behind the slash; "" for the words of the last search again, None if it was given up."""
+        """Return the text typed after the slash; "" repeats the last search, None if the search was cancelled."""
         typed = ""
         while True:
             self._status(f"/{typed}")

@@ -1,4 +1,4 @@
-"""Rows of a run's rollouts, or of its evaluations, one update after the other: never more than one update in memory."""
+"""Rows of a run's rollouts or evaluations, one update after the other; memory never holds more than one update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RolloutFilter", "RolloutSource", "found_in", "plain_text", "rollout_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFilter:
-    """What a row must be; all that is given must hold. A row without a reward is not within bounds."""
+    """Conditions on a row; all that are given must hold. A row without a reward is not within bounds."""
 
     min_reward: float | None = None
     max_reward: float | None = None
@@ -26,7 +26,7 @@ class RolloutFilter:
     prompt: str | None = None
 
     def takes(self, row: Mapping[str, Any]) -> bool:
-        """Whether the row is one."""
+        """Return whether the row meets the conditions."""
         return (
             self._bounds(row.get("reward"))
             and (self.outcome is None or row.get("outcome") == self.outcome)
@@ -42,13 +42,13 @@ class RolloutFilter:
 
 
 def found_in(row: Mapping[str, Any], words: str) -> bool:
-    """Whether one of its texts holds the words, in any case."""
+    """Return whether one of its texts contains the words, in any case."""
     wanted = words.casefold()
     return any(wanted in text.casefold() for text in _texts_of(row))
 
 
 def _texts_of(row: Mapping[str, Any]) -> Iterator[str]:
-    """Prompt, answer, gold, what was parsed, and the reason: what a search looks at."""
+    """Yield the texts that a search reads: prompt, answer, gold, the parsed answer, and the reason."""
     prompt = row.get("prompt")
     for message in prompt if isinstance(prompt, list) else [prompt]:
         yield plain_text(message.get("content") if isinstance(message, Mapping) else message)
@@ -57,12 +57,12 @@ def _texts_of(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def plain_text(value: object) -> str:
-    """A text as it is, anything else as JSON; "" for none."""
+    """Return text unchanged and anything else as JSON; "" for None."""
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class RolloutSource:
-    """The rows of some steps, in their order; those of an evaluation have the names of training's, and ``task`` beside."""
+    """The rows of some steps, in order. Rows of an evaluation have the field names of training's, and ``task`` in addition."""
 
     def __init__(self, record: RunRecord, steps: Sequence[int], task: str | None = None) -> None:
         self._record = record
@@ -70,7 +70,7 @@ class RolloutSource:
         self._task = task
 
     def of(self, step: int) -> Iterator[dict[str, Any]]:
-        """The rows of one step."""
+        """Yield the rows of one step."""
         if self._task is None:
             for row in self._record.rollouts(step):
                 yield {"step": step, **row}
@@ -79,12 +79,12 @@ class RolloutSource:
                 yield {"step": step, "task": self._task, **as_rollout(row)}
 
     def matching(self, wanted: RolloutFilter) -> Iterator[dict[str, Any]]:
-        """All rows that the filter takes."""
+        """Yield all rows that the filter accepts."""
         return (row for step in self.steps for row in self.of(step) if wanted.takes(row))
 
 
 def rollout_source(record: RunRecord, step: int | None, task: str | None) -> RolloutSource:
-    """``step`` None: every step that is there. UsageError if there is no such task or step, or none at all."""
+    """Return the rows of a run. ``step`` None: every step that is there. UsageError if there is no such task or step, or none at all."""
     if task is not None and task not in record.tasks():
         known = record.tasks()
         raise UsageError(f"{record.root} has no answers to a task {task}{closest(task, known)}; it has {', '.join(known) or 'none'}")
@@ -98,5 +98,5 @@ def rollout_source(record: RunRecord, step: int | None, task: str | None) -> Rol
 
 
 def _spans(steps: Sequence[int]) -> str:
-    """``1, 2, 5``; of many the first and the last, and how many they are."""
+    """Return ``1, 2, 5``; of many, the number, the first and the last."""
     return ", ".join(map(str, steps)) if len(steps) <= 10 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"

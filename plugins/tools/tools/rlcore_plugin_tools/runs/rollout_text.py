@@ -1,4 +1,4 @@
-"""One rollout as a person reads it. What a model wrote is made escape_control, whatever it is."""
+"""One rollout as text for a person. Control characters that a model wrote are made escape_control."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LABEL = 14
 
 
 def rollout_lines(row: Mapping[str, Any]) -> list[str]:
-    """Lines without control characters, not folded."""
+    """Return lines without control characters, not wrapped."""
     lines = [_title(row), *_conversation(row.get("prompt"))]
     lines += _block(f"answer ({_how(row)})", row.get("text"))
     facts = [("gold", plain_text(row.get("gold"))), ("parsed", plain_text(row.get("parsed"))), ("reward", _reward(row))]

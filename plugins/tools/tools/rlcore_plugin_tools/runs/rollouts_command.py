@@ -1,4 +1,5 @@
-"""``rlcore rollouts``: what a model answered in a run. On a terminal one rollout at a time; elsewhere all of them, or JSON, or Parquet."""
+"""``rlcore rollouts``: a run's model answers. A terminal shows one rollout at a time; otherwise all are printed, or written as JSON or
+Parquet."""
 
 from __future__ import annotations
 
@@ -20,39 +21,39 @@ __all__ = ["RolloutsCommand"]
 
 _EPILOG = """\
 examples:
-  rlcore rollouts runs/gsm8k                               # of the newest run of a project
-  rlcore rollouts RUN --step 40 --outcome malformed        # what went wrong after 40 updates
+  rlcore rollouts runs/gsm8k                               # the newest run of a project
+  rlcore rollouts RUN --step 40 --outcome malformed        # malformed answers after 40 updates
   rlcore rollouts RUN --min-reward 1 --search '\\boxed{}'   # rewarded, and suspicious
   rlcore rollouts RUN --eval aime --prompt test:7          # one held-out prompt over the whole training
   rlcore rollouts RUN --json | jq .reward
 
 on a terminal: n or right for the next, p or left for the previous, up, down, space and b to scroll, q to quit;
-               / then words and Enter for the next one that has them, / and Enter for the next one again"""
+               / then words and Enter for the next one that contains them, / and Enter to repeat the search"""
 
 
 class RolloutsCommand(Command):
-    """``rlcore rollouts``."""
+    """The command ``rlcore rollouts``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The run, which rollouts of it, and how."""
+        """Add the run, the filters, and the output formats."""
         parser.formatter_class = ExampleFormatter
         parser.usage = "rlcore rollouts RUN [--step N] [--eval TASK] [--outcome OUTCOME] [--search TEXT] [--json | --parquet FILE] [flags]"
         parser.epilog = _EPILOG
-        parser.add_argument("run", type=Path, metavar="RUN", help="a run folder; of a project its newest run")
-        parser.add_argument("--step", type=int, metavar="N", help="of this update only")
+        parser.add_argument("run", type=Path, metavar="RUN", help="a run folder; a project means its newest run")
+        parser.add_argument("--step", type=int, metavar="N", help="rollouts of this update only")
         parser.add_argument("--eval", metavar="TASK", help="answers to this held-out task instead of training's")
-        parser.add_argument("--min-reward", type=float, metavar="X", help="with this reward at least")
-        parser.add_argument("--max-reward", type=float, metavar="X", help="with this reward at most")
+        parser.add_argument("--min-reward", type=float, metavar="X", help="rollouts with at least this reward")
+        parser.add_argument("--max-reward", type=float, metavar="X", help="rollouts with at most this reward")
         outcomes = [outcome.value for outcome in Outcome]
-        parser.add_argument("--outcome", choices=outcomes, metavar="OUTCOME", help=f"that ended so: {', '.join(outcomes)}")
-        parser.add_argument("--search", metavar="TEXT", help="with this text in prompt, answer, gold, parsed or reason, in any case")
-        parser.add_argument("--prompt", metavar="ID", help="to the prompt with this id (train:12)")
+        parser.add_argument("--outcome", choices=outcomes, metavar="OUTCOME", help=f"rollouts with this outcome: {', '.join(outcomes)}")
+        parser.add_argument("--search", metavar="TEXT", help="rollouts with this text (any case) in prompt, answer, gold, parsed or reason")
+        parser.add_argument("--prompt", metavar="ID", help="rollouts of the prompt with this id (train:12)")
         parser.add_argument("--limit", type=int, metavar="N", help="the first N that match")
-        parser.add_argument("--json", action="store_true", help="print one JSON object a rollout, a line each")
+        parser.add_argument("--json", action="store_true", help="print one JSON object per rollout, one per line")
         parser.add_argument("--parquet", type=Path, metavar="FILE", help="write them to a Parquet file; needs pyarrow")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Show, print or write them."""
+        """Show, print or write the rollouts."""
         from rlcore_plugin_tools.runs.rollout_rows import RolloutFilter, rollout_source
         from rlcore_plugin_tools.runs.run_list import named_run
 
@@ -100,11 +101,11 @@ def _show(source: RolloutSource, wanted: RolloutFilter, limit: int | None) -> No
     for shown, row in enumerate(islice(source.matching(wanted), limit), 1):
         print(("\n" if shown > 1 else "") + "\n".join(rollout_lines(row)))
     if not shown:
-        print("no rollout is like that", file=sys.stderr)
+        print("no rollout matches", file=sys.stderr)
 
 
 def _take_any_character() -> None:
-    """What the encoding of the terminal lacks is written out, as ``\\u2192``; a model may write anything."""
+    """Escape characters that the terminal's encoding lacks, as ``\\u2192``, since a model may write anything."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")

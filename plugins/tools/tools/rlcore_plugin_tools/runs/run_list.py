@@ -1,4 +1,4 @@
-"""The runs of a folder, a row each. A run whose files are damaged is a row that says so."""
+"""The runs of a folder, a row each. A run with damaged files becomes a row that says so."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rlcore_plugin_tools.settings_compared import flat_settings
 __all__ = ["RunRow", "named_run", "run_folders", "run_row", "sorted_rows"]
 
 _SECOND = len("20260131-235959")
-"""Of a run folder's name: when the run began."""
+"""The length of the part of a run folder's name that says when the run began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """What one line says of a run. ``seconds``: wall clock of its updates; ``problem``: the sentence about a damaged one, whose state is
-    ``damaged`` and of which nothing else is known."""
+    """The data of one row. ``seconds``: wall clock of its updates; ``problem``: the error of a damaged run, whose state is ``damaged`` and
+    whose other fields are empty."""
 
     folder: Path
     state: str
@@ -36,7 +36,7 @@ class RunRow:
     problem: str = ""
 
     def as_json(self, differ: Sequence[str]) -> dict[str, Any]:
-        """Plain data; ``differ``: the settings that are told."""
+        """Return plain data; ``differ``: the settings to include."""
         return {
             "run": str(self.folder),
             "name": self.folder.name,
@@ -57,7 +57,8 @@ def _best_json(best: BestFigure) -> dict[str, Any]:
 
 
 def run_folders(folder: Path, project: str | None = None) -> list[Path]:
-    """The runs in a folder of projects, or of one project, the newest first; a run folder is itself. UsageError if there is none."""
+    """Return the runs in a folder of projects or of one project, the newest first; a run folder returns itself. UsageError if there is
+    none."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; type rlcore runs FOLDER, with the --run-dir of the runs")
     if project is not None:
@@ -67,12 +68,12 @@ def run_folders(folder: Path, project: str | None = None) -> list[Path]:
         folder = folder / project
     runs = past_runs(folder) or [run for path in sorted(folder.iterdir()) if path.is_dir() for run in past_runs(path)]
     if not runs:
-        raise UsageError(f"{folder} has no run; type a folder of runs, which is ./runs unless --run-dir says otherwise")
-    return sorted((run.root for run in runs), key=lambda root: root.name[:_SECOND], reverse=True)  # those of one second stay as they come
+        raise UsageError(f"{folder} has no run; type a folder of runs, which is ./runs unless --run-dir was set")
+    return sorted((run.root for run in runs), key=lambda root: root.name[:_SECOND], reverse=True)  # runs of one second keep their order
 
 
 def named_run(folder: Path) -> RunRecord:
-    """A run folder that was typed, or the newest run of a project. UsageError if it is neither."""
+    """Return the run folder that was typed, or the newest run of a project. UsageError if it is neither."""
     if (folder / "run.toml").is_file():
         return RunRecord(folder)
     if folder.is_dir() and (runs := past_runs(folder)):
@@ -98,13 +99,13 @@ def run_row(folder: Path) -> RunRow:
         )
     except (ConfigError, OSError) as error:
         return RunRow(folder=folder, state="damaged", problem=str(error))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # whole files that hold what no run writes
-        return RunRow(folder=folder, state="damaged", problem=f"{folder} holds what no run writes ({type(error).__name__}: {error})")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # complete files with content that no run writes
+        return RunRow(folder=folder, state="damaged", problem=f"{folder} has data that no run writes ({type(error).__name__}: {error})")
 
 
 def sorted_rows(rows: Sequence[RunRow], by: str) -> list[RunRow]:
-    """``time``: the newest first, as they come. ``name`` and ``state`` by the alphabet; figures with the greatest first, those without
-    one last."""
+    """Return sorted rows. ``time``: the newest first, in the given order. ``name`` and ``state``: alphabetically. Figures: the greatest
+    first, rows without one last."""
     if by == "time":
         return list(rows)
     if by in ("name", "state"):

@@ -1,4 +1,4 @@
-"""What to call settings, and their values, in little room."""
+"""Short names of settings, and their values as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["short_names", "value_text"]
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Path -> its last word, or as many of its last words as no other of these paths ends with."""
+    """Return path -> its last word, or the fewest last words that no other of these paths ends with."""
     parts = {path: path.split(".") for path in paths}
 
     def ends(count: int, path: str) -> str:
@@ -28,5 +28,5 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def value_text(settings: Mapping[str, Any], path: str) -> str:
-    """The value as it is typed after a flag; a dash if the run has no such setting."""
+    """Return the value as it is typed after a flag; a dash if the run has no such setting."""
     return as_typed(settings[path]) if path in settings else "–"

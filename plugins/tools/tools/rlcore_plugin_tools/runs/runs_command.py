@@ -1,4 +1,4 @@
-"""``rlcore runs``: the runs that are there, a row each."""
+"""``rlcore runs``: lists the existing runs, a row each."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["RunsCommand"]
 
 _SORTS = ("time", "name", "state", "step", "best", "reward", "seconds")
 _MOST_SETTINGS = 8
-"""Settings that a line names; --json has them all."""
+"""The most settings in a line; --json has all."""
 _EPILOG = """\
 examples:
   rlcore runs                              # every project below ./runs
   rlcore runs demo/runs --sort best        # the best evaluation first
   rlcore runs --project gsm8k --limit 10   # the ten newest of one project
 
-state: finished, interrupted (and saved), running, ended (it died, or was killed), damaged (a file of it cannot be read)
-best:  by log.best_by of each run, at the step behind the @"""
+state: finished, interrupted (and saved), running, ended (it died, or was killed), damaged (one of its files cannot be read)
+best:  by log.best_by of each run, at the step after the @"""
 
 
 class RunsCommand(Command):
-    """``rlcore runs``."""
+    """The command ``rlcore runs``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """A folder, and which rows in which order."""
+        """Add the folder, and the choice and order of rows."""
         parser.formatter_class = ExampleFormatter
         parser.usage = "rlcore runs [FOLDER] [--project P] [--sort BY] [--limit N] [--json]"
         parser.epilog = _EPILOG
@@ -44,7 +44,7 @@ class RunsCommand(Command):
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Print them."""
+        """Print the rows."""
         from rlcore_plugin_tools.runs.run_list import run_folders, run_row, sorted_rows
         from rlcore_plugin_tools.settings_compared import differing_settings
 

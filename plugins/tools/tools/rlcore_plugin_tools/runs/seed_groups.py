@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but their seed are one group: one column of a comparison."""
+"""Runs that differ only in their seed form one group: one column of a comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ComparedRun", "SeedGroup", "seed_groups"]
 
 
 class ComparedRun:
-    """A run, each of its files read once."""
+    """A run, each of whose files is read once."""
 
     def __init__(self, record: RunRecord) -> None:
         self.record = record
@@ -29,26 +29,27 @@ class ComparedRun:
 
     @property
     def seed(self) -> int | None:
-        """As its settings say."""
+        """The seed in its settings."""
         return self.settings.get(SEED)
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """With what its last part changed, if it was resumed."""
+        """The manifest, with the changes of the last part if the run was resumed."""
         manifest = self.record.manifest
         return {**manifest, **{key: value for part in manifest.get("resumes", ()) for key, value in part.items() if key in manifest}}
 
 
 @dataclass(frozen=True, slots=True)
 class SeedGroup:
-    """``label``: A, B … of the column."""
+    """One column. ``label``: A, B … of the column."""
 
     label: str
     runs: tuple[ComparedRun, ...]
 
 
 def seed_groups(runs: Sequence[ComparedRun]) -> list[SeedGroup]:
-    """In the order of their first runs. Two runs alone that differ only in their seed are compared, and not averaged."""
+    """Return groups in the order of their first runs. If there are only two runs and they differ only in their seed, they are compared
+    instead of averaged."""
     kinds = groups_by_seed([run.settings for run in runs]) if len(runs) > 2 else [[place] for place in range(len(runs))]
     return [SeedGroup(_label(number), tuple(runs[place] for place in places)) for number, places in enumerate(kinds)]
 

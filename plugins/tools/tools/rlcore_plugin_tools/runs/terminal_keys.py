@@ -1,4 +1,5 @@
-"""Single keys of a terminal, by name: it stops echoing and waiting for Enter while they are read, and is put back as it was."""
+"""Reads single keys of a terminal, by name. Meanwhile the terminal does not echo or wait for Enter; afterwards its settings are
+restored."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 __all__ = ["TerminalKeys", "single_keys"]
 
 _ESCAPE_SECONDS = 0.05
-"""A sequence of an arrow comes at once; a person who typed Escape types nothing so soon."""
+"""Seconds after an Escape within which an arrow's sequence arrives; a person types nothing so soon after Escape."""
 _SEQUENCES = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
     "[5~": "page up", "[6~": "page down", "[H": "home", "[F": "end", "[1~": "home", "[4~": "end", "OH": "home", "OF": "end",
@@ -31,7 +32,8 @@ _NAMED = {
 
 @contextmanager
 def single_keys(handle: int) -> Iterator[TerminalKeys]:
-    """Keys of the terminal behind this file descriptor. Control-Z is off meanwhile: it would leave the terminal half set."""
+    """Yield the keys of the terminal behind this file descriptor. Control-Z is disabled meanwhile, since it would leave the terminal's
+    settings changed."""
     before = termios.tcgetattr(handle)
     try:
         tty.setcbreak(handle)
@@ -51,8 +53,8 @@ class TerminalKeys:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def key(self, timeout: float) -> str | None:
-        """A character, or the name of a key (``left``, ``page down``, ``enter``, ``escape``); None if none was typed in so many seconds,
-        and for a sequence that is none of these."""
+        """Return a character, or the name of a key (``left``, ``page down``, ``enter``, ``escape``). None if none was typed within
+        ``timeout`` seconds, and for an unknown sequence."""
         if not self._waiting(timeout):
             return None
         character = self._character()
@@ -64,7 +66,7 @@ class TerminalKeys:
         return bool(select.select([self._handle], [], [], seconds)[0])
 
     def _character(self) -> str:
-        """One whole character; "" when the terminal is gone."""
+        """Return one complete character; "" if the terminal is gone."""
         while True:
             byte = os.read(self._handle, 1)
             if not byte:
@@ -73,7 +75,7 @@ class TerminalKeys:
                 return character
 
     def _sequence(self) -> str:
-        """What follows an Escape, to its last byte: ``[C``, ``[5~``, ``OC``."""
+        """Return the characters after an Escape, to the last one of the sequence: ``[C``, ``[5~``, ``OC``."""
         found = self._character()
         while self._waiting(_ESCAPE_SECONDS) and len(found) < 16:
             found += self._character()

@@ -1,4 +1,4 @@
-"""Two rewards on the same rows: how often they say the same, and where they do not."""
+"""Two rewards on the same rows: how often they agree, and where they do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED = 100
 
 
 class Agreement:
-    """The verdicts of a reward beside those of another, ``other``."""
+    """The verdicts of a reward compared with those of another, ``other``."""
 
     def __init__(self, name: str, other: str) -> None:
         self.name, self.other = name, other
@@ -24,7 +24,7 @@ class Agreement:
         self.different: list[dict[str, Any]] = []
 
     def add(self, verdict: TextVerdict, against: TextVerdict) -> bool:
-        """Count a completion; whether both say the same of it."""
+        """Count a completion; return whether both give the same answer."""
         mine, theirs = answer_of(verdict.score), answer_of(against.score)
         self.counts[mine, theirs] += 1
         if mine is not theirs and len(self.different) < _NAMED:
@@ -41,11 +41,11 @@ class Agreement:
 
     @property
     def agreed(self) -> int:
-        """Completions of which both say the same."""
+        """The number of completions on which both agree."""
         return sum(count for (mine, theirs), count in self.counts.items() if mine is theirs)
 
     def as_json(self) -> dict[str, Any]:
-        """The table (rows: this reward, columns: the other one) and the first rows where they differ."""
+        """Return the table (rows: this reward, columns: the other one) and the first rows where they differ."""
         total = sum(self.counts.values())
         kinds = [kind for kind in Answer if any(kind in pair for pair in self.counts)]
         table = {mine.value: {theirs.value: self.counts[mine, theirs] for theirs in kinds} for mine in kinds}
@@ -67,8 +67,8 @@ def _said(verdict: TextVerdict, answer: Answer) -> dict[str, Any]:
 
 
 def paired(first: Iterable[TextVerdict], second: Iterable[TextVerdict]) -> Iterator[tuple[TextVerdict, TextVerdict]]:
-    """The verdicts of two scorers on the same rows, completion by completion. A row that one of them cannot judge has one verdict there,
-    which stands beside each of the other's."""
+    """Yield pairs of verdicts of two scorers on the same rows, completion by completion. If one of them cannot judge a row, its only
+    verdict is paired with each of the other's."""
     for (_, mine), (_, theirs) in zip(groupby(first, _line), groupby(second, _line), strict=True):
         one, other = list(mine), list(theirs)
         yield from zip_longest(one, other, fillvalue=one[0] if len(one) < len(other) else other[0])

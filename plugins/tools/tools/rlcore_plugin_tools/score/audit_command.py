@@ -1,4 +1,4 @@
-"""``rlcore audit --reward NAME``: what a reward makes of hostile completions and of honest ones, and how long it takes."""
+"""``rlcore audit --reward NAME``: how a reward judges hostile completions and honest ones, and how long it takes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["AuditCommand"]
 _SLOWEST = 5
 _LONGEST_REASON = 100
 _TEXT = """\
-Show a reward hostile completions (empty, huge, deeply nested, odd Unicode, format without an answer, every candidate listed,
+Test a reward with hostile completions (empty, huge, deeply nested, odd Unicode, format without an answer, every candidate listed,
 instructions to the judge, ...) and honest ones, and report what it accepts, what it refuses, where it fails, and the slowest.
-Its plugin's own cases are run, and generic ones made of its honest cases or of the rows of --data.
+It runs the cases of the reward's plugin, and generic ones made from its honest cases or from the rows of --data.
 """
 _EPILOG = """\
 examples:
@@ -40,29 +40,29 @@ examples:
   rlcore audit --reward boxed --option format_score=1 --all
 
 A row of --data is a row of training data; a completion in it, if there is one, must be a right answer (each of them, in a list).
-Near misses of a right answer are tried, too (one more, another sign, unit or order, a digit), and dumps that hold it among others.
+It also tries near misses of a right answer (one more, another sign, unit or order, a digit), and dumps that contain it among others.
 Exit codes: 0 no finding; 1 a hostile text was accepted, an honest one refused, one had no verdict in time, or none
 was judged at all; 2 usage.
 """
 
 
 class AuditCommand(Command):
-    """``rlcore audit``."""
+    """The command ``rlcore audit``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """What to audit, with which rows, and how to print it."""
+        """Add the reward, the rows, and the output format."""
         parser.usage = "rlcore audit --reward NAME [--data FILE] [--option KEY=VALUE …] [--all] [--json] …"
         parser.description = _TEXT
         parser.epilog = _EPILOG
         parser.formatter_class = ExampleFormatter
         add_reward_options(parser)
         add_row_options(parser)
-        parser.add_argument("--data", metavar="FILE", help="rows to make cases of [the plugin's own honest cases]")
+        parser.add_argument("--data", metavar="FILE", help="rows to make cases from [the plugin's own honest cases]")
         parser.add_argument("--all", action="store_true", help="list every case, not only the findings")
         parser.add_argument("--json", action="store_true", help="print one JSON object with every case")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Choose the reward, collect the cases, run them, report."""
+        """Choose the reward, collect the cases, run them, and report."""
         if len(args.reward) > 1:
             raise UsageError(f"--reward {args.reward[1]}: one reward is audited at a time; run the command again for the other")
         choice = choose_rewards(
@@ -80,8 +80,8 @@ class AuditCommand(Command):
             scorer = open_scorer(choice, closing)
             if scorer.group_level:
                 raise UsageError(
-                    f"reward {choice.entries[0].name} judges the responses of a prompt together (group_level), so single texts say nothing"
-                    " of it and audit does not apply; judge groups with rlcore score FILE.jsonl, where completion is a list"
+                    f"reward {choice.entries[0].name} judges the responses of a prompt together (group_level), so single texts cannot test"
+                    " it and audit does not apply; judge groups with rlcore score FILE.jsonl, where completion is a list"
                 )
             if material.rowless and (why := fails_without_row(scorer)):
                 raise DataError(
@@ -132,7 +132,7 @@ def _show(report: dict[str, Any], everything: bool) -> None:
     if report["note"]:
         console.print(f"note: {escape_control(report['note'])}", soft_wrap=True)
     console.print(
-        f"reward {report['reward']}: {own} cases of its plugin, {len(cases) - own} generic, {report['seconds']:.1f} s\n", soft_wrap=True
+        f"reward {report['reward']}: {own} cases from its plugin, {len(cases) - own} generic, {report['seconds']:.1f} s\n", soft_wrap=True
     )
     _show_counts(cases, console)
     if everything:
@@ -180,6 +180,6 @@ def _show_cases(cases: Iterable[dict[str, Any]], console: Console) -> None:
 
 
 def _verdict(case: dict[str, Any]) -> str:
-    """The outcome, and the number that decides whether a text counts as accepted."""
+    """Return the outcome, and the number that decides whether a text counts as accepted."""
     number = "value" if case["accuracy"] is None else "accuracy"
     return str(case["outcome"]) if case["value"] is None else f"{case['outcome']}, {number} {case[number]:g}"

@@ -1,7 +1,7 @@
-"""One reward against cases whose right verdict is known: its plugin's own, and hostile ones made of them or of a data file.
+"""Tests one reward with cases whose right verdict is known: the plugin's own, and hostile ones made from them or from a data file.
 
-A finding is a verdict that contradicts what is right, or none in time. Accepted is a text that earns what a right answer earns: outcome
-``ok``, and an accuracy above 0, or a value above 0 if the reward gives no accuracy.
+A finding is a verdict that contradicts the right one, or a missing verdict. A text counts as accepted if it earns as much as a right
+answer: outcome ``ok``, and an accuracy above 0, or a value above 0 if the reward gives no accuracy.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rlcore_plugin_tools.score.verdict_kinds import Answer, answer_of
 __all__ = ["Answer", "Finding", "Material", "Tried", "audit_reward", "cases_of", "fails_without_row", "material_of", "no_cases"]
 
 _SEEDS = 3
-"""Rows that generic cases are made of: different kinds of answer fail in different ways, and each costs seconds."""
+"""Rows that generic cases are made from: different kinds of answer fail in different ways, and each costs seconds."""
 
 
 class Finding(StrEnum):
-    """Why a verdict is wrong, in words."""
+    """The reason why a verdict is wrong, in words."""
 
     FALSE_ACCEPT = "accepted, and must not be"
     FALSE_REJECT = "refused, and must not be"
@@ -37,8 +37,8 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What the audit runs on. ``cases`` with their origin (``plugin``, ``generic``); ``note`` says what is missing, "" for nothing;
-    ``rowless``: the generic cases have no data row beneath them."""
+    """The input of an audit. ``cases`` with their origin (``plugin``, ``generic``); ``note`` says what is missing, "" if nothing;
+    ``rowless``: the generic cases have no data row."""
 
     cases: tuple[tuple[str, AuditCase], ...]
     note: str = ""
@@ -47,7 +47,7 @@ class Material:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A case and what came of it; ``finding`` is None if the verdict is right."""
+    """A case and its verdict; ``finding`` is None if the verdict is right."""
 
     origin: str
     case: AuditCase
@@ -56,7 +56,7 @@ class Tried:
     finding: Finding | None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; the text itself is left out, for it may have megabytes."""
+        """Return plain values without the text, which may have megabytes."""
         score = self.verdict.score
         return {
             "name": self.case.name,
@@ -76,7 +76,7 @@ class Tried:
 
 
 def cases_of(spec: RewardSpec) -> list[AuditCase]:
-    """The plugin's own cases, [] if it has none; PluginError if what it declares is not a function that returns them."""
+    """Return the plugin's own cases, [] if it has none; PluginError if its declaration is not a function that returns them."""
     if not spec.audit:
         return []
     label = f"reward {spec.name!r}: its audit {spec.audit!r}"
@@ -91,9 +91,10 @@ def cases_of(spec: RewardSpec) -> list[AuditCase]:
 
 
 def material_of(spec: RewardSpec, data: RowsToJudge | None = None) -> Material:
-    """The plugin's cases and generic ones: made of its honest cases, of the rows of ``data``, or of nothing but text.
+    """Return the plugin's cases and generic ones, which are made from its honest cases, from the rows of ``data``, or from text alone.
 
-    Rows of ``data`` are data rows; a ``completion`` in one must be a right answer, each of a list; the first of a list is spoiled.
+    Rows of ``data`` are data rows. A ``completion`` in one must be a right answer, and so must each in a list; the first of a list is
+    spoiled.
 
     :raises DataError: no row of ``data`` can be used, or there is no row at all and the reward declares columns.
     """
@@ -104,7 +105,7 @@ def material_of(spec: RewardSpec, data: RowsToJudge | None = None) -> Material:
     note, rowless = "", not seeds
     if rowless and spec.requires:
         raise DataError(
-            f"reward {spec.name} {no_cases(spec)} and judges rows with {', '.join(spec.requires)}; name some with --data FILE.jsonl"
+            f"reward {spec.name} {no_cases(spec)} and judges rows with {', '.join(spec.requires)}; name rows with --data FILE.jsonl"
         )
     if rowless:
         seeds = [AuditCase(name="no row", columns={}, text="", accept=None)]
@@ -119,12 +120,12 @@ def material_of(spec: RewardSpec, data: RowsToJudge | None = None) -> Material:
 
 
 def no_cases(spec: RewardSpec) -> str:
-    """What to say if no case of the plugin's own can be used."""
+    """Return the words for a plugin without usable cases."""
     return f"comes with no cases (its audit {spec.audit} returned none that is right)" if spec.audit else "comes with no cases"
 
 
 def _spread(cases: Sequence[AuditCase]) -> list[AuditCase]:
-    """A few of them, from the whole length of the list; those first whose gold answer can be found in the text."""
+    """Return a few of the cases, spread over the whole list; those whose gold answer can be found in the text take precedence."""
     spoilable = [case for case in cases if any(gold in case.text for gold in golds_of(case.columns))] or list(cases)
     whole = [case for case in spoilable if any(re.fullmatch(r"-?\d{1,15}", gold) for gold in golds_of(case.columns))]
     count = min(_SEEDS, len(spoilable))
@@ -133,7 +134,8 @@ def _spread(cases: Sequence[AuditCase]) -> list[AuditCase]:
 
 
 def _rows(data: RowsToJudge, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]]:
-    """The first usable rows, a case for each completion; a row without one gets an empty text whose verdict is not checked."""
+    """Yield the first usable rows, with a case for each completion. A row without a completion gets an empty text whose verdict is not
+    checked."""
     found, first = 0, ""
     for item in read_items(data, Routes((spec,)), needs_completion=False):
         if item.refused:
@@ -160,7 +162,7 @@ def _rows(data: RowsToJudge, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]
 
 
 def _lenient(cases: Iterable[AuditCase], seed: AuditCase) -> Iterator[AuditCase]:
-    """A hostile text that holds the right answer by chance, such as "10", makes no finding, whatever its verdict."""
+    """Yield the cases without an expectation for hostile texts that contain the right answer by chance, such as "10"."""
     golds = golds_of(seed.columns)
     for case in cases:
         chance = case.accept is False and not case.name.startswith(WHOLE) and any(_holds(case.text, gold) for gold in golds)
@@ -185,7 +187,7 @@ def audit_reward(scorer: Scorer, material: Material) -> Iterator[Tried]:
 
 
 def fails_without_row(scorer: Scorer) -> str:
-    """Why the reward cannot judge even a plain text without a data row, "" if it can."""
+    """Return why the reward cannot judge even a plain text without a data row, "" if it can."""
     (verdict,) = scorer.run([Item(line=1, texts=("I do not know.",))])
     return "" if verdict.score.outcome.judged else verdict.score.reason
 

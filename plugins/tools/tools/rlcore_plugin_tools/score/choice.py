@@ -1,4 +1,4 @@
-"""From what was typed (names, options, a run file) to rewards ready for a pool, by the same rules and sentences as ``rlcore train``."""
+"""Turns typed words (names, options, a run file) into rewards that a pool can run, by the same rules and messages as ``rlcore train``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RewardChoice", "choose_rewards"]
 
 @dataclass(frozen=True, kw_only=True)
 class RewardChoice:
-    """Rewards in order, how many processes judge with them, and the settings around them: ``config.data`` says how rows are read."""
+    """Rewards in order, the number of worker processes, and the settings around them; ``config.data`` says how rows are read."""
 
     entries: tuple[RewardEntry, ...]
     workers: int
@@ -26,16 +26,16 @@ class RewardChoice:
 
     @property
     def names(self) -> str:
-        """What the rewards are called in a table."""
+        """The name of the rewards in a table."""
         return self.label or " + ".join(entry.name for entry in self.entries)
 
     @property
     def specs(self) -> tuple[RewardSpec, ...]:
-        """What the rewards declare."""
+        """The specs of the rewards."""
         return tuple(entry.spec for entry in self.entries)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for ``--json`` and ``--dry-run``."""
+        """Return plain values, for ``--json`` and ``--dry-run``."""
         rewards = [
             {
                 "name": entry.name,
@@ -59,9 +59,9 @@ def choose_rewards(
     data_format: str | None = None,
     columns: str | None = None,
 ) -> RewardChoice:
-    """``name`` as typed after ``--reward`` (registered, ``./my.py:fn``, ``package.module:Name``), else the rewards of the run file
-    ``config``; ``options`` are ``key=value``; the others are still words, as typed after their flags. ConfigError and PluginError as in
-    ``train``."""
+    """Return the reward ``name``, as typed after ``--reward`` (registered, ``./my.py:fn``, ``package.module:Name``), otherwise the rewards
+    of the run file ``config``. ``options`` are ``key=value``; the other arguments are the words typed after their flags. ConfigError and
+    PluginError as in ``train``."""
     if name is None and config is None:
         known = ", ".join(registry.names(PluginKind.REWARD)) or "none is installed"
         raise UsageError(f"no reward is named; type --reward NAME (installed: {known})")

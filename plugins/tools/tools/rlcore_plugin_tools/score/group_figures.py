@@ -1,4 +1,4 @@
-"""avg@k, pass@k and maj@k of the completions of a prompt, as ``rlcore eval`` gives them, for a scored file.
+"""avg@k, pass@k and maj@k of the completions of a prompt, as in ``rlcore eval``, for a scored file.
 
 A group is a row that holds a list of completions, or all rows that have the same ``id``.
 """
@@ -20,13 +20,13 @@ _Known = list[tuple[float, str | None]]
 
 
 class GroupFigures:
-    """Collects verdicts; those without an accuracy, and failures, which say nothing of the text, are left out, as in an evaluation."""
+    """Collects verdicts. Verdicts without an accuracy, and failures, which are not about the text, are left out, as in an evaluation."""
 
     def __init__(self) -> None:
         self._groups: defaultdict[str, _Known] = defaultdict(list)
 
     def add(self, verdict: TextVerdict) -> None:
-        """One more verdict."""
+        """Add one verdict."""
         score = verdict.score
         name = f"id {verdict.row_id}" if verdict.row_id is not None else f"line {verdict.line}" if verdict.place is not None else ""
         if name and verdict.counts and score.accuracy is not None:
@@ -34,14 +34,14 @@ class GroupFigures:
             self._groups[name].append((score.accuracy, parsed))
 
     def as_json(self) -> dict[str, Any] | None:
-        """Figures with their 95 % intervals over the prompts, by k; None if no prompt has several judged completions."""
+        """Return figures with their 95 % intervals over the prompts, by k; None if no prompt has several judged completions."""
         groups = [known for known in self._groups.values() if known]
         most = max(map(len, groups), default=0)
         if most < 2:
             return None
         figures: dict[str, Any] = {"prompts": len(groups), "completions": sum(map(len, groups))}
         figures["avg"] = _interval([sum(accuracy for accuracy, _ in known) / len(known) for known in groups], most)
-        voted = any(parsed is not None for known in groups for _, parsed in known)  # else nobody says what an answer is: no majority
+        voted = any(parsed is not None for known in groups for _, parsed in known)  # without parsed answers there is no majority
         for k in usual_ks(most):
             enough = [known for known in groups if len(known) >= k]
             figures[f"pass@{k}"] = _interval([pass_at_k(len(known), sum(_accuracies(known)), k) for known in enough], most)

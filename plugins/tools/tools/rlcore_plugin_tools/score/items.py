@@ -1,4 +1,4 @@
-"""What is judged and what comes of it: one prompt with its completions in, one verdict a completion out. Reads the rows of a file."""
+"""The input and output of judging: an item is a prompt with its completions; each completion gets a verdict. Reads the rows of a file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from rlcore.api.data import BadRow, Routes, parse_row, read_rows
 __all__ = ["Item", "RowsToJudge", "TextVerdict", "read_items", "verdict_of"]
 
 _OWN = ("completion", "finish")
-"""Columns of a row that are no part of its data row."""
+"""Columns of a row that do not belong to its data row."""
 _FINISHES = (FinishReason.STOP.value, FinishReason.LENGTH.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A prompt and the texts to judge; a reward that judges groups sees all of them at once.
+    """A prompt and the texts to judge; a reward that judges groups receives all of them at once.
 
-    ``line``: its line in the file, from 1. ``several``: the row held a list of completions, so each verdict names its place in
-    it. ``refused``: why it cannot be judged, "" if it can. ``reward``: the one reward that the row asks for, None for all.
-    ``row_id``: its ``id``, as it stands there.
+    - ``line``: its line in the file, from 1.
+    - ``several``: the row has a list of completions, so each verdict gives its index in it.
+    - ``refused``: why it cannot be judged, "" if it can.
+    - ``reward``: the one reward that the row asks for, None for all.
+    - ``row_id``: its ``id``, unchanged.
     """
 
     line: int
@@ -41,8 +43,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextVerdict:
-    """The mixed score of one completion. ``seconds``: in the rewards, waiting excluded; None if none was asked. ``place``: of the
-    completion in its row, from 0; None if the row has one. ``trace``: the traceback if the reward's own code raised, else ""."""
+    """The mixed score of one completion. ``seconds``: in the rewards, without waiting; None if no reward was called. ``place``: the
+    index of the completion in its row, from 0; None if the row has only one. ``trace``: the traceback if the reward's own code raised,
+    else ""."""
 
     line: int
     source: str
@@ -54,11 +57,11 @@ class TextVerdict:
 
     @property
     def counts(self) -> bool:
-        """Whether it says something of the text: a reward may also say that it does not apply, which counts nowhere."""
+        """Whether it is about the text. A reward may also report that it does not apply; such a verdict counts nowhere."""
         return self.score.outcome.judged and (self.score.in_statistics or self.score.in_loss)
 
     def as_row(self) -> dict[str, Any]:
-        """One row of a result file. What was not judged has no value: null, never 0."""
+        """Return one row of a result file. A text that was not judged has the value null, never 0."""
         score = self.score
         judged = self.counts
         return {
@@ -78,8 +81,8 @@ class TextVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsToJudge:
-    """A data set to judge, as typed (a file, a folder, ``hf:NAME``), and how its rows are read: ``config.data`` names format and columns.
-    ``say``: told once which row format was found."""
+    """A data set to judge, as typed (a file, a folder, ``hf:NAME``), and how to read its rows: ``config.data`` names format and columns.
+    ``say`` is called once with the row format that was found."""
 
     path: str
     registry: Registry
@@ -88,7 +91,7 @@ class RowsToJudge:
 
 
 def verdict_of(row: Mapping[str, Any], source: str) -> TextVerdict:
-    """The verdict that ``as_row`` made a row of; ``source``: the file that was judged. Its traceback is not in the row."""
+    """Return the verdict of a row that ``as_row`` made; ``source``: the file that was judged. The row has no traceback."""
     outcome = Outcome(row["outcome"])
     format_ok = row.get("format_acc")
     score = Score(
@@ -109,9 +112,9 @@ def verdict_of(row: Mapping[str, Any], source: str) -> TextVerdict:
 
 
 def read_items(file: RowsToJudge, routes: Routes, limit: int | None = None, *, needs_completion: bool = True) -> Iterator[Item]:
-    """The rows of a data set, one after the other, at most ``limit`` of them; a bad one comes out refused, with its reason.
+    """Yield the rows of a data set in order, at most ``limit`` of them; a bad row becomes a refused item with its reason.
 
-    Without ``needs_completion`` a row that has none is an item without texts.
+    Without ``needs_completion``, a row that has no completion becomes an item without texts.
 
     :raises DataError: there is no such data set, or it cannot be read at all.
     """
@@ -136,7 +139,7 @@ def _item(row: object, line: int, source: str, index: int, routes: Routes) -> It
         raise row
     rest = {key: value for key, value in row.items() if key not in _OWN} if isinstance(row, Mapping) else row
     prompt = parse_row(rest, index=index, default_id=source, source=source, routes=routes)
-    assert isinstance(row, Mapping)  # parse_row takes nothing else
+    assert isinstance(row, Mapping)  # parse_row accepts nothing else
     texts = _texts(row.get("completion"))
     return Item(
         line=line,

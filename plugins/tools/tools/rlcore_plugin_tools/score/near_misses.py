@@ -1,8 +1,8 @@
-"""Answers that are nearly right: off by one, a digit, a sign, a unit, in another order, within a tolerance; and dumps that hold the right
-one among everything else.
+"""Answers that are nearly right: off by one, another digit, sign, unit or order, within a tolerance; and dumps that contain the right one
+among everything else.
 
-Each is what stands where the gold answer stood in an honest completion. ``expected`` is False if it is wrong whatever the task allows; None
-if fair rewards differ.
+Each replaces the gold answer in an honest completion. ``expected`` is False if it is wrong whatever the task allows, and None if fair
+rewards differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHOICES = (("A", "B", "C", "D", "E"), ("true", "false"), ("yes", "no"))
 
 @dataclass(frozen=True, slots=True)
 class NearMiss:
-    """What stands in the place of the right answer."""
+    """A replacement for the right answer."""
 
     name: str
     answer: str
@@ -35,7 +35,7 @@ class NearMiss:
 
 
 def near_misses(gold: str) -> Iterator[NearMiss]:
-    """Of a number, a fraction, a value with a unit, an ordered list or a choice; nothing of other answers."""
+    """Yield near misses of a number, a fraction, a value with a unit, an ordered list or a choice; none for other answers."""
     if _NUMBER.fullmatch(gold):
         yield from _of_number(gold)
     elif fraction := _FRACTION.fullmatch(gold):
@@ -68,7 +68,7 @@ def _of_number(gold: str) -> Iterator[NearMiss]:
         yield NearMiss("a tenth more", str(value + value / 10), False, "finds a relative tolerance of 10 %")
     if not whole:
         yield NearMiss("one more in the last place", str(value + Decimal(1).scaleb(_places(value))), None, "within many tolerances")
-        yield NearMiss("rounded", str(value.quantize(Decimal(1))), None, "the digits behind the point are gone")
+        yield NearMiss("rounded", str(value.quantize(Decimal(1))), None, "without the digits after the point")
     yield NearMiss("in percent", f"{gold}%", None, "a unit that was not asked for")
     yield NearMiss("with a unit", f"{gold} kg", None, "a unit that was not asked for")
 
@@ -110,7 +110,7 @@ def _of_unit(number: str, gap: str, unit: str, after: str) -> Iterator[NearMiss]
 
 
 def dumps_of(gold: str) -> Iterator[NearMiss]:
-    """Everything at once, the right answer among it."""
+    """Yield many answers at once, with the right one among them."""
     for choices in _CHOICES:
         if gold in choices:
             yield NearMiss("every choice", ", ".join(choices), False, "the right one among them")
@@ -123,8 +123,8 @@ def dumps_of(gold: str) -> Iterator[NearMiss]:
 
 
 def query_dump(text: str) -> tuple[str, bool | None] | None:
-    """A completion that holds an SQL query, with ``SELECT * FROM`` its table in the query's place; and what a fair reward says: False if
-    the query chose among the rows, else None. None without a query, or if it asks for everything itself."""
+    """Return a completion in which ``SELECT * FROM`` its table replaces the SQL query, and the verdict that a fair reward gives: False if
+    the query chose among the rows, else None. Return None if there is no query, or if it asks for everything itself."""
     query = _QUERY.search(text)
     if query is None or query["columns"].strip() == "*":
         return None

@@ -1,4 +1,4 @@
-"""``--option key=value`` words: read by the chosen rewards' own models, refused in the words that were typed."""
+"""``--option key=value`` words: validated by the chosen rewards' own models; errors quote the typed words."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = ["option_flags"]
 
 
 def option_flags(words: Sequence[str], files: Sequence[Path], flags: Mapping[str, Any], registry: Registry) -> dict[str, TypedFlag]:
-    """``words`` as flags of a plan, by setting; ``a.b=1`` and ``a.c=2`` together make the table ``a``. ``flags``: what names the rewards.
+    """Return ``words`` as flags of a plan, by setting; ``a.b=1`` and ``a.c=2`` together make the table ``a``. ``flags`` name the rewards.
 
-    :raises UsageError: a word is no option, or its value is refused, or an option that must be given is not.
+    :raises UsageError: a word is not an option, its value is refused, or a required option is missing.
     """
     rewards = [part for part in preview_settings(files, flags, registry, {}) if part.path.startswith("rewards.")]
     options = _options(words, rewards)
@@ -49,7 +49,7 @@ def _of_file(below: Draft, part: Part) -> dict[str, Any]:
 
 
 def _check(part: Part, model: type[BaseModel], options: Mapping[str, TypedFlag], typed: Mapping[str, str], below: Draft) -> None:
-    """What is wrong with what was typed; what is wrong in a file is left to the plan, which knows its lines."""
+    """Check the typed options. Errors in a file are left to the plan, which knows its lines."""
     given = _of_file(below, part)
     layer = below.owner(part.path)
     named = f"{layer.place(part.path)}: reward" if layer is not None and layer.name == "file" else "--reward"
@@ -75,7 +75,7 @@ def _plain(said: Exception, part: Part) -> str:
 
 
 def _about(key: str, names: Sequence[str]) -> bool:
-    """The error stands at this option, in it, or above it (a rule of the whole model has no place)."""
+    """Return whether an error is at this option, inside it, or above it (a rule of the whole model has no place)."""
     return all(mine == theirs for mine, theirs in zip(key.split("."), names, strict=False))
 
 
@@ -103,7 +103,7 @@ def _options(words: Sequence[str], rewards: Sequence[Part]) -> dict[str, TypedFl
         else:
             plain[f"rewards.options.{key}"] = TypedFlag(f"--option {key}", (value,))
     if both := [key for key in nested if f"rewards.options.{key}" in plain]:
-        raise UsageError(f"--option {both[0]}: it is given as a whole and by its parts; give one of both")
+        raise UsageError(f"--option {both[0]}: it is given as a whole and by its parts; use only one form")
     tables = {f"rewards.options.{key}": TypedFlag(f"--option {key}", (json.dumps(table),)) for key, table in nested.items()}
     return plain | tables
 
@@ -112,14 +112,15 @@ def _put(table: dict[str, Any], keys: Sequence[str], value: str, word: str) -> N
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise UsageError(f"--option {word}: {key} is given as a value and as a table; give one of both")
+            raise UsageError(f"--option {word}: {key} is given as a value and as a table; use only one form")
     if isinstance(table.get(keys[-1]), Mapping):
-        raise UsageError(f"--option {word}: {keys[-1]} is given as a value and as a table; give one of both")
+        raise UsageError(f"--option {word}: {keys[-1]} is given as a value and as a table; use only one form")
     table[keys[-1]] = _read(value)
 
 
 def _read(value: str) -> Any:
-    """A value inside a table has no flag and so no type yet: JSON if it parses as JSON, else text; the plugin's model checks it."""
+    """Return a value inside a table, which has no flag and so no type yet: JSON if it parses as JSON, else text. The plugin's model checks
+    it."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):

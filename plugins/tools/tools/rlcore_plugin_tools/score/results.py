@@ -1,4 +1,4 @@
-"""The result file: written row by row under another name, and renamed when the last row is in; one that was broken off goes on."""
+"""The result file: written row by row under another name, and renamed after the last row. An interrupted file can be resumed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ __all__ = ["ResultFile"]
 
 
 class ResultFile:
-    """Rows go to ``<name>.partial``; beside it ``<name>.partial.json`` says what is judged by what. A whole block ends with the rows, in
-    order, under their own name; KeyboardInterrupt and a failed run leave what was judged as ``.partial``; a UsageError leaves nothing
-    of its own.
+    """A result file. Rows go to ``<name>.partial``; ``<name>.partial.json`` next to it identifies the judged file and the rewards.
+
+    If the block completes, the rows are in order under the final name. After KeyboardInterrupt and a failed run, the judged rows stay as
+    ``.partial``; a UsageError leaves no new file.
 
     :param path: the file of the results; an older one is replaced at the end.
     :param source: the file that is read, which must be another one.
-    :param identity: plain values: what is judged by what. Who goes on must have the same.
+    :param identity: plain values that identify the judged file and the rewards. A resumed scoring must have the same.
     :raises UsageError: nothing can be written there.
     """
 
@@ -35,18 +36,18 @@ class ResultFile:
         self._identity = dict(identity or {})
         self._kept = 0
         if self.path.is_dir() or (self.path.exists() and not self.path.is_file()):
-            raise UsageError(f"--out {path}: is {'a folder' if self.path.is_dir() else 'no regular file'}; name a file to write")
+            raise UsageError(f"--out {path}: is {'a folder' if self.path.is_dir() else 'not a regular file'}; name a file to write")
         if not self.path.parent.is_dir():
             raise UsageError(f"--out {path}: there is no folder {path.parent}; make it first")
         if Path(os.path.realpath(source)) in (self.path, self.partial, self._about):
             raise UsageError(f"--out {path}: this would overwrite the file that is read; choose another name")
 
     def resumed(self) -> list[dict[str, Any]]:
-        """The rows that were judged before it was broken off; [] if nothing was. They stay where they are, and new ones follow them.
+        """Return the rows that were judged before the interruption; [] if none were. They stay in the file, and new ones follow them.
 
-        A last row that was cut short is dropped, and so is a last group, of which rows may be missing.
+        An incomplete last row is dropped, and so is a last group, since rows of it may be missing.
 
-        :raises UsageError: what was judged before is something else, or was judged by something else.
+        :raises UsageError: the rows come from another file or from other rewards.
         """
         if not self.partial.is_file():
             return []
@@ -70,11 +71,11 @@ class ResultFile:
         try:
             before = dict(json.loads(self._about.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise UsageError(f"--resume: {self._about} cannot be read, so nobody knows what was judged; leave out --resume") from error
+            raise UsageError(f"--resume: {self._about} cannot be read, so it is unknown what was judged; leave out --resume") from error
         if differs := sorted(key for key in {*before, *self._identity} if before.get(key) != self._identity.get(key)):
             raise UsageError(
                 f"--resume: {self.partial} was written with another {' and '.join(differs)}; type the same command again, "
-                "or leave out --resume to judge all rows anew"
+                "or leave out --resume to judge all rows again"
             )
 
     def __enter__(self) -> ResultFile:
@@ -88,7 +89,7 @@ class ResultFile:
         return self
 
     def add(self, verdict: TextVerdict, more: Mapping[str, Any] | None = None) -> None:
-        """One more row; ``more``: what else stands in it."""
+        """Add one row; ``more``: further fields of it."""
         self._file.write(
             json.dumps({**verdict.as_row(), **(more or {})}, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
         )
@@ -106,13 +107,13 @@ class ResultFile:
             self._about.unlink(missing_ok=True)
 
     def _put_in_order(self) -> None:
-        """The rows of a resumed file are two runs of rising lines: one after the other they need not rise."""
+        """Sort the rows of a resumed file, which are two sequences of rising lines."""
         if not self._kept:
             return
         self._replace(heapq.merge(self._rows(0, self._kept), self._rows(self._kept, None), key=_line_number))
 
     def _replace(self, lines: Iterable[bytes]) -> None:
-        """Other content for the partial file, whole or not at all."""
+        """Replace the content of the partial file, completely or not at all."""
         beside = self.partial.with_name(f"{self.partial.name}.sorted")
         with beside.open("wb") as file:
             file.writelines(lines)
@@ -128,7 +129,7 @@ class ResultFile:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """A whole row, None for one that was cut short."""
+    """Return a complete row, None for an incomplete one."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""``rlcore score FILE.jsonl --reward NAME``: judge a file of completions as a run would, without a model and without training."""
+"""``rlcore score FILE.jsonl --reward NAME``: judges a file of completions as a run would, without a model and without training."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ examples:
   rlcore score samples.jsonl --reward boxed --against ./my_reward.py:score
   rlcore score samples.jsonl --config run.toml        # the rewards, weights and options of a run
 
-A row that cannot be judged is counted as invalid and stands in the result file with its reason; --strict refuses the file instead.
+A row that cannot be judged counts as invalid and is in the result file with its reason; --strict refuses the file instead.
 Groups (a list as completion, or rows of one id) get avg, pass@k and maj@k. Rows of other shapes: --data-format and --columns.
 Exit codes: 0 rows were judged, whatever the verdicts; 1 no row could be judged, the reward failed on every row, or its workers cannot run;
-2 what was typed, or with --strict a row, cannot work; 130 interrupted (with --out, what was judged is kept in FILE.partial: --resume).
+2 the arguments, or with --strict a row, cannot work; 130 interrupted (with --out, judged rows are kept in FILE.partial: --resume).
 """
 
 
@@ -51,10 +51,10 @@ _OF_THE_RIVAL = {"option": "--against-option", "reward": "--against"}
 
 
 class ScoreCommand(Command):
-    """``rlcore score``."""
+    """The command ``rlcore score``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """What to judge, by which rewards, and where the verdicts go."""
+        """Add the file, the rewards, and the output of the verdicts."""
         parser.usage = (
             "rlcore score FILE.jsonl (--reward NAME | --config run.toml) [--option KEY=VALUE …] [--out FILE] [--strict] [--json] …"
         )
@@ -66,7 +66,7 @@ class ScoreCommand(Command):
         add_row_options(parser)
         parser.add_argument("--config", type=Path, metavar="FILE.toml", help="take [[rewards]] from this run file; --reward overrides it")
         parser.add_argument(
-            "--against", metavar="NAME", help="a second reward for the same rows: how often both agree, and where they do not"
+            "--against", metavar="NAME", help="a second reward for the same rows: report how often both agree, and where they do not"
         )
         parser.add_argument(
             "--against-option",
@@ -77,20 +77,16 @@ class ScoreCommand(Command):
             help="an option of --against; repeatable",
         )
         parser.add_argument(
-            "--out", type=Path, metavar="FILE", help="write one row a completion, in order, as JSONL [none: print the table only]"
+            "--out", type=Path, metavar="FILE", help="write one row per completion, in order, as JSONL [none: print only the table]"
         )
-        parser.add_argument(
-            "--strict", action="store_true", help="refuse the file (exit code 2) where a row cannot be judged; check it first"
-        )
-        parser.add_argument("--resume", action="store_true", help="go on with the result file of --out, if it was broken off")
+        parser.add_argument("--strict", action="store_true", help="refuse the file (exit code 2) if a row cannot be judged; check it first")
+        parser.add_argument("--resume", action="store_true", help="continue the result file of --out, if it was interrupted")
         parser.add_argument("--limit", metavar="N", help="judge the first N rows only [all]")
-        parser.add_argument(
-            "--dry-run", "--dry_run", action="store_true", help="read the file and say what would run; judge and write nothing"
-        )
+        parser.add_argument("--dry-run", "--dry_run", action="store_true", help="read the file and print the plan; judge and write nothing")
         parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Choose the rewards, read the first row, judge, report."""
+        """Choose the rewards, read the first row, judge, and report."""
         choice, limit = _choice(args), _whole(args.limit)
         rival = _rival(args, choice)
         if rival is not None:
@@ -119,7 +115,7 @@ class ScoreCommand(Command):
 
 
 def add_reward_options(parser: argparse.ArgumentParser) -> None:
-    """The flags that choose rewards and how they are run; ``rlcore audit`` has them too."""
+    """Add the flags that choose rewards and how they run; ``rlcore audit`` has them too."""
     parser.add_argument(
         "--reward", action="append", default=[], metavar="NAME", help="a name from `rlcore plugins`, ./my.py:fn or package.module:Name"
     )
@@ -136,7 +132,7 @@ def add_reward_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_row_options(parser: argparse.ArgumentParser) -> None:
-    """The flags that say how the rows of a data set are read; ``rlcore train`` has them too."""
+    """Add the flags that say how to read the rows of a data set; ``rlcore train`` has them too."""
     parser.add_argument(
         "--data-format",
         "--data_format",
@@ -147,7 +143,7 @@ def add_row_options(parser: argparse.ArgumentParser) -> None:
 
 
 def rows_to_judge(path: str, choice: RewardChoice, registry: Registry) -> RowsToJudge:
-    """The data set that was typed; which row format was found goes to standard error, once."""
+    """Return the data set that was typed; the row format that was found is printed on standard error once."""
     if not path:
         raise UsageError("the name of the data set is empty; name a file, for example samples.jsonl")
     said: list[str] = []
@@ -163,7 +159,7 @@ def rows_to_judge(path: str, choice: RewardChoice, registry: Registry) -> RowsTo
 def _choice(args: argparse.Namespace) -> RewardChoice:
     if len(args.reward) > 1:
         raise UsageError(
-            f"--reward {args.reward[1]}: several rewards have weights, so write them as [[rewards]] of a file: --config run.toml"
+            f"--reward {args.reward[1]}: several rewards need weights, so write them as [[rewards]] in a file: --config run.toml"
         )
     name = args.reward[0] if args.reward else None
     return choose_rewards(
@@ -187,16 +183,16 @@ def _whole(word: str | None) -> int | None:
 
 
 def _rival(args: argparse.Namespace, choice: RewardChoice) -> RewardChoice | None:
-    """The reward of ``--against``."""
+    """Return the reward of ``--against``."""
     if args.against is None:
         if args.against_option:
-            raise UsageError(f"--against-option {args.against_option[0]}: it is an option of --against; name that reward, too")
+            raise UsageError(f"--against-option {args.against_option[0]}: it is an option of --against; name that reward too")
         return None
     if args.resume:
-        raise UsageError("--resume: it goes on with one reward alone; leave out --against, or judge all rows anew")
+        raise UsageError("--resume: it continues with only one reward; leave out --against, or judge all rows again")
     try:
         rival = choose_rewards(args.against, args.registry, options=args.against_option, deadline=args.deadline, workers=args.workers)
-    except UsageError as error:  # in the words that were typed for this one
+    except UsageError as error:  # quote the flags that were typed for this reward
         said = re.sub(r"--(option|reward)(?![\w-])", lambda flag: _OF_THE_RIVAL[flag[1]], str(error))
         raise type(error)(said) from error
     if rival.names == choice.names:
@@ -207,13 +203,13 @@ def _rival(args: argparse.Namespace, choice: RewardChoice) -> RewardChoice | Non
 def _results(args: argparse.Namespace, choice: RewardChoice, rival: RewardChoice | None, limit: int | None) -> ResultFile | None:
     if args.out is None:
         if args.resume:
-            raise UsageError("--resume: it goes on with a result file; name it by --out FILE")
+            raise UsageError("--resume: it continues a result file; name it by --out FILE")
         return None
     return ResultFile(args.out, Path(args.file), identity_of(args.file, choice, rival, limit))
 
 
 def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
-    """The workers, started; what the rewards say of this machine goes to standard error."""
+    """Return the scorer with its workers started; the rewards' notices about this machine are printed on standard error."""
     scorer = closing.enter_context(Scorer(choice.entries, workers=choice.workers))
     for notice in scorer.notices:
         print(escape_control(notice, lines=True), file=sys.stderr)
@@ -221,7 +217,7 @@ def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
 
 
 def _check(scorer: Scorer, items: Iterable[Item]) -> None:
-    """``--strict``: every row, before the first is scored."""
+    """Check every row before the first is scored (``--strict``)."""
     found = ScoreSummary(0)
     for verdict in scorer.run(items, scores=False):
         found.add(verdict)

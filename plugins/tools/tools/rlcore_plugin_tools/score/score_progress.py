@@ -1,4 +1,4 @@
-"""How far the judging is, and how long it will take: a bar on a terminal, a line every ten seconds elsewhere; on standard error."""
+"""The progress of judging and the time left: a bar on a terminal, a line every ten seconds elsewhere; on standard error."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 __all__ = ["Shown", "progress", "rows_of"]
 
 _SECONDS = 10.0
-_COUNTED_BYTES = 1 << 30  # a larger file is not read once more only to know how many rows it has
+_COUNTED_BYTES = 1 << 30  # a larger file is not read a second time only to count its rows
 
 
 class Shown(Protocol):
-    """What shows the progress."""
+    """A display of the progress."""
 
     def update(self, completions: int, rows: int) -> None:
-        """So many completions are judged, of so many rows."""
+        """Show that so many completions of so many rows are judged."""
 
 
 @contextmanager
 def progress(total: Callable[[], int | None]) -> Iterator[Shown]:
-    """Show how many completions are judged while the block runs; ``total``: called once, how many rows there are, None if unknown."""
+    """Show the number of judged completions while the block runs. ``total`` is called once and returns the number of rows, None if
+    unknown."""
     console = SteadyConsole(stderr=True)
     if not console.is_terminal:
         yield _Lines(console, total)
@@ -42,13 +43,13 @@ def progress(total: Callable[[], int | None]) -> Iterator[Shown]:
 
 
 def rows_of(path: str, registry: Registry, limit: int | None) -> int | None:
-    """How many rows a data set has; None if counting would take long, as of one of the hub."""
+    """Return the number of rows of a data set; None if counting would take long, as for one on the hub."""
     file = Path(path)
     if not file.is_file() or file.stat().st_size > _COUNTED_BYTES:
         return limit
     try:
         count = _lines(file) if file.suffix == ".jsonl" else sum(1 for _ in read_rows(path, registry))
-    except DataError:  # who judges the rows says what is wrong with them
+    except DataError:  # the judging reports the error
         return limit
     return count if limit is None else min(count, limit)
 

@@ -1,4 +1,4 @@
-"""Counts verdicts as they come: by outcome their number, share, value, accuracy and latency; the slowest; the first that failed."""
+"""Counts verdicts as they come: number, share, value, accuracy and latency by outcome; the slowest; the first failure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _NAMED = 3
 
 @dataclass(slots=True)
 class OutcomeFigures:
-    """What is known of one outcome. ``counted``: those that say something of the text; ``seconds``: of every verdict that a reward
-    reached."""
+    """The figures of one outcome. ``counted``: verdicts that are about the text; ``seconds``: of every verdict that reached a reward."""
 
     count: int = 0
     counted: int = 0
@@ -32,7 +31,7 @@ class OutcomeFigures:
     seconds: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, verdict: TextVerdict) -> None:
-        """One more."""
+        """Add one verdict."""
         self.count += 1
         self.counted += verdict.counts
         self.value += verdict.score.value if verdict.counts else 0.0
@@ -43,7 +42,7 @@ class OutcomeFigures:
             self.seconds.append(verdict.seconds)
 
     def as_json(self, total: int) -> dict[str, Any]:
-        """Figures of this outcome among ``total`` verdicts; null if there is none."""
+        """Return the figures of this outcome among ``total`` verdicts; null if there is none."""
         p50, p99 = _percentiles(self.seconds)
         return {
             "count": self.count,
@@ -56,7 +55,7 @@ class OutcomeFigures:
 
 
 class ScoreSummary:
-    """Everything that is said of a scored file. The clock runs from the making of the object to ``stop``."""
+    """The summary of a scored file. The clock runs from the creation of the object to ``stop``."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -65,38 +64,38 @@ class ScoreSummary:
         self.invalid_reasons: list[str] = []
         self.first_failure = self.first_masked = ""
         self.masked = 0
-        """Verdicts of a reward that says that it does not apply."""
+        """Verdicts of a reward that reports that it does not apply."""
         self.first_trace = ""
         self.groups = GroupFigures()
         self.lines = 0
-        """Rows of the file, of which each may have several completions."""
+        """Rows of the file; each may have several completions."""
         self._line = 0
         self._started = time.perf_counter()
         self._seconds: float | None = None
 
     @property
     def rows(self) -> int:
-        """Verdicts so far."""
+        """The number of verdicts so far."""
         return sum(figures.count for figures in self.by_outcome.values())
 
     @property
     def judged(self) -> int:
-        """Of them, those that say something of the text."""
+        """The number of those that are about the text."""
         return sum(figures.counted for figures in self.by_outcome.values())
 
     @property
     def invalid(self) -> int:
-        """Of them, those whose row cannot be judged."""
+        """The number of those whose row cannot be judged."""
         return self.by_outcome[Outcome.INVALID].count if Outcome.INVALID in self.by_outcome else 0
 
     @property
     def all_failed(self) -> bool:
-        """Rows reached a reward, and it judged none of them."""
+        """Whether rows reached a reward and it judged none of them."""
         return self.judged == 0 and self.rows > self.invalid
 
     @property
     def seconds(self) -> float:
-        """Since the start, or until ``stop``."""
+        """Seconds since the start, or until ``stop``."""
         return time.perf_counter() - self._started if self._seconds is None else self._seconds
 
     def add(self, verdict: TextVerdict) -> None:
@@ -118,11 +117,11 @@ class ScoreSummary:
         self.first_trace = self.first_trace or verdict.trace
 
     def stop(self) -> None:
-        """The last verdict is in."""
+        """Stop the clock after the last verdict."""
         self._seconds = self.seconds
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; figures that do not exist are null."""
+        """Return plain values; figures that do not exist are null."""
         total, judged = self.rows, [figures for outcome, figures in self.by_outcome.items() if outcome.judged]
         with_accuracy = sum(figures.with_accuracy for figures in judged)
         p50, p99 = _percentiles([second for figures in self.by_outcome.values() for second in figures.seconds])

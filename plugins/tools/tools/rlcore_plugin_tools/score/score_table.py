@@ -1,4 +1,4 @@
-"""The tables of ``rlcore score``: what became of the rows, and what would run."""
+"""The tables of ``rlcore score``: the results, and the plan of a dry run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["duration", "show_agreement", "show_choice", "show_summary"]
 
 
 def show_summary(summary: ScoreSummary, out: Path | None) -> None:
-    """One line an outcome, the whole below them; then throughput, the slowest row, the first reasons."""
+    """Print one line per outcome and their total; then throughput, the slowest row, and the first reasons."""
     figures = summary.as_json()
     console = plain_console()
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -35,7 +35,7 @@ def show_summary(summary: ScoreSummary, out: Path | None) -> None:
     if summary.invalid:
         say.append(f"invalid: {summary.invalid_reasons[0]}" + (f" (and {summary.invalid - 1} more)" if summary.invalid > 1 else ""))
     if summary.masked and not summary.all_failed:
-        say.append(f"masked: {summary.masked}, which have no value and train nothing; {summary.first_masked}")
+        say.append(f"masked: {summary.masked}, which have no value and do not train; {summary.first_masked}")
     if summary.first_failure and not summary.all_failed:  # else the error says it
         say.append(f"first failure: {summary.first_failure}")
     if summary.first_trace:
@@ -64,7 +64,7 @@ _SHOWN = 20
 
 
 def show_agreement(said: dict[str, Any]) -> None:
-    """How often two rewards say the same, and the first completions of which they do not."""
+    """Print how often two rewards agree, and the first completions on which they do not."""
     console = plain_console()
     one, other = said["reward"], said["against"]
     share = f"{said['agree'] / said['completions']:.1%}" if said["completions"] else "–"
@@ -107,7 +107,7 @@ def _figure(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``"40 µs"``, ``"3.1 ms"``, ``"2.50 s"``; a dash if there is none."""
+    """Return ``"40 µs"``, ``"3.1 ms"``, ``"2.50 s"``; a dash if there is none."""
     if seconds is None:
         return "–"
     if seconds < 0.001:
@@ -120,7 +120,7 @@ def _workers(count: int) -> str:
 
 
 def show_choice(plan: dict[str, Any]) -> None:
-    """What ``--dry-run`` found."""
+    """Print the findings of ``--dry-run``."""
     console = plain_console()
     for reward in plan["rewards"]:
         options = ", ".join(f"{key} = {value}" for key, value in reward["options"].items()) or "no options"
@@ -129,4 +129,4 @@ def show_choice(plan: dict[str, Any]) -> None:
     console.print(f"{escape_control(plan['file'])}: {counts}", soft_wrap=True)
     if plan["first_invalid"]:
         console.print(f"first invalid: {escape_control(plan['first_invalid'])}", soft_wrap=True)
-    console.print(f"would judge with {_workers(plan['workers'])}; whether a gold answer can be used, only the reward can say")
+    console.print(f"would judge with {_workers(plan['workers'])}; only the reward can tell whether a gold answer can be used")

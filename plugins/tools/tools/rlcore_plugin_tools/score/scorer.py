@@ -1,6 +1,6 @@
 """Judges items of files: keeps a bounded number of texts at the reward workers and yields verdicts in the order of the items.
 
-Each verdict carries the seconds that its rewards took, measured in the worker around the reward itself.
+Each verdict has the seconds that its rewards took, measured in the worker around the reward itself.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from rlcore_plugin_tools.score.items import Item, TextVerdict
 
 __all__ = ["Scorer"]
 
-_TEXTS_PER_WORKER = 128  # texts at the workers at once, for each worker: enough that no worker waits for the reader of the file
-_BYTES = 64 << 20  # characters at the workers at once: the bound of memory if texts are long
-_AHEAD = 1 << 16  # items judged or being judged while the first of them is not done
-_REMEMBERED = 4096  # rows whose check is remembered: completions of one prompt often stand together
+_TEXTS_PER_WORKER = 128  # texts at the workers at once, per worker: enough that no worker waits for the file to be read
+_BYTES = 64 << 20  # characters at the workers at once: bounds the memory if texts are long
+_AHEAD = 1 << 16  # items that may be judged or in progress while the first of them is not done
+_REMEMBERED = 4096  # rows whose check is remembered: completions of one prompt are often adjacent
 _WAIT_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
 class ItemCase(PendingScores):
-    """An item on its way. ``checks``: the tasks that check its row, each with what the row is remembered by; ``seconds``: in the rewards,
-    by text; ``done`` once its verdicts are known."""
+    """An item in progress. ``checks``: the tasks that check its row, each with the key under which the result is remembered; ``seconds``:
+    in the rewards, by text; ``done``: its verdicts once they are known."""
 
     item: Item
     size: int = 0
@@ -39,9 +39,9 @@ class ItemCase(PendingScores):
 
 
 class Scorer(RewardMixer[ItemCase]):
-    """Not thread-safe. Several rewards are mixed as in training; a row's ``reward`` routes it to one of them.
+    """Judges items. Not thread-safe. Several rewards are mixed as in training; a row's ``reward`` routes it to one of them.
 
-    :param entries: the rewards, at least one, names distinct.
+    :param entries: the rewards, at least one, with distinct names.
     :param workers: worker processes.
     :raises PluginError: a reward cannot be built.
     """
@@ -55,13 +55,13 @@ class Scorer(RewardMixer[ItemCase]):
 
     @property
     def group_level(self) -> bool:
-        """Whether a reward judges the texts of an item against each other."""
+        """Whether a reward compares the texts of an item with each other."""
         return any(traits.group_level for traits in self.pool.traits)
 
     def run(self, items: Iterable[Item], *, scores: bool = True) -> Iterator[TextVerdict]:
-        """Verdicts in the order of the items and of their texts; an item that cannot be judged has one, ``invalid``.
+        """Yield verdicts in the order of the items and of their texts; an item that cannot be judged has one, ``invalid``.
 
-        ``scores`` False: the rows are checked only, and just the invalid ones come out.
+        ``scores`` False: the rows are only checked, and only verdicts of invalid ones are yielded.
 
         :raises RunError: no worker can be started any more.
         """
@@ -77,7 +77,7 @@ class Scorer(RewardMixer[ItemCase]):
                 yield from self._ready()
 
     def finished(self) -> Iterator[TextVerdict]:
-        """After an interrupt: what was judged already and waits for an earlier item that was not."""
+        """Yield, after an interrupt, the verdicts that are known but wait for an earlier item without one."""
         for opened in self._order:
             yield from opened.done or ()
         self._order.clear()
@@ -85,7 +85,7 @@ class Scorer(RewardMixer[ItemCase]):
     # --- out --------------------------------------------------------------------------------------------------------
 
     def _fill(self, source: Iterator[Item], scores: bool) -> bool:
-        """Send items until as many as allowed are at the workers; False if the source has no more."""
+        """Send items until the workers have as many as allowed; return False if the source has no more."""
         batch: list[Task] = []
         more = True
         while self._texts < self._most_texts and self._bytes < _BYTES and len(self._order) < _AHEAD:
@@ -146,7 +146,7 @@ class Scorer(RewardMixer[ItemCase]):
             return  # its item was refused meanwhile
         places, key = opened.missing.pop(task_id), opened.checks.pop(task_id, None)
         if key is not None:
-            if result.failure is not None:  # the check itself failed, so nothing is known of the row
+            if result.failure is not None:  # the check itself failed, so nothing is known about the row
                 opened.trace = opened.trace or result.trace
                 self._give_up(opened, Score.failed(result.failure, f"{self.entries[r].name}: {result.complaint}"))
                 return
@@ -168,7 +168,7 @@ class Scorer(RewardMixer[ItemCase]):
 
     def _refuse(self, opened: ItemCase, r: int, complaint: str) -> None:
         where = f"{opened.item.source}: " if opened.item.source else ""
-        self._give_up(opened, Score.failed(Outcome.INVALID, f"{where}reward {self.entries[r].name} cannot judge this row: {complaint}"))
+        self._give_up(opened, Score.failed(Outcome.INVALID, f"{where}reward {self.entries[r].name} cannot score this row: {complaint}"))
 
     def _give_up(self, opened: ItemCase, score: Score) -> None:
         """Give the whole item this one verdict; the results of its other tasks are ignored."""
@@ -187,7 +187,7 @@ class Scorer(RewardMixer[ItemCase]):
                 line=item.line,
                 source=item.source,
                 score=self.mixed(opened, place),
-                seconds=opened.seconds[place] or None,  # a worker that died took no time that anybody knows
+                seconds=opened.seconds[place] or None,  # the seconds of a worker that died are unknown
                 place=place if item.several else None,
                 trace=opened.trace,
                 row_id=item.row_id,

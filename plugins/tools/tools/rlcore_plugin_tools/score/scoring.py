@@ -1,5 +1,5 @@
-"""The judging of ``rlcore score``: verdicts come, are counted, written, compared with those of a second reward; what was judged before is
-taken over."""
+"""The judging of ``rlcore score``: counts verdicts, writes them, compares them with those of a second reward, and reuses earlier
+results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _LONGEST_PATH = 4096
 
 
 def identity_of(path: str, choice: RewardChoice, rival: RewardChoice | None, limit: int | None) -> dict[str, Any]:
-    """What is judged by what, as plain values: the file and its content, the rewards and the files that they name, how rows are read."""
+    """Return plain values that identify the judging: the file and its content, the rewards and the files that they name, and how rows are
+    read."""
     data = choice.config.data
     rewards = choice.as_json()["rewards"]
     options = [entry["options"] for entry in rewards]
@@ -43,7 +44,7 @@ def identity_of(path: str, choice: RewardChoice, rival: RewardChoice | None, lim
 
 
 def _files_in(value: Any) -> set[str]:
-    """The files that options name, by path or as ``FILE.py:NAME``: what is in them decides verdicts as options do."""
+    """Return the files that options name, by path or as ``FILE.py:NAME``, since their content affects verdicts as options do."""
     if isinstance(value, dict | list):
         return {name for part in (value.values() if isinstance(value, dict) else value) for name in _files_in(part)}
     if not isinstance(value, str) or len(value) > _LONGEST_PATH or "\n" in value or "\0" in value:
@@ -53,7 +54,7 @@ def _files_in(value: Any) -> set[str]:
 
 
 def _digest(file: Path) -> str | None:
-    """None for what is no file here, such as a data set of the hub."""
+    """Return the hash of a file; None if it is not a file on this machine, such as a data set on the hub."""
     file = file.expanduser()
     if not file.is_file():
         return None
@@ -62,14 +63,14 @@ def _digest(file: Path) -> str | None:
 
 
 def refuse_invalid(found: ScoreSummary) -> None:
-    """``--strict``: DataError if a row cannot be judged."""
+    """Raise DataError if a row cannot be judged (``--strict``)."""
     if found.invalid:
         more = found.invalid - len(found.invalid_reasons)
         raise DataError("; ".join(found.invalid_reasons) + (f"; and {more} more rows" if more else ""))
 
 
 class Scoring:
-    """One run over a file."""
+    """One scoring of a file."""
 
     def __init__(self, *, choice: RewardChoice, scorer: Scorer, results: ResultFile | None, path: str, strict: bool) -> None:
         self.summary = ScoreSummary(choice.workers)
@@ -80,18 +81,18 @@ class Scoring:
         self._done: set[int] = set()
 
     def against(self, rival: RewardChoice, scorer: Scorer, items: Iterable[Item]) -> None:
-        """Judge the same rows by a second reward, too."""
+        """Also judge the same rows by a second reward."""
         self.agreement = Agreement(self._name, rival.names)
         self._rival = scorer.run(items)
 
     def resume(self) -> None:
-        """Take over what was judged before the result file was broken off; UsageError if it is of another scoring."""
+        """Load the rows that were judged before the interruption; UsageError if they belong to another scoring."""
         assert self._results is not None
         kept = self._results.resumed()
         try:
             verdicts = [verdict_of(row, self._path) for row in kept]
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"--resume: {self._results.partial} was changed since ({error!r}); leave out --resume") from error
+            raise UsageError(f"--resume: {self._results.partial} was changed afterwards ({error!r}); leave out --resume") from error
         for verdict in verdicts:
             self.summary.add(verdict)
             self._done.add(verdict.line)
@@ -101,7 +102,7 @@ class Scoring:
         print(f"--resume: {said}", file=sys.stderr)
 
     def run(self, items: Iterable[Item], total: Callable[[], int | None]) -> ScoreSummary:
-        """Judge every row that is left. KeyboardInterrupt keeps what was judged; ``total``: how many rows there are, None if unknown."""
+        """Judge every remaining row. KeyboardInterrupt keeps the judged rows; ``total`` returns the number of rows, None if unknown."""
         left = (item for item in items if item.line not in self._done)
         with ExitStack() as closing:
             if self._results is not None:
@@ -112,7 +113,7 @@ class Scoring:
             except KeyboardInterrupt:
                 if self._rival is None:
                     self._keep(((verdict, None) for verdict in self._scorer.finished()), shown)
-                kept = f"; what was judged is in {self._results.partial}" if self._results is not None else ""
+                kept = f"; judged rows are in {self._results.partial}" if self._results is not None else ""
                 print(f"{self.summary.rows} completions were judged{kept}", file=sys.stderr)
                 raise
             self.summary.stop()

@@ -1,4 +1,4 @@
-"""What a verdict comes to: accepted, refused, failed, or a row that cannot be judged."""
+"""The kinds of a verdict: accepted, refused, failed, or a row that cannot be judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Answer", "answer_of"]
 
 
 class Answer(StrEnum):
-    """What a reward made of one text."""
+    """The kind of a reward's verdict on one text."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -19,8 +19,8 @@ class Answer(StrEnum):
 
 
 def answer_of(score: Score) -> Answer:
-    """Accepted is a text that earns what a right answer earns: outcome ``ok``, and an accuracy above 0, or a value above 0 if the reward
-    gives no accuracy. A text that the reward masks, since it does not apply, has no verdict."""
+    """Return the kind of a verdict. A text is accepted if it earns as much as a right answer: outcome ``ok``, and an accuracy above 0, or a
+    value above 0 if the reward gives no accuracy. A text that the reward masks, since it does not apply, has no verdict."""
     if score.outcome is Outcome.INVALID:
         return Answer.INVALID
     if not score.outcome.judged or not (score.in_statistics or score.in_loss):

@@ -1,1 +1,1 @@
-"""The command ``show``: explains a plugin, and where each setting of a run comes from."""
+"""The command ``show``: explains a plugin, or where each setting of a run comes from."""

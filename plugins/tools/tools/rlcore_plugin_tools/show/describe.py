@@ -1,6 +1,6 @@
-"""Describes one registered thing as plain data: its options and where each default comes from, and TOML to paste.
+"""Describes one registered plugin as plain data: its options, the origin of each default, and TOML to paste.
 
-Knows the table of the core's settings, and nothing of a run.
+It knows the table of the core's settings, and nothing about a run.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _OPTIONS: Mapping[PluginKind, str] = {
     PluginKind.COMMAND: "options",
     PluginKind.DATA: "data.dataset.options",
 }
-"""Where the options of a kind without a section of its own are set."""
+"""The table for the options of a kind that has no section."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One setting. ``default`` is plain data, None also where ``required``; ``source`` says who set the default."""
+    """One setting. ``default`` is plain data, and also None if ``required``; ``source`` names the origin of the default."""
 
     path: str
     type: str
@@ -62,7 +62,7 @@ class Option:
 
 
 def options_of(registry: Registry, kind: PluginKind, name: str) -> list[Option]:
-    """The options of one plugin, by the key that the user types; for a recipe, its settings and its parts' options."""
+    """Return the options of one plugin, by the key that the user types; for a recipe, its settings and its parts' options."""
     spec = registry.spec(kind, name)
     if isinstance(spec, AlgorithmSpec):
         check_recipe(registry, name)
@@ -74,7 +74,7 @@ def options_of(registry: Registry, kind: PluginKind, name: str) -> list[Option]:
 
 
 def _asked_above(option: Option) -> Option:
-    """An option that a sandbox shares with ``SandboxOptions`` is set there, one table above ``backend_options``."""
+    """Move an option that a sandbox shares with ``SandboxOptions`` one table up, above ``backend_options``: users set it there."""
     table, _, key = option.path.rpartition(".")
     return replace(option, path=f"{table.rpartition('.')[0]}.{key}") if key in SHARED_OPTIONS else option
 
@@ -96,7 +96,8 @@ def _recipe_options(registry: Registry, recipe: AlgorithmSpec) -> list[Option]:
 
 
 def _recipe_option(path: str, value: Any, source: str, known: Option | None) -> Option:
-    """``known``: the option of the estimator or the loss that the recipe sets, None where it sets a setting of the core."""
+    """Return one setting of a recipe. ``known``: the option of the estimator or the loss that the recipe sets, None if it sets a setting of
+    the core."""
     core = core_settings().get(path)
     return Option(
         path=path,
@@ -130,13 +131,13 @@ def _model_options(model: type[BaseModel] | None, prefix: str, source: str) -> l
 
 
 def toml_of(kind: PluginKind, name: str, options: list[Option]) -> str:
-    """What to paste into run.toml to choose ``name`` with its defaults spelt out."""
+    """Return text to paste into run.toml that chooses ``name`` with its defaults spelled out."""
     if kind is PluginKind.REWARD:
         head, tables = ["[[rewards]]", _line("name", name), _line("weight", 1.0)], {"rewards.options": options}
     elif kind is PluginKind.TRACKER:
         head, tables = ["[log]", _line("trackers", [name])], _by_table(options)
     elif kind is PluginKind.DATA:
-        head, tables = ["[[data.dataset]]", "# path =   # what to read, required", _line("source", name)], _by_table(options)
+        head, tables = ["[[data.dataset]]", "# path =   # the data to read, required", _line("source", name)], _by_table(options)
     elif kind not in _PLACE:
         return ""
     else:
@@ -169,7 +170,7 @@ def _line(key: str, value: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    """A TOML value on one line: what stands in a section stays one setting, also where it is a table."""
+    """Return a TOML value on one line, so that each setting of a section takes one line, even if it is a table."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_value(str(key))} = {_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -181,7 +182,7 @@ def _value(value: Any) -> str:
 
 
 def describe(registry: Registry, kind: PluginKind, name: str) -> dict[str, Any]:
-    """Everything that ``rlcore show KIND NAME --json`` prints."""
+    """Return everything that ``rlcore show KIND NAME --json`` prints."""
     spec = registry.spec(kind, name)
     options = options_of(registry, kind, name)
     common = {field.name for field in fields(Spec)} | {"defaults"}

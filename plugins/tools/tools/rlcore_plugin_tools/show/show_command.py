@@ -1,6 +1,6 @@
-"""``rlcore show reward boxed``: what one plugin is, its options, where each default comes from, and TOML to paste.
+"""``rlcore show reward boxed``: describes one plugin, its options, the origin of each default, and TOML to paste.
 
-``rlcore show config`` belongs to the configuration: its arguments are handed on as they are.
+``rlcore show config`` passes its arguments unchanged to the configuration's own parser.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _HELP = {
     PluginKind.AGGREGATION: "an aggregation: how losses per token become one number",
     PluginKind.KL: "an estimator of the KL divergence from the reference",
     PluginKind.CORRECTION: "a weight for data of another policy",
-    PluginKind.ALGORITHM: "a recipe: its formula, every default and where it comes from",
+    PluginKind.ALGORITHM: "a recipe: its formula, and every default with its origin",
     PluginKind.TRACKER: "a tracker of metrics",
-    PluginKind.RUNTIME: "a runtime: where the roles of a run live",
-    PluginKind.TRANSFER: "a weight transfer: how weights travel from the trainer to the engines",
-    PluginKind.SANDBOX: "a sandbox, which runs programs that nobody trusts",
+    PluginKind.RUNTIME: "a runtime: where the roles of a run are executed",
+    PluginKind.TRANSFER: "a weight transfer: how weights get from the trainer to the engines",
+    PluginKind.SANDBOX: "a sandbox, which runs untrusted programs",
     PluginKind.COMMAND: "a command of the command line",
     PluginKind.DATA: "a data source: a reader of data sets",
-    PluginKind.CONVERSATION: "a conversation: how a rollout is made of a prompt",
+    PluginKind.CONVERSATION: "a conversation: how a prompt becomes a rollout",
     PluginKind.FORMAT: "a row format: how rows of a published data set are read",
 }
 
 
 class ShowCommand(Command):
-    """``rlcore show``."""
+    """The command ``rlcore show``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """One sub-command a kind of plugin, and ``config``."""
+        """Add one sub-command per kind of plugin, and ``config``."""
         parser.description = "explain one plugin, or where each setting of a run comes from"
 
         def parser_of(**settings: Any) -> argparse.ArgumentParser:
@@ -55,13 +55,13 @@ class ShowCommand(Command):
             own = kinds.add_parser(str(kind), help=meaning, description=meaning)
             own.add_argument("name", nargs="?", metavar="NAME", help="a name from `rlcore plugins`, ./my.py:NAME or package.module:NAME")
             own.add_argument("--json", action="store_true", help="print one JSON object")
-        meaning = "the resolved run configuration and the origin of each value; takes what `rlcore train` takes"
-        # no prefix character: every argument, also one that starts with '-', is left to the configuration's own parser
+        meaning = "the resolved run configuration and the origin of each value; takes the arguments of `rlcore train`"
+        # No prefix character: every argument, also one that starts with '-', goes to the configuration's own parser.
         config = kinds.add_parser("config", help=meaning, add_help=False, prefix_chars=_NO_OPTIONS)
         config.add_argument("rest", nargs="*")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Print it; PluginError if the name is unknown."""
+        """Print the description; PluginError if the name is unknown."""
         if args.what == "config":
             from rlcore_plugin_tools.show import show_config
 
@@ -84,7 +84,7 @@ def _print(described: dict[str, Any]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    width = console.width if console.is_terminal else None  # a file or a pipe: lines as they are, whatever their length
+    width = console.width if console.is_terminal else None  # in a file or a pipe, lines may have any length
     owner = " ".join(filter(None, (described["owner"], described["version"])))
     console.print(Text.assemble((f"{described['kind']} {described['name']}", "bold"), f"  ({owner})"), soft_wrap=True)
     facts = [f"{label}: {value}" for label, value in _facts(described)]
@@ -114,18 +114,18 @@ def _plain(value: Any) -> str:
 # --- lines that fit a terminal -----------------------------------------------------------------------------------------
 
 _LABEL = re.compile(r"\S+(?: \S+)?\s{2,}(?=\S)")
-"""What stands before a formula: one or two words, then at least two spaces."""
+"""The label before a formula: one or two words, then at least two spaces."""
 
 
 def _folded(text: str, width: int | None, first: str = "", rest: str = "") -> list[str]:
-    """The text in lines of at most ``width``, broken between words only; whole where there is no width."""
+    """Return the text in lines of at most ``width``, broken only between words; in one line if ``width`` is None."""
     if width is None:
         return [first + text]
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _folded_notes(notes: str, width: int | None) -> list[str]:
-    """Notes as their author broke them where they fit; else each paragraph, item or formula broken anew, under its own start."""
+    """Return notes with the author's line breaks if they fit. Otherwise wrap each paragraph, item or formula by itself, with its indent."""
     lines = notes.strip("\n").splitlines()
     if width is None or max(map(len, lines)) <= width:
         return lines
@@ -138,7 +138,7 @@ def _folded_notes(notes: str, width: int | None) -> list[str]:
 
 
 def _paragraphs(lines: list[str]) -> list[str]:
-    """Lines that only go on with the one before are put behind it; empty lines stay."""
+    """Join lines that continue the one before; empty lines stay."""
     paragraphs: list[str] = []
     for line in lines:
         resume_plan = bool(line and paragraphs and paragraphs[-1]) and not line.startswith("- ") and not _LABEL.match(line)
@@ -150,7 +150,7 @@ def _paragraphs(lines: list[str]) -> list[str]:
 
 
 def _print_options(options: list[dict[str, Any]], console: Any, width: int | None) -> None:
-    """One line an option where that fits (always into a file or a pipe); on a narrower terminal what is said of it stands below it."""
+    """Print one line per option if that fits (always into a file or a pipe). On a narrower terminal its description is printed below it."""
     from rich.text import Text
 
     rows = [_HEADINGS, *map(_row, options)]

@@ -1,4 +1,4 @@
-"""``rlcore show config [files] [flags]``: every value of a run and where it comes from; as a table, JSON, or TOML to paste."""
+"""``rlcore show config [files] [flags]``: every value of a run and its origin, as a table, JSON, or TOML to paste."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["run"]
 
 
 def run(words: Sequence[str], registry: Registry) -> int:
-    """Parse and print; takes what ``rlcore train`` takes, and needs neither model nor data."""
+    """Parse and print. Takes the arguments of ``rlcore train``, and needs neither model nor data."""
     parser = Parser(
         prog="rlcore show config",
         usage="rlcore show config [FILE.toml …] [--json | --toml] [flags]",

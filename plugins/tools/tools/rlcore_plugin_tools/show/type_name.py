@@ -1,4 +1,4 @@
-"""A type as users read it."""
+"""Types in the form that users read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["type_name"]
 
 
 def type_name(annotation: Any) -> str:
-    """A type as code: ``int | None`` rather than ``typing.Optional[int]``, the values of a Literal or an enum rather than its name."""
+    """Return a type as code: ``int | None`` instead of ``typing.Optional[int]``, the values of a Literal or an enum instead of its name."""
     inner = without_bounds(annotation)
     origin, parts = get_origin(inner), get_args(inner)
     if inner is None or inner is type(None):

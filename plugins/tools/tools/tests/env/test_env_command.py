@@ -105,7 +105,7 @@ def test_another_lock_is_another_environment_and_remove_deletes_both(site: Site)
     site.lock("acme-part==2.0\n")
     site.lock("acme-part==2.0\n", plugin="other", name="acme-cpu-two")
     site.run("path", "acme-cpu").assert_refused("acme-cpu has not been made; type: rlcore env build acme-cpu")
-    assert "of an older lock" in site.run("list").stdout
+    assert "from an older lock" in site.run("list").stdout
     site.made()
     site.made("acme-cpu-two")
     assert len(site.folders()) == 3
@@ -167,7 +167,7 @@ def test_a_line_that_is_no_pinned_package_is_refused(line: str, site: Site) -> N
 
 
 def test_a_name_that_no_plugin_has_is_refused_with_the_nearest(site: Site) -> None:
-    site.run("build", "acme-cp").assert_refused("'acme-cp' is no environment of an installed plugin; did you mean acme-cpu?")
+    site.run("build", "acme-cp").assert_refused("'acme-cp' is not an environment of an installed plugin; did you mean acme-cpu?")
     site.run("remove", "zzz").assert_refused("installed plugins have: acme-cpu")
 
 
@@ -184,13 +184,13 @@ def test_a_bad_line_stops_no_other_lock(site: Site) -> None:
     site.lock("bad>=1\n", plugin="other", name="other-cpu")
     site.run("build", "acme-cpu", "--dry-run").assert_ok()
     listed = {one["name"]: one for one in site.run("list", "--json").assert_ok().json["environments"]}
-    assert "'bad>=1' is no package==version" in listed["other-cpu"]["error"]
+    assert "'bad>=1' is not package==version" in listed["other-cpu"]["error"]
     assert listed["acme-cpu"]["packages"] == 1
 
 
 def test_a_lock_for_another_python_is_refused_before_anything_is_made(site: Site) -> None:
     site.lock("# for: Python 2.7 on plan9 mips\n" + LOCK)
-    site.run("build", "acme-cpu").assert_refused(f"environment acme-cpu is for Python 2.7 on plan9 mips, and this is {HERE}")
+    site.run("build", "acme-cpu").assert_refused(f"environment acme-cpu is for Python 2.7 on plan9 mips, but this is {HERE}")
     assert not site.cache.exists()
     site.lock(f"# for: Python 2.7 on plan9 mips\n# for: {HERE}\n" + LOCK)
     site.run("build", "acme-cpu", "--dry-run").assert_ok()

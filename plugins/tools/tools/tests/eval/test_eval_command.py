@@ -71,7 +71,7 @@ def test_what_is_missing_is_said_with_what_to_type(tester: RunTester) -> None:
         (("model", "-b", "fake", "-d", "held.jsonl"), "type -rt and its name"),
         ((*FAKE, "-d", "none.jsonl"), "data set none.jsonl is not found here"),
         (("nowhere/at/all", *FAKE[1:], "-d", "held.jsonl"), "nowhere/at/all"),
-        ((*FAKE, "-d", "held.jsonl", "--step", "1"), "model is no run folder"),
+        ((*FAKE, "-d", "held.jsonl", "--step", "1"), "model is not a run folder"),
         ((*FAKE, "-d", "held.jsonl", "--out", "gone/rows.jsonl"), "make it first"),
         ((*FAKE, "-d", "held.jsonl", "--out", "model"), "is a folder"),
         ((*FAKE, "-d", "held.jsonl", "--eval-samples", "2", "--eval-temperature", "0"), "--eval-temperature 0.6"),

@@ -75,7 +75,7 @@ def test_an_engine_that_hangs_ends_the_evaluation(tester: RunTester) -> None:
     words = ("-b", "faulty", "--fault", "hangs", "-i", "2", "-mnt", "64", "--producer-deadline", "2", "--eval-samples", "64")
     done = tester.run("eval", *HELD, *words)
     assert done.exit_code == 1, done
-    assert "has not come back from its engine for 2 s; where it may need as long as that, raise --producer-deadline" in done.stderr
+    assert "has not returned from its engine for 2 s; if it may need that long, raise --producer-deadline" in done.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)], ids=["ctrl-c", "killed"])

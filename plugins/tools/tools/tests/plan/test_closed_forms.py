@@ -137,13 +137,13 @@ def test_a_seed_is_a_result() -> None:
 
 
 def test_a_run_that_ends_before_its_warm_up_says_so() -> None:
-    with pytest.raises(RunError, match="before there was anything to measure"):
+    with pytest.raises(RunError, match="before anything could be measured"):
         simulate(Scenario(workload=workload(), producers=1, trainers=1, warm_up=5, max_steps=2))
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"producers": 0}, "producers"), ({"trainers": 0}, "trainers"), ({"colocated": True, "max_staleness": 1}, "take turns")],
+    [({"producers": 0}, "producers"), ({"trainers": 0}, "trainers"), ({"colocated": True, "max_staleness": 1}, "alternate")],
 )
 def test_no_cluster_has_these_numbers(wrong: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -45,7 +45,7 @@ def test_the_table_ends_with_the_flags_to_type(tester: RunTester) -> None:
     lines = done.stdout.strip().splitlines()
     assert {"zero bubble", "synchronous", "synchronous, colocated"} <= {line.split("  ")[0] for line in lines}
     assert lines[-1].startswith("rlcore train … -i ")
-    assert lines[-3].startswith("weights by shared: trainers stand still for them ")
+    assert lines[-3].startswith("weights by shared: trainers stall for them ")
     assert all(flag in lines[-1].split() for flag in ("-t", "-g", "-tbs", "-ibs", "--max-staleness", "-cbsl"))
     assert done.written == ()
 
@@ -127,7 +127,7 @@ def test_every_flag_reaches_its_setting(tester: RunTester, path: str) -> None:
         (["--devices", "4", "--updates", "abc", "--dry-run"], "--updates abc: must be a whole number from 1"),
         (["--devices", "4", "--seed", "-1", "--dry-run"], "--seed -1: must be a whole number from 0"),
         (["--devices", "4", "--max-staleness", "x", "--dry-run"], "--max-staleness x"),
-        (["--devices", "4", "-tbs", "1000000", "-g", "65536", "--dry-run"], "65,536,000,000 responses an update"),
+        (["--devices", "4", "-tbs", "1000000", "-g", "65536", "--dry-run"], "65,536,000,000 responses per update"),
         (["--devices", "4", "--step-seconds", "1e308"], "--step-seconds 1e308: generation.step_seconds must be a finite number from 1e-06"),
         (["--devices", "4", "--update-seconds", "1e308"], "must be a finite number from 0 to 1000000000"),
         (["--devices", "4", "--prefill-tokens-per-second", "1e-308"], "must be a finite number from 1e-06 to 1000000000"),

@@ -98,7 +98,7 @@ def test_a_folder_gives_its_own_sizes(tester: RunTester, tmp_path: Path) -> None
     assert found["parameters"] == 2 * (4 * 64 * 64 + 3 * 64 * 96 + 2 * 64) + 2 * 100 * 64 + 64
     for changes, said in (
         ({"hidden_size": "64"}, "config.json: hidden_size is '64'; it must be a whole number of at least 1"),
-        ({"model_type": "mixtral"}, "counts models of type llama, mistral, qwen2, qwen3, and model_type is 'mixtral'"),
+        ({"model_type": "mixtral"}, "counts models of type llama, mistral, qwen2, qwen3, but model_type is 'mixtral'"),
     ):
         tester.write("model/config.json", json.dumps({**config, "vocab_size": 100, **changes}))
         tester.run("plan", "memory", "model").assert_refused(said)
@@ -113,11 +113,11 @@ def test_a_folder_gives_its_own_sizes(tester: RunTester, tmp_path: Path) -> None
         (["memory", "--model-size", "9b"], "--model-size 9b: must be one of 0.5b, "),
         (
             ["memory", "--model-size", "7b", "-tp", "3"],
-            "-tp 3: the 28 heads and 4 key-value heads of Qwen2.5-7B are not divided by it; type -tp 2",
+            "-tp 3: the 28 heads and 4 key-value heads of Qwen2.5-7B are not divisible by it; type -tp 2",
         ),
         (
             ["memory", "--model-size", "7b", "-t", "6", "-tp", "4"],
-            "-t 6: each copy of the model takes -tp 4 ranks; type a multiple, as -t 4",
+            "-t 6: each copy of the model takes -tp 4 ranks; type a multiple, for example -t 4",
         ),
         (["memory", "--model-size", "7b", "-zero", "4"], "-zero 4: must be a whole number from 0 to 3"),
         (["memory", "--model-size", "7b", "--dtype", "int8"], "--dtype int8: must be bfloat16, float32 or float64"),

@@ -44,5 +44,5 @@ def test_the_ends_of_every_range_can_be_simulated(seconds: float, speed: float, 
 def test_a_batch_of_more_responses_than_can_be_simulated_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "big.toml"
     file.write_text("[group]\ntrain_batch_size = 1000000\nnum_generations = 65536\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"65,536,000,000 responses an update; at most 262,144 .* type a smaller -tbs or -g"):
+    with pytest.raises(ConfigError, match=r"65,536,000,000 responses per update; at most 262,144 .* type a smaller -tbs or -g"):
         load_workload(file, {})

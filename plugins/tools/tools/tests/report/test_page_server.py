@@ -126,7 +126,7 @@ def test_a_run_that_is_removed_is_a_sentence(server: PageServer, run: Path) -> N
     (run / "run.toml").rename(run / "gone.toml")
     answer = ask(server, "/figures")
     assert answer.status == 503
-    assert b"is no run folder" in answer.body  # type: ignore[attr-defined]
+    assert b"is not a run folder" in answer.body  # type: ignore[attr-defined]
     (run / "gone.toml").rename(run / "run.toml")
     assert ask(server, "/figures").status == 200
 

@@ -58,18 +58,18 @@ def test_other_files_of_a_glob_are_left_out_with_a_note(tester: RunTester) -> No
     tester.write("report.html", "an old one")
     done = tester.run("report", "a", "b", "report.html", "-o", "all.html", "--json").assert_ok()
     assert [run["run"].rpartition("/")[2] for run in done.json["runs"]] == ["a", "b"]
-    assert "left out, for they are no run folders: report.html" in done.stderr
-    tester.run("report", "report.html", "nowhere").assert_refused("report.html is no run folder")
+    assert "left out, because they are not run folders: report.html" in done.stderr
+    tester.run("report", "report.html", "nowhere").assert_refused("report.html is not a run folder")
 
 
 def test_what_is_no_run_is_refused_in_one_sentence(tester: RunTester) -> None:
     SyntheticRun(steps=1).write(tester.folder / "project" / "20260131-120000-aaaaaa")
     (tester.folder / "empty").mkdir()
-    tester.run("report", "project").assert_refused("project is no run folder but holds 1", "type project/20260131-120000-aaaaaa")
-    tester.run("report", "empty").assert_refused("empty is no run folder, for it has no run.toml")
+    tester.run("report", "project").assert_refused("project is not a run folder but contains 1", "type project/20260131-120000-aaaaaa")
+    tester.run("report", "empty").assert_refused("empty is not a run folder, since it has no run.toml")
     tester.run("report", "absent").assert_refused("absent is not there")
     tester.run("report", "project/20260131-120000-aaaaaa", "--rollouts", "-3").assert_refused("-3")
-    tester.run("report", "project/20260131-120000-aaaaaa", "--characters", "0").assert_refused("'0' is no number of 1 or more")
+    tester.run("report", "project/20260131-120000-aaaaaa", "--characters", "0").assert_refused("'0' is not a number of 1 or more")
 
 
 def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(tester: RunTester) -> None:
@@ -95,7 +95,7 @@ def test_a_damaged_file_costs_its_own_part_only(tester: RunTester) -> None:
     tester.run("report", "run").assert_ok()
     assert "step-2.jsonl.gz cannot be read" in data_of(run / "report.html", "rollouts")["problems"][0]
     figures = data_of(run / "report.html", "figures")
-    assert "times.jsonl:1 is no JSON" in figures["runs"][0]["problems"][0]
+    assert "times.jsonl:1 is not JSON" in figures["runs"][0]["problems"][0]
     assert len(figures["runs"][0]["steps"]) == 4
 
 

@@ -19,5 +19,5 @@ def test_report_conforms(tmp_path: Path) -> None:
 def test_watch_refuses_a_wrong_flag_in_one_sentence(tmp_path: Path) -> None:
     tester = RunTester(tmp_path, in_process=True)
     tester.run("watch", "run", "--no-such-flag").assert_refused("--no-such-flag")
-    tester.run("watch", "run", "--port", "70000").assert_refused("70000", "no port")
+    tester.run("watch", "run", "--port", "70000").assert_refused("70000", "not a port")
     tester.run("watch", "run").assert_refused("run is not there", "rlcore train")

@@ -70,7 +70,7 @@ def two(tester: RunTester, tmp_path: Path) -> RunTester:
 def test_other_files_of_a_glob_are_left_out_with_a_note(two: RunTester) -> None:
     two.write("report.html", "a report of them")
     done = two.run("compare", "a", "b", "report.html", "--json").assert_ok()
-    assert "left out, for they are no run folders: report.html" in done.stderr
+    assert "left out, because they are not run folders: report.html" in done.stderr
     assert done.json == two.run("compare", "a", "b", "--json").assert_ok().json
     two.run("compare", "a", "report.html").assert_refused("report.html")
     write_run(two.folder / "project" / "20260131-120000-aaaaaa")
@@ -248,7 +248,7 @@ def test_hostile_settings_reach_no_terminal_raw(tester: RunTester, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("a",), "two runs or more"), (("a", "./a"), "named twice"), (("a", "nowhere"), "neither a run folder nor a project")],
+    [(("a",), "at least two runs"), (("a", "./a"), "named twice"), (("a", "nowhere"), "neither a run folder nor a project")],
 )
 def test_refusals(tester: RunTester, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     write_run(tmp_path / "a")

@@ -57,7 +57,7 @@ def test_the_best_is_by_what_the_settings_name_the_last_among_equals(tmp_path: P
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("[1]", "metrics.jsonl:2 is no JSON object"), ('{"seconds": 1.0}', "has a line without a step"), ("{", ":2 is no JSON (")],
+    [("[1]", "metrics.jsonl:2 is not a JSON object"), ('{"seconds": 1.0}', "has a line without a step"), ("{", ":2 is not JSON (")],
 )
 def test_a_line_that_no_run_writes_is_refused(tmp_path: Path, line: str, said: str) -> None:
     record = a_record(tmp_path, "", metrics=f"{json.dumps(UPDATE)}\n{line}\n")

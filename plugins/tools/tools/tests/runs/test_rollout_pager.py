@@ -118,7 +118,7 @@ def test_nothing_that_a_model_wrote_reaches_the_terminal_raw(folder: Path) -> No
         assert "\\x1b]0;owned\\x07" in text
         screen.type("/\x1b[A\x07\x9b")
         screen.type("owned\r")
-        screen.until("no rollout behind this one")
+        screen.until("no later rollout contains")
         screen.type("q")
         assert screen.ended() == 0
         rest = OWN.sub("", screen.all).replace("\r\n", "")
@@ -152,7 +152,7 @@ def test_search_and_search_again(folder: Path) -> None:
         screen.type("/1 + 2\r")
         screen.until("train:4")
         screen.type("/\r")
-        screen.until("no rollout behind this one has 1 + 2")
+        screen.until("no later rollout contains 1 + 2")
         screen.type("/abc")
         screen.until("/abc")
         screen.type("\x1b")
@@ -183,5 +183,5 @@ def test_without_a_terminal_that_moves_a_plain_listing(folder: Path) -> None:
 def test_nothing_to_page_is_said(folder: Path) -> None:
     with terminal(folder, "run", "--search", "nowhere") as screen:
         assert screen.process.wait(60) == 0
-        screen.until("no rollout is like that")
+        screen.until("no rollout matches")
         assert "\x1b" not in screen.all

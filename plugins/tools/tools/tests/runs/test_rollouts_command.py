@@ -114,7 +114,7 @@ def test_a_log_of_an_older_run_without_prompts_is_shown(tester: RunTester, tmp_p
 
 def test_nothing_found_is_said_aside(tester: RunTester) -> None:
     done = tester.run("rollouts", "runs/p", "--search", "nowhere").assert_ok()
-    assert (done.stdout, done.stderr) == ("", "no rollout is like that\n")
+    assert (done.stdout, done.stderr) == ("", "no rollout matches\n")
 
 
 @pytest.mark.parametrize("words", [(), ("--json",), ("--eval", "aime"), ("--eval", "aime", "--json")], ids=" ".join)

@@ -45,7 +45,7 @@ def test_half_a_line_is_skipped_and_a_damaged_one_is_named(run: RunFolder) -> No
     log.write_text('{"step": 1, "seconds": 1.0}\n{"step": 2, "sec')
     assert [row["step"] for row in RunRecord(run.root).updates()] == [1]
     log.write_text('{"step": 1, "seconds": 1.0}\nnothing\n')
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl:2 is no JSON"):
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl:2 is not JSON"):
         RunRecord(run.root).updates()
     (run.rollouts / "step-4.jsonl.gz").write_bytes(b"no gzip")
     with pytest.raises(ConfigError, match=r"step-4\.jsonl\.gz cannot be read"):
@@ -60,10 +60,10 @@ def test_numbers_that_nothing_holds_are_no_figures(run: RunFolder) -> None:
 
 def test_what_is_nested_without_end_and_what_is_no_table_are_named(run: RunFolder) -> None:
     (run.root / "metrics.jsonl").write_text("[" * 100_000 + "\n")
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl:1 is no JSON"):
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl:1 is not JSON"):
         RunRecord(run.root).updates()
     (run.root / "run.toml").write_text('log = "x"\n')
-    with pytest.raises(ConfigError, match="log is no table"):
+    with pytest.raises(ConfigError, match="log is not a table"):
         RunRecord(run.root)
 
 
@@ -80,7 +80,7 @@ def test_half_a_surrogate_pair_ends_no_run(run: RunFolder) -> None:
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is no run folder, for it has no run\.toml"):
+    with pytest.raises(ConfigError, match=r"is not a run folder, since it has no run\.toml"):
         RunRecord(tmp_path)
 
 
@@ -132,14 +132,14 @@ def test_rollouts_that_unpack_to_more_than_a_run_writes_are_named(
     path.write_bytes(gzip.compress(content))
     with pytest.raises(ConfigError) as caught:
         list(RunRecord(run.root).rollouts(4))
-    assert str(caught.value) == f"{path} holds more than a run writes ({said}); remove it"
+    assert str(caught.value) == f"{path} contains more than a run writes ({said}); remove it"
 
 
 def test_a_log_without_an_end_is_named(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.host.bounded_reading.LONGEST_ROW", MIB)
     with (run.root / "metrics.jsonl").open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl holds more than a run writes \(1: the line has more than 1 MiB\)"):
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl contains more than a run writes \(1: the line has more than 1 MiB\)"):
         RunRecord(run.root).updates()
 
 

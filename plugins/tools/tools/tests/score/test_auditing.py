@@ -174,7 +174,7 @@ def test_a_plugin_that_returns_no_case_is_said_to_have_none(own_cases: list[Any]
 
 
 def test_without_any_row_a_reward_that_needs_one_is_not_audited(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="name some with --data"):
+    with pytest.raises(DataError, match="name rows with --data"):
         material_of(replace(SPEC, audit=""))
     file = tmp_path / "rows.jsonl"
     file.write_text("nonsense\n", encoding="utf-8")

@@ -51,7 +51,7 @@ def test_a_refusal_leaves_nothing(tmp_path: Path) -> None:
     [
         ("folder", "is a folder"),
         ("absent/out.jsonl", "there is no folder"),
-        ("pipe", "no regular file"),
+        ("pipe", "not a regular file"),
         ("in.jsonl", "overwrite"),
         ("link", "overwrite"),
     ],

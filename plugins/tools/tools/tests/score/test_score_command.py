@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_what_was_judged(tester: RunTester, monkeypatch: pytest.Mon
     done = tester.run("score", "long.jsonl", "--reward", "fake", "--deadline", "600", "--workers", "2", "--out", "o.jsonl")
     assert done.exit_code == 130
     lines = [row["line"] for row in rows(tester, "o.jsonl.partial")]
-    assert f"{len(lines)} completions were judged; what was judged is in" in done.stderr
+    assert f"{len(lines)} completions were judged; judged rows are in" in done.stderr
     assert lines == sorted(set(lines) - {3})
     assert lines[-1] > 3
     assert done.written == (Path("o.jsonl.partial"), Path("o.jsonl.partial.json"))

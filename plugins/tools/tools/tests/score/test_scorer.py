@@ -107,7 +107,7 @@ def test_a_row_that_cannot_be_judged_is_invalid_at_its_place(scorer: Scorer) -> 
     verdicts = list(scorer.run([*rows, item(5, "x")]))
     assert outcomes(verdicts) == [(1, "ok"), (2, "invalid"), (3, "invalid"), (4, "invalid"), (5, "ok")]
     assert verdicts[1].score.reason == "f:2: nonsense"
-    assert verdicts[2].score.reason == "f:3: reward first cannot judge this row: gold is bad"
+    assert verdicts[2].score.reason == "f:3: reward first cannot score this row: gold is bad"
     assert verdicts[3].score.reason.startswith("f:4: ")
 
 

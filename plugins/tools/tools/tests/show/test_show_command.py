@@ -160,7 +160,7 @@ def test_a_recipe_shows_type_and_meaning_of_what_it_sets(tester: RunTester) -> N
     """From the core's table of settings, from the options of its parts, and never the type of the value alone."""
     shown = {option["path"]: (option["type"], option["description"]) for option in _shown(tester, "algo", "acme")["options"]}
     assert shown["algorithm.estimator"] == ("str", "advantage estimator; auto: the recipe's")
-    assert shown["algorithm.kl_coeff"] == ("float", "coefficient of the KL penalty; 0: no reference model")
+    assert shown["algorithm.kl_coeff"] == ("float", "weight of the KL penalty; 0: no reference")
     assert shown["sampling.num_generations"][0] == "int"
     assert shown["algorithm.filter_range"][0] == "tuple[float, float] | none"
     assert shown["algorithm.options.clip_eps_high"] == ("float", "how far it may rise above 1 before its gradient stops")
@@ -214,7 +214,7 @@ def test_a_narrow_terminal_breaks_between_words_only(tester: RunTester, monkeypa
     item = lines.index(next(line for line in lines if line.startswith("- TRL")))
     assert lines[item + 1].startswith("  ")
     setting = lines.index("algorithm.kl_coeff = 0.25")
-    assert lines[setting + 1].startswith("    float; coefficient of the KL")
+    assert lines[setting + 1].startswith("    float; weight of the KL")
 
 
 def described_words(tester: RunTester, name: str) -> str:
@@ -251,7 +251,7 @@ def test_an_unknown_name_is_refused_with_the_closest_match(tester: RunTester) ->
 
 def test_an_unknown_kind_gets_the_closest_match_and_a_kind_alone_its_names(tester: RunTester) -> None:
     said = tester.run("show", "runtim", "local").assert_refused().stderr
-    assert said.startswith("error: rlcore show: 'runtim' is no WHAT, did you mean 'runtime'; choose from reward, inference, ")
+    assert said.startswith("error: rlcore show: 'runtim' is not a valid WHAT, did you mean 'runtime'; choose from reward, inference, ")
     said = tester.run("show", "loss").assert_refused().stderr
     assert said == "error: rlcore show loss needs a name: type one of acme, clipped\n"
 

@@ -1,0 +1,42 @@
+"""The base classes of plugins that find and read the rows of data sets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["RowFormat", "RowSource"]
+
+
+class RowSource(ABC):
+    """A reader of the rows of a data set. Made with its options, or without arguments if it has none."""
+
+    @abstractmethod
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        """Yield (number from 1, row) for each row, in the same order every time.
+
+        A row has the content of one line of a JSONL file: a mapping with ``messages`` and the columns that the rewards need. For a row that
+        cannot be read, yield a ``BadRow`` with the reason in place of the mapping; the other rows are then still checked.
+
+        :param path: as the user typed it, including the prefix.
+        :raises DataError: the data set as a whole cannot be read.
+        """
+
+
+class RowFormat(ABC):
+    """A converter from the rows of a published data set to rows of rlcore. Made without arguments; it keeps no state between rows."""
+
+    @abstractmethod
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has this format, judged by the names and shapes of its columns.
+
+        Be fast and strict: if two formats recognise one row, the user must choose.
+        """
+
+    @abstractmethod
+    def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the row of rlcore: ``messages``, and the columns that rewards read (``gt_answer``, ``test_cases``). Do not change ``row``.
+
+        :raises BadRow: the row cannot be converted. The message is one sentence without the row's place.
+        """
