@@ -34,7 +34,7 @@ ExtractionWay = Literal["boxed", "answer_tags", "hashes", "answer_line", "last_n
 _PATTERN_CHARS = 10_000
 _JSON_CHARS = 100_000
 _JSON_TRIES = 200
-_BOX = re.compile(r"\\\\?boxed\s*\{|\\.|[{}]", re.DOTALL)
+_BOX = re.compile(r"\\\\?(?:boxed|fbox|framebox(?:\s*\[[^\[\]{}]{0,20}\]){0,2})\s*\{|\\.|[{}]", re.DOTALL)
 _NUMBER = re.compile(
     r"(?:(?<![\w.,)\]}])[-+−])?(?<![\w.])(?:\d{1,3}(?:,\d{3})+(?![\d,]*\d)|\d+)?(?:\.\d+|(?<=\d))"
     r"(?:[eE][-+]?\d+)?(?:/\d+)?(?:\\?%)?"
@@ -129,15 +129,15 @@ def after_thinking(text: str, *, opens: str = "<think>", closes: str = "</think>
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the content of the ``\boxed{…}`` that closes last, with balanced braces; None if there is none. Of nested boxes, the outer
-    one counts."""
+    r"""Return the content of the ``\boxed{…}`` (or ``\fbox{…}``) that closes last, with balanced braces; None if there is none. Of nested
+    boxes, the outer one counts."""
     open_braces: list[int] = []
     last: tuple[int, int] | None = None
     for token in _BOX.finditer(text):
         word = token.group()
         if word == "{":
             open_braces.append(-1)
-        elif word.endswith("{") and "boxed" in word:
+        elif word.endswith("{") and "box" in word:
             open_braces.append(token.end())
         elif word == "}" and open_braces:
             start = open_braces.pop()

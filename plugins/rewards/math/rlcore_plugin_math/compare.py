@@ -54,13 +54,16 @@ def _gold(text: str) -> _Gold:
 
 
 @lru_cache(maxsize=16)
-def _comparer(strict: bool, tolerance: Tolerance) -> Comparer:
-    return Comparer(strict=strict, tolerance=tolerance)
+def _comparer(strict: bool, tolerance: Tolerance, unit_omitted: bool | None) -> Comparer:
+    return Comparer(strict=strict, tolerance=tolerance, unit_omitted=unit_omitted)
 
 
-def compare(gold: str, answer: str, *, seconds: float, strict: bool = False, tolerance: Tolerance = EXACT) -> Equality:
+def compare(
+    gold: str, answer: str, *, seconds: float, strict: bool = False, tolerance: Tolerance = EXACT, unit_omitted: bool | None = None
+) -> Equality:
     """Compare an extracted answer with the gold one. ``strict``: no unit may be omitted, a percentage is not its fraction, decimals are
-    exact, and nothing is equal only as text. ``tolerance``: how far a number may be from the gold one.
+    exact, and nothing is equal only as text. ``tolerance``: how far a number may be from the gold one. ``unit_omitted``: whether one side
+    may lack the unit; None: only if not ``strict``.
 
     :raises LimitExceeded: the answer is beyond the size guards, or takes more than ``seconds``.
     """
@@ -79,7 +82,7 @@ def compare(gold: str, answer: str, *, seconds: float, strict: bool = False, tol
         as_sequence = _sequences(expected, answer)
         if as_sequence is not None:
             return _of(as_sequence)
-        return _comparer(strict, tolerance).compare(*told_apart(expected.spelled, answer))
+        return _comparer(strict, tolerance, unit_omitted).compare(*told_apart(expected.spelled, answer))
 
 
 def _checked(gold: _Gold, answer: str) -> str:

@@ -14,13 +14,32 @@ from rlcore_plugin_math import symbolic
 from rlcore_plugin_math.bound import indexed, renamed, terms
 from rlcore_plugin_math.choices import choice
 from rlcore_plugin_math.codes import lettered, numbered
+from rlcore_plugin_math.congruence import congruence, same_congruence
 from rlcore_plugin_math.conjunction import alternatives, connective, distance, excluded, joined_by_or, merged
+from rlcore_plugin_math.constants import added, renamings, without_declaration
+from rlcore_plugin_math.families import family, same_family
 from rlcore_plugin_math.guards import LimitExceeded, check_size, foreign_signs, glued_numbers, no_formula
 from rlcore_plugin_math.letters import divisors_named
+from rlcore_plugin_math.listed_values import (
+    by_name,
+    each_named,
+    items_of,
+    labels_differ,
+    labels_of,
+    once_each,
+    points,
+    several,
+    system,
+    tuples,
+    values_of,
+    vectors,
+)
 from rlcore_plugin_math.normal import compact, plain_text
 from rlcore_plugin_math.parts import labelled_parts
-from rlcore_plugin_math.quantity import bases_equal, clock, in_base, quantity, same_clock, same_groups, same_quantity
+from rlcore_plugin_math.quantity import bases_equal, clock, in_base, quantity, same_clock, same_groups, same_quantity, unit_missing
+from rlcore_plugin_math.realsets import same_set, unbuilt
 from rlcore_plugin_math.structure import (
+    VARIABLE,
     Listing,
     Relation,
     as_interval,
@@ -52,6 +71,7 @@ class Equality(Enum):
     UNPARSEABLE = auto()
 
 
+_MEMBER_OF = re.compile(rf"({VARIABLE.pattern}) ?\\in(?![A-Za-z]) ?(\\\{{.*\\\}})", re.DOTALL)
 _MOST_ITEMS = 24  # compared in any order: each pair may cost a call to algebra
 _INFINITE = re.compile(r"\+?(-?) ?\\infty")
 _WITHIN_INFINITY = re.compile(r"[\^_] ?(?:\{[^{}]*\}|\\infty)|\\to ?[+-]? ?\\infty")
@@ -68,11 +88,6 @@ def _without_ten(text: str) -> str:
     return match[1] if match else text
 
 
-def _several(text: str) -> bool:
-    found = listing(text)
-    return found is not None and found.brackets in ("", "U")
-
-
 def _upwards(operators: tuple[str, ...]) -> tuple[str, ...]:
     """Return the operators of ``a > b`` read as ``b < a``."""
     return tuple({">": "<", ">=": "<="}[sign] for sign in reversed(operators)) if set(operators) <= {">", ">="} else operators
@@ -85,66 +100,9 @@ def _names_or_chain(found: Relation) -> tuple[str, ...] | None:
     return found.parts[1:] if is_label(found.parts[0]) else found.parts
 
 
-def _labels_differ(found: Listing) -> bool:
-    """Return whether values belong to different unknowns (``x=1, y=2``), so that their order matters once the names are gone."""
-    return len(set(_labels(found))) > 1
-
-
-def _labels(found: Listing) -> list[str]:
-    """Return the name of each item; [] if one has none."""
-    labels = [side.parts[0] for item in found.items if (side := relation(item)) and is_label(side.parts[0])]
-    return labels if len(labels) == len(found.items) else []
-
-
-_NAME = re.compile(r"(?:[A-Za-z]|\\(?:alpha|beta))(?:_\{?[0-9]\}?)?")
-
-
-def _by_name(found: Listing) -> Listing:
-    """Return ``y=3, x=4`` in the order of the names, which is that of a point: ``x=4, y=3``."""
-    labels = [label.replace(" ", "") for label in _labels(found)]
-    if not labels or not all(map(_NAME.fullmatch, labels)):
-        return found
-    named = sorted(zip(labels, found.items, strict=True), key=lambda pair: pair[0])
-    return Listing(found.brackets, tuple(item for _, item in named))
-
-
-def _each_named(found: Listing | None) -> Listing | None:
-    """Return ``x=1, 2; y=3`` as ``x=1, x=2, y=3``: a value without a name has that of the value before it."""
-    if found is None or found.brackets:
-        return found
-    sides = [relation(item) for item in found.items]
-    names = {side.parts[0] for side in sides if side and side.operators == ("=",) and is_label(side.parts[0])}
-    if len(names) < 2 or None not in sides:
-        return found
-    items, name = [], ""
-    for item, side in zip(found.items, sides, strict=True):
-        name = side.parts[0] if side else name
-        items.append(item if side or name not in names else f"{name}={item}")
-    return Listing("", tuple(items))
-
-
-def _items(text: str) -> tuple[str, ...]:
-    found = listing(text)
-    return found.items if found is not None and found.brackets in ("", "()") else (text,)
-
-
 def _figures(text: str) -> str:
     """Return ``x_2`` as ``x2``."""
     return re.sub(r"[_{}\s]", "", re.sub(r"\\text ?", "", text))
-
-
-def _once_each(found: Listing) -> Listing:
-    """Return a set without repeated items."""
-    return Listing(found.brackets, tuple({compact(item): item for item in found.items}.values()))
-
-
-def _tuples(found: Listing) -> bool:
-    return all(item.startswith("(") and item.endswith(")") for item in found.items)
-
-
-def _points(solutions: tuple[tuple[str, ...], ...], *, ordered: bool) -> Listing:
-    """Return the solutions as points. ``ordered``: by the names of the unknowns, if both sides name them."""
-    return Listing("", tuple(f"({','.join(sorted(items) if ordered else items)})" for items in solutions))
 
 
 def _valued(text: str) -> tuple[Fraction | None, Fraction]:
@@ -168,11 +126,13 @@ def _of(same: bool) -> Equality:
 
 class Comparer:
     """Compares with one strictness. ``strict``: units and percent signs must be on both sides or neither, decimals are exact, and an answer
-    that algebra cannot parse is not right because of its spelling. ``tolerance``: how far a number may be from the gold one."""
+    that algebra cannot parse is not right because of its spelling. ``tolerance``: how far a number may be from the gold one.
+    ``unit_omitted``: whether one side may lack the unit; None: only if not ``strict``."""
 
-    def __init__(self, *, strict: bool = False, tolerance: Tolerance = EXACT) -> None:
+    def __init__(self, *, strict: bool = False, tolerance: Tolerance = EXACT, unit_omitted: bool | None = None) -> None:
         self.strict = strict
         self.tolerance = tolerance
+        self.unit_omitted = not strict if unit_omitted is None else unit_omitted
 
     def compare(self, gold: str, answer: str) -> Equality:
         """Compare two normalised texts that are not both sequences."""
@@ -185,12 +145,16 @@ class Comparer:
                 return _of(same)
         if not balanced(answer) or "$" in answer.replace("\\$", ""):
             return self._as_text(gold, answer)
+        for decide in (self._by_congruence, self._by_set, self._by_family, self._by_constant):
+            if (same := decide(gold, answer)) is not None:
+                return _of(same)
+        gold, answer = unbuilt(gold), unbuilt(answer)
         for decide in (self._by_literal, self._by_words):
             if (same := decide(gold, answer)) is not None:
                 return _of(same)
         if foreign_signs(answer) or foreign_signs(gold):
             return self._as_text(gold, answer)
-        for decide in (self._by_connective, self._by_relation, self._by_listing, self._by_matrix, self._by_quantity):
+        for decide in (self._by_connective, self._by_member, self._by_relation, self._by_listing, self._by_matrix, self._by_quantity):
             if (same := decide(gold, answer)) is not None:
                 return _of(same)
         return self._by_algebra(gold, answer)
@@ -203,7 +167,7 @@ class Comparer:
         of_gold, of_answer = labelled_parts(gold), labelled_parts(answer)
         if of_gold is None and of_answer is None:
             return None
-        one, other = (of_gold or _items(gold)), (of_answer or _items(answer))
+        one, other = (of_gold or items_of(gold)), (of_answer or items_of(answer))
         return len(one) == len(other) and all(map(self._same, one, other))
 
     def _by_choice(self, gold: str, answer: str) -> bool | None:
@@ -229,6 +193,45 @@ class Comparer:
             return None
         one, other = (found or _figures(side) for found, side in zip(spelled, (gold, answer), strict=True))
         return one == other
+
+    def _same_formula(self, gold: str, answer: str) -> bool:
+        """Compare by algebra alone, without the renaming of letters, which would never end."""
+        return compact(gold) == compact(answer) or self._by_algebra(gold, answer) is Equality.EQUAL
+
+    def _by_congruence(self, gold: str, answer: str) -> bool | None:
+        r"""Compare ``x\equiv 1\pmod 4`` with a congruence, or with ``1 \bmod 4`` beside one."""
+        of_gold, of_answer = congruence(gold), congruence(answer)
+        systems = system(gold), system(answer)
+        if systems[0] and systems[1] and (of_gold is None or of_answer is None):
+            return self._any_order(*systems)
+        if of_gold is None or of_answer is None or not (of_gold.certain or of_answer.certain):
+            return None
+        return same_congruence(of_gold, of_answer, self._same)
+
+    def _by_set(self, gold: str, answer: str) -> bool | None:
+        """Compare two sets of real numbers of which one has several pieces or conditions."""
+        return same_set(gold, answer, self._same)
+
+    def _by_family(self, gold: str, answer: str) -> bool | None:
+        """Accept the same solutions with another letter for the integer; anything else is left to the other steps."""
+        of_gold = family(gold)
+        of_answer = family(answer) if of_gold else None
+        return (of_gold is not None and of_answer is not None and same_family(of_gold, of_answer, self._same_formula)) or None
+
+    def _by_constant(self, gold: str, answer: str) -> bool | None:
+        """Accept the same formula with another letter for a free constant; anything else is left to the other steps."""
+        gold, answer = without_declaration(gold), without_declaration(answer)
+        of_gold = added(gold)
+        of_answer = added(answer) if of_gold else None
+        if of_gold and of_answer and of_gold[1][0] in "CK\\" and (of_gold[1] != of_answer[1]):
+            return self._same(of_gold[0], of_answer[0]) or None
+        sides = label_first(relation(gold)), label_first(relation(answer))
+        if all(sides) and not same_label(*(side.parts[0] for side in sides if side)):
+            return None
+        one, other = (
+            side.parts[-1] if side and is_label(side.parts[0]) else text for side, text in zip(sides, (gold, answer), strict=True)
+        )
+        return any(self._same_formula(one, renamed) for renamed in renamings(one, other)) or None
 
     def _by_literal(self, gold: str, answer: str) -> bool | None:
         """Compare bases, times and infinities, which only equal their own kind, with or without the name of a value before them."""
@@ -273,14 +276,26 @@ class Comparer:
         chains = [merged(side) if kind == "and" else side for side, kind in zip((gold, answer), kinds, strict=True)]
         if kinds == ("and", "and"):
             return self._same(chains[0], chains[1]) if chains[0] and chains[1] else None
-        if _several(gold) and _several(answer):
+        if several(gold) and several(answer):
             return None  # with commas, which may mean either
         return chains[0] is not None and chains[1] is not None and self._same(chains[0], chains[1])
 
     # --- relations ----------------------------------------------------------------------------------------------------
 
+    def _by_member(self, gold: str, answer: str) -> bool | None:
+        r"""Compare ``x\in\{1,2\}`` with the values that the other side gives to ``x``."""
+        of_gold, of_answer = _MEMBER_OF.fullmatch(gold), _MEMBER_OF.fullmatch(answer)
+        if (of_gold is None) == (of_answer is None):
+            return None
+        name, elements = (of_gold or of_answer or [""]).groups()  # type: ignore[union-attr]
+        values = values_of(name, answer if of_gold else gold)
+        inside = listing(elements)
+        if values is None or inside is None or inside.brackets != "{}":
+            return None
+        return self._listings(*((inside, values) if of_gold else (values, inside)))
+
     def _by_relation(self, gold: str, answer: str) -> bool | None:
-        if _several(gold) or _several(answer):
+        if several(gold) or several(answer):
             return None  # a list of relations: its items come back here one by one
         if remark := _REMARK.fullmatch(answer):
             return self._same(gold, remark[1]) and self._about(gold, remark[2])
@@ -326,7 +341,7 @@ class Comparer:
         inequality, other = (of_gold or of_answer), (answer if of_gold else gold)
         assert inequality is not None
         found = listing(re.sub(r"^[A-Za-z] ?\\in(?![A-Za-z]) ?", "", other))
-        if found is None or len(found.brackets) != 2 or found.brackets == "{}":
+        if found is None or len(found.brackets) != 2 or found.brackets in ("{}", "<>"):
             return False if relation(other) is None else None
         return self._listings(found, inequality[1])
 
@@ -334,14 +349,16 @@ class Comparer:
 
     def _by_listing(self, gold: str, answer: str) -> bool | None:
         of_gold, of_answer = listing(gold), listing(answer)
-        if of_gold and len(_labels(of_gold)) > 1:
+        if of_gold and len(labels_of(of_gold)) > 1:
             of_answer = point(answer) or of_answer
-        if of_answer and len(_labels(of_answer)) > 1:
+        if of_answer and len(labels_of(of_answer)) > 1:
             of_gold = point(gold) or of_gold
         if of_gold is None and of_answer is None:
             return None
-        of_gold, of_answer = self._solutions(_each_named(of_gold), _each_named(of_answer))
-        either = [found is not None and not found.brackets and _labels_differ(found) for found in (of_gold, of_answer)]
+        of_gold, of_answer = self._solutions(each_named(of_gold), each_named(of_answer))
+        if pair := vectors(gold, answer, of_gold, of_answer):
+            of_gold, of_answer = pair
+        either = [found is not None and not found.brackets and labels_differ(found) for found in (of_gold, of_answer)]
         if any(either) and alternatives(gold) is not alternatives(answer):
             return False  # x=2 or y=3: not a point
         if of_gold is not None and of_answer is not None and of_gold.brackets == of_answer.brackets == "U":
@@ -357,13 +374,13 @@ class Comparer:
     def _solutions(self, of_gold: Listing | None, of_answer: Listing | None) -> tuple[Listing | None, Listing | None]:
         """Return several solutions of several unknowns (``p=5, q=2, p=7, q=2``) as a list of points."""
         sides = [(found, assignments(found)) for found in (of_gold, of_answer)]
-        ordered = all(points for _, points in sides)
-        one, other = (_points(points, ordered=ordered) if points else found for found, points in sides)
+        ordered = all(solved for _, solved in sides)
+        one, other = (points(solved, ordered=ordered) if solved else found for found, solved in sides)
         return one, other
 
     def _listings(self, gold: Listing, answer: Listing) -> bool:
-        if gold.brackets == answer.brackets == "{}" or (gold.brackets == answer.brackets == "" and _tuples(gold) and _tuples(answer)):
-            gold, answer = _once_each(gold), _once_each(answer)
+        if gold.brackets == answer.brackets == "{}" or (gold.brackets == answer.brackets == "" and tuples(gold) and tuples(answer)):
+            gold, answer = once_each(gold), once_each(answer)
         if len(gold.items) != len(answer.items):
             return False
         if not all(map(same_groups, gold.items, answer.items)):
@@ -371,17 +388,17 @@ class Comparer:
         kinds = {gold.brackets, answer.brackets}
         if kinds == {"", "{}"} and "\\emptyset" in gold.items + answer.items:
             return False  # the set that contains the empty set
-        if kinds == {""} and _labels_differ(gold) != _labels_differ(answer):
+        if kinds == {""} and labels_differ(gold) != labels_differ(answer):
             kinds = {"()"}
         bare = gold if gold.brackets == "" else answer
-        if kinds == {"", "()"} and len(set(_labels(bare))) == 1:
+        if kinds == {"", "()"} and len(set(labels_of(bare))) == 1:
             return False  # two values of one unknown are not a pair
         if kinds <= {"", "{}"} or kinds <= {"", "U"}:
             return self._any_order(gold.items, answer.items)
         if gold.brackets != answer.brackets and kinds != {"", "()"}:
             return False
-        gold = _by_name(gold) if answer.brackets else gold  # values without a bracket follow the order in which the gold answer names them
-        return all(self._same(one, other) for one, other in zip(gold.items, _by_name(answer).items, strict=True))
+        gold = by_name(gold) if answer.brackets else gold  # values without a bracket follow the order in which the gold answer names them
+        return all(self._same(one, other) for one, other in zip(gold.items, by_name(answer).items, strict=True))
 
     def _any_order(self, gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:
         if len(gold) != len(answer):
@@ -409,7 +426,7 @@ class Comparer:
     def _by_quantity(self, gold: str, answer: str) -> bool | None:
         of_gold, of_answer = quantity(gold), quantity(answer)
         if of_gold is not None and of_answer is not None:
-            return same_quantity(of_gold, of_answer, strict=self.strict, tolerance=self.tolerance)
+            return same_quantity(of_gold, of_answer, strict=self.strict, tolerance=self.tolerance, unit_omitted=self.unit_omitted)
         (gold_body, gold_unit), (answer_body, answer_unit) = split_unit(gold), split_unit(answer)
         if (
             "degree" in (gold_unit, answer_unit)
@@ -421,7 +438,9 @@ class Comparer:
             return None
         if not answer_unit and len(gold_unit) == 1 and (glued := re.fullmatch(rf"(.*[0-9]) ?{re.escape(gold_unit)}", answer)):
             answer_body, answer_unit = glued[1], gold_unit  # "12m" is 12 m if metres are asked for, else a product
-        if gold_unit != answer_unit and (self.strict or (gold_unit and answer_unit)):
+        if unit_missing(gold_unit, answer_unit, accepted=self.unit_omitted):
+            return False
+        if gold_unit != answer_unit and gold_unit and answer_unit:
             factor = None if self.strict else conversion(answer_unit, gold_unit)
             return factor is not None and self._same(
                 gold_body, rf"\frac{{{factor.numerator}}}{{{factor.denominator}}} \cdot ({answer_body})"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from rlcore_plugin_math.chinese import western
+
 __all__ = ["compact", "fold", "foreign_digits", "normal", "plain_text"]
 
 _SUPER = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
@@ -41,6 +43,8 @@ _SIGNS |= {
 }
 _SIGNS |= {"∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ", "∅": "\\emptyset ", "→": "\\to ", "√": "\\sqrt ", "∛": "\\sqrt[3] ", "∠": "\\angle "}
 _SIGNS |= {"ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "…": "\\ldots "}
+_SIGNS |= {"∶": ":", "≡": "\\equiv ", "∖": "\\setminus ", "∉": "\\notin "}
+_SIGNS |= dict.fromkeys("\u27e8\u2329\u3008", "\\langle ") | dict.fromkeys("\u27e9\u232a\u3009", "\\rangle ")
 _INVISIBLE = dict.fromkeys([0x200B, 0x200C, 0x200D, 0x2060, 0x2061, 0x2062, 0xFEFF, 0x00AD])
 _SCRIPTS = re.compile(f"[{''.join(map(re.escape, _SUPER))}]+|[{''.join(map(re.escape, _SUB))}]+")
 _ROOT = re.compile(r"\\sqrt(\[3\])? (\d+|[A-Za-z])")
@@ -48,13 +52,27 @@ _ROOT = re.compile(r"\\sqrt(\[3\])? (\d+|[A-Za-z])")
 _SPELLINGS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     (needed, re.compile(pattern), replacement)
     for needed, pattern, replacement in (
-        ("\\", r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
+        ("\\", r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
         ("\\!", r"(?<=[0-9]),\\!\s*(?=[0-9]{3}(?![0-9]))", ","),  # set between groups of thousands
         ("\\!", r"(?<!\\)((?:\\\\)*)\\!", r"\1"),  # not the second half of a row's end; a negative space separates nothing
         ("\\", r"(?<!\\)((?:\\\\)*)\\[,;: ]", r"\1 "),
         ("color", r"\\(?:color|textcolor)\s*\{[a-zA-Z]{1,20}\}", ""),
         ("\\", r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge|scriptstyle|bf|rm|it|sf|tt|cal)(?![A-Za-z])(?!\s*\{)", ""),
         ("\\", r"\\(?:mathrm|mathbf|boldsymbol|bm|mathit|mathsf)\s*\{\s*([a-fi-kn-rt-z])\s*\}", r" \1 "),  # no unit has these letters
+        (":", r"\\math(?:rel|bin|ord|punct) ?\{ ?: ?\}|\{ ?: ?\}", ":"),
+        ("\\colon", r"(?<=[0-9]) ?\\colon ?(?=[0-9])", ":"),
+        ("{=}", r"\{=\}", "="),
+        ("<", r"^<((?:[^<>=,;]+[,;])+[^<>=,;]+)>$", r"\\langle \1\\rangle "),
+        (".", r"(\.[0-9]*) ?\\(?:overline|bar) ?([0-9])", r"\1\\overline{\2}"),
+        (".", r"(\.[0-9]*) ?\\bar ?\{([0-9]+)\}", r"\1\\overline{\2}"),
+        (
+            ".",
+            r"(\.[0-9]*) ?\\dot ?(?:\{([0-9])\}|([0-9])) ?([0-9]*) ?\\dot ?(?:\{([0-9])\}|([0-9]))(?![0-9])",
+            r"\1\\overline{\2\3\4\5\6}",
+        ),
+        (".", r"(\.[0-9]*) ?\\dot ?(?:\{([0-9]+)\}|([0-9]))(?! ?(?:[0-9]|\\dot))", r"\1\\overline{\2\3}"),
+        (".(", r"^([+-]? ?[0-9]*\.)\(([0-9]+)\)$", r"\1\\overline{\2}"),
+        ("(", r"^([+-]? ?0\.[0-9]+)\(([0-9]+)\)$", r"\1\\overline{\2}"),
         ("binom", r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
         ("\\over", r"\{([^{}]{1,80})\\over(?![A-Za-z])([^{}]{1,80})\}", r"\\frac{\1}{\2}"),
         ("\\choose", r"\{([^{}]{1,80})\\choose(?![A-Za-z])([^{}]{1,80})\}", r"\\binom{\1}{\2}"),
@@ -77,6 +95,8 @@ _SPELLINGS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         (">=", r">=", r"\\ge "),
         ("\\lt", r"\\lt(?![A-Za-z])", "<"),
         ("\\gt", r"\\gt(?![A-Za-z])", ">"),
+        ("\\not", r"\\not ?=", r"\\ne "),
+        ("\\not", r"\\not ?\\in(?![A-Za-z])", r"\\notin "),
         ("\\neq", r"\\neq(?![A-Za-z])", r"\\ne "),
         ("!=", r"!=", r"\\ne "),
         ("\\", r"\\(?:lbrace|\{)", r"\\{"),
@@ -113,18 +133,27 @@ def normal(text: str) -> str:
     previous = None
     while text != previous:
         previous = text
-        text = _unwrapped(_plain_functions(_spelled(_ascii(text))))
+        text = _unwrapped(_plain_functions(_spelled(western(_ascii(text)))))
     return text
 
 
 def _ascii(text: str) -> str:
     if text.isascii():
         return text
-    text = text.translate(_INVISIBLE)
+    text = _MARKED_DIGITS.sub(lambda run: _overlined(run.group()), text.translate(_INVISIBLE))
     text = _SCRIPTS.sub(lambda run: _script(run.group()), text)
     text = "".join(_vulgar(sign) or _SIGNS.get(sign) or sign for sign in text)
     text = _ROOT.sub(r"\\sqrt\1{\2}", text)
     return unicodedata.normalize("NFKC", text)
+
+
+_DOT_ABOVE, _LINE_ABOVE = "\u0307", "\u0305"
+_MARKED_DIGITS = re.compile(f"[0-9][{_DOT_ABOVE}{_LINE_ABOVE}](?:[0-9]*[0-9][{_DOT_ABOVE}{_LINE_ABOVE}])?|(?:[0-9]{_LINE_ABOVE})+")
+
+
+def _overlined(run: str) -> str:
+    """Return digits with a dot or a line above, which repeat, as LaTeX spells them."""
+    return "\\overline{" + run.replace(_DOT_ABOVE, "").replace(_LINE_ABOVE, "") + "}"
 
 
 def _script(run: str) -> str:
@@ -172,12 +201,10 @@ def _plain_functions(text: str) -> str:
     return fold(_PLAIN_ROOT.sub(r"\\sqrt{\1}", text))
 
 
-_BOX = re.compile(r"([^={}]{0,40}= ?|)\\boxed ?\{")
+_BOX = re.compile(r"([^={}]{0,40}= ?|)\\(?:boxed|fbox) ?\{")
 _STYLE = re.compile(r"(?:\\(?:boldsymbol|bm|underline|fbox|mathbf))? ?\{")
 _STYLED_NUMBER = re.compile(r"\\text ?\{ ?([-+0-9][-+0-9.,/ ]*) ?\}")
 _STYLED_COUNT = re.compile(r"\\text ?\{ ?([-+]?[0-9][0-9.,/]*) ([A-Za-z][A-Za-z ]{0,40})\}")
-_BUILDER = re.compile(r"\\\{ ?([A-Za-z])(?: ?\\in ?\\mathbb\{R\})? ?(?::|\||\\mid) ?([^{}:|]{1,80})\\\}")
-_ORDER = re.compile(r"[<>]|\\[lg]e(?![A-Za-z])")
 _CHOICE = re.compile(r"([A-Za-z])\)")
 _DOLLARS_AROUND = re.compile(r"\$([^$ ]|[^$ ][^$]{0,200}[^$ ])\$ ([A-Za-z][A-Za-z ]{0,40}|\\text ?\{[^{}$]*\}|%)")
 _DOLLAR_BEHIND = re.compile(r"([-+]?[0-9][0-9.,]*) ?\$")
@@ -198,8 +225,6 @@ def _unwrapped(text: str) -> str:
         return number[1].strip()
     if count := _STYLED_COUNT.fullmatch(text):
         return f"{count[1]} \\text{{{count[2]}}}"
-    if (builder := _BUILDER.fullmatch(text)) and builder[1] in builder[2] and _ORDER.search(builder[2]):
-        return builder[2].strip()  # the set of all x with x > 3
     if letter := _CHOICE.fullmatch(text):
         return letter[1]
     if dollar := _LONE_DOLLAR.fullmatch(text):

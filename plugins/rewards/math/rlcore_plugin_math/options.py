@@ -26,6 +26,10 @@ class MathOptions(BaseModel):
         default="standard",
         description="strict: units must match, plain decimals are exact, formulas are never right as text",
     )
+    missing_unit: Literal["auto", "accept", "refuse"] = Field(
+        default="auto",
+        description="5 beside 5 cm: one side lacks the unit. auto: right by the standard strictness, wrong by the strict one",
+    )
     absolute_tolerance: float = Field(
         default=0.0, ge=0, description="a number this far from the gold one is right; 0.5 and more accepts other whole numbers"
     )

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import gcd
 
+from rlcore_plugin_math.nouns import may_be_omitted
 from rlcore_plugin_math.tolerance import EXACT, Tolerance
 from rlcore_plugin_math.units import conversion, split_unit
 
@@ -29,7 +30,7 @@ __all__ = [
     "same_groups",
     "same_quantity",
 ]
-__all__ += ["sequence"]
+__all__ += ["sequence", "unit_missing"]
 
 _MOST_DIGITS = 400  # longer ones are never honest; int() of a very long string is quadratic
 _MOST_EXPONENT = 400
@@ -165,9 +166,22 @@ def _same_value(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> bool:
     return abs(gold.value - answer.value) <= _ROUNDING * max(abs(gold.value), abs(answer.value))
 
 
-def same_quantity(gold: Quantity, answer: Quantity, *, strict: bool, tolerance: Tolerance = EXACT) -> bool:
+def unit_missing(gold: str, answer: str, *, accepted: bool) -> bool:
+    """Return whether one of two units is missing and must not be. ``accepted``: units may be missing, unless they may be numbers."""
+    return bool(gold) is not bool(answer) and not (accepted and may_be_omitted(gold or answer))
+
+
+def same_quantity(
+    gold: Quantity, answer: Quantity, *, strict: bool, tolerance: Tolerance = EXACT, unit_omitted: bool | None = None
+) -> bool:
     """Return whether values and units agree. A unit may be omitted, but may differ only if both measure the same thing. 50 % is 50 and 0.5,
-    but a bare 0.5 in the gold answer is neither 50 nor 0.5 %. ``strict``: the same unit, exactly the same value."""
+    but a bare 0.5 in the gold answer is neither 50 nor 0.5 %. ``strict``: the same unit, exactly the same value. ``unit_omitted``: whether
+    one side may lack the unit; None: only if not ``strict``."""
+    accepted = not strict if unit_omitted is None else unit_omitted
+    if unit_missing(gold.unit, answer.unit, accepted=accepted):
+        return _is_percentage(gold, answer, tolerance) if not strict else False
+    if strict and bool(gold.unit) is not bool(answer.unit) and "%" not in (gold.unit, answer.unit):
+        answer = Quantity(answer.value, answer.decimal, gold.unit, answer.step)
     if strict:
         near = bool(tolerance) and tolerance.near(gold.value, answer.value, step=gold.step)
         return gold.unit == answer.unit and (gold.value == answer.value or near)
@@ -183,6 +197,13 @@ def same_quantity(gold: Quantity, answer: Quantity, *, strict: bool, tolerance: 
     if answer.unit == "%" and not gold.unit and abs(gold.value) == 1:
         return _same_value(gold, answer.times(_HUNDREDTH), tolerance)
     return False
+
+
+def _is_percentage(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> bool:
+    """Return whether one side is the other's per cent sign written out: 50 % is 0.5."""
+    if gold.unit == "%":
+        return _same_value(gold.times(_HUNDREDTH), answer, tolerance)
+    return answer.unit == "%" and 0 < abs(gold.value) <= 1 and _same_value(gold, answer.times(_HUNDREDTH), tolerance)
 
 
 def sequence(text: str) -> tuple[Fraction, ...] | None:

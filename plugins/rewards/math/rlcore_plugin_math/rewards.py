@@ -23,6 +23,7 @@ __all__ = ["BoxedReward", "ThinkAnswerReward"]
 class _MathReward(Reward):
     def __init__(self, options: MathOptions) -> None:
         self.options = options
+        self.unit_omitted = None if options.missing_unit == "auto" else options.missing_unit == "accept"
         self.tolerance = Tolerance(
             absolute=Fraction(str(options.absolute_tolerance)),
             relative=Fraction(str(options.relative_tolerance)),
@@ -56,7 +57,14 @@ class _MathReward(Reward):
             return self._wrong(Outcome.WRONG, f"limit: the answer has {len(answer)} characters, more than {options.max_chars}")
         strict = options.strictness == "strict"
         try:
-            equality = compare(str(item.columns["gt_answer"]), answer, seconds=options.time_limit, strict=strict, tolerance=self.tolerance)
+            equality = compare(
+                str(item.columns["gt_answer"]),
+                answer,
+                seconds=options.time_limit,
+                strict=strict,
+                tolerance=self.tolerance,
+                unit_omitted=self.unit_omitted,
+            )
         except LimitExceeded as limit:
             return self._wrong(Outcome.WRONG, f"limit: {limit}")
         if equality is Equality.UNPARSEABLE:

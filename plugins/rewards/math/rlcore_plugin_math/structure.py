@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rlcore_plugin_math.quantity import quantity
 
 __all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "label_first", "leading_sign", "listing", "matrix", "nested_signs"]
-__all__ += ["VARIABLE", "assignments", "point", "relation", "same_label"]
+__all__ += ["VARIABLE", "assignments", "point", "relation", "same_label", "split_outside"]
 
 _TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|<=|>=|[^\\]|\\")
 _OPEN = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
@@ -26,7 +26,7 @@ _OPERATORS = {"=": "=", "<": "<", ">": ">", "\\le": "<=", "\\ge": ">=", "\\ne": 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Several items. ``brackets``: "" for none, "()", "[]", "[)", "(]", "{}" for a set, "U" for a union."""
+    """Several items. ``brackets``: "" for none, "()", "[]", "[)", "(]", "{}" for a set, "<>" for a vector, "U" for a union."""
 
     brackets: str
     items: tuple[str, ...]
@@ -55,11 +55,14 @@ def balanced(text: str) -> bool:
     return not stack
 
 
-def _split(text: str, separators: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_outside(text: str, separators: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return (pieces, the separators between them), outside all brackets."""
     pieces, found, depth = [""], [], 0
+    angles = text.count("\\langle") == text.count("\\rangle")  # a lone one belongs to a state, \langle 0|
     for token in _tokens(text):
         depth += (token in _OPEN) - (token in _CLOSE)
+        if angles:
+            depth += (token == "\\langle") - (token == "\\rangle")
         if depth == 0 and token in separators:
             found.append(token)
             pieces.append("")
@@ -86,10 +89,15 @@ def listing(text: str) -> Listing | None:
         inner = text[len(tokens[0]) : -len(tokens[-1])]
         if tokens[0] == "{" and quantity(inner) is not None:
             return None
-        items, _ = _split(inner, (",", ";"))
+        items, _ = split_outside(inner, (",", ";"))
         if len(items) > 1 or tokens[0] == "\\{":
             return Listing(_brackets(tokens), tuple(expanded for item in items for expanded in _both_signs(item)))
+    if (vector := _VECTOR.fullmatch(text)) and len(items := split_outside(vector[1], (",", ";"))[0]) > 1:
+        return Listing("<>", tuple(items))
     return _bare(text)
+
+
+_VECTOR = re.compile(r"\\langle(?![A-Za-z]) ?((?:(?!\\[lr]angle).)*)\\rangle", re.DOTALL)
 
 
 def _encloses(tokens: Sequence[str]) -> bool:
@@ -106,31 +114,34 @@ def _brackets(tokens: Sequence[str]) -> str:
 
 
 def _bare(text: str) -> Listing | None:
-    if "\\cup" in text and len(union := _split(text, ("\\cup",))[0]) > 1:
+    if "\\cup" in text and len(union := split_outside(text, ("\\cup",))[0]) > 1:
         return Listing("U", tuple(union))
     pieces = _WORD_SEPARATORS.sub(";", text) if " " in text or "\\" in text or "or" in text or "and" in text else text
     if pieces != text and not _ORDER_SIGN.search(text) and _CONNECTIVE.search(text):
         return None  # p \land q: a proposition, not two answers
-    groups, _ = _split(pieces, (";",))
+    groups, _ = split_outside(pieces, (";",))
     items = []
     for group in groups:
-        items += [group] if quantity(group) is not None else _split(group, (",",))[0]
+        items += [group] if quantity(group) is not None else split_outside(group, (",",))[0]
     items = [expanded for item in items if item for expanded in _both_signs(item)]
     return Listing("", tuple(items)) if len(items) > 1 else None
 
 
+_EITHER_SIGN = re.compile(r"\s*\\(pm|mp)(?![A-Za-z])\s*")
+
+
 def _both_signs(item: str) -> list[str]:
-    signs = item.count("\\pm"), item.count("\\mp")
-    if sum(signs) != 1:
+    signs = _EITHER_SIGN.findall(item)
+    if len(signs) != 1:
         return [item]
-    return [re.sub(r"\s*\\(?:pm|mp)\s*", sign, item) for sign in ("+-" if signs[0] else "-+")]
+    return [_EITHER_SIGN.sub(sign, item) for sign in ("+-" if signs == ["pm"] else "-+")]
 
 
 def relation(text: str) -> Relation | None:
     """Return the parts of an equation, inequality or membership; None if there is no such sign outside brackets."""
     if not _ANY_OPERATOR.search(text):
         return None
-    parts, found = _split(text, (*_OPERATORS, "<=", ">="))
+    parts, found = split_outside(text, (*_OPERATORS, "<=", ">="))
     if not found or not all(parts):
         return None
     return Relation(tuple(parts), tuple(_OPERATORS.get(sign, sign) for sign in found))
@@ -160,6 +171,7 @@ _MEASURED = r"(?:[A-Z]{2}|[A-Z]_ ?(?:\{[^{}]*\}|[0-9A-Za-z])|\\(?:text|overline)
 _NAMED = rf"(?:{_MEASURED}|[A-Za-z])"
 _LABEL = re.compile(
     r"(?:\\text ?\{[^{}]*[A-Za-z][^{}]*\}|\\[A-Za-z]+|[A-Za-z]{1,12})(?: ?_ ?(?:\{[^{}]*\}|[0-9A-Za-z]))?'*(?: ?\([A-Za-z0-9, ]{1,12}\))?"
+    r"|\\(?:vec|overrightarrow|hat) ?\{ ?[A-Za-z]{1,2} ?\}"
     r"|\\frac ?\{ ?d ?[a-z] ?\} ?\{ ?d ?[a-z] ?\}"
     rf"|\\frac ?\{{ ?{_MEASURED} ?\}} ?\{{ ?{_MEASURED} ?\}}|{_MEASURED}(?: ?[:/] ?{_MEASURED})+|{_NAMED}(?: ?: ?{_NAMED})+"
     r"|(?:\||\\lvert) ?(?:[A-Z]{2}|\\(?:vec|overrightarrow) ?\{[A-Za-z]{1,2}\}) ?(?:\||\\rvert)"

@@ -1,7 +1,7 @@
 r"""Units of measure at the end of an answer: separated from the number, given one name, converted if they measure the same thing.
 
-A noun that is not a unit names the counted objects, and may be omitted. A noun that is a number itself (``dozen``, ``grand``, ``tens``) may
-not. English has few of them, and ``quantity.py`` knows the value of those that have one.
+A noun that is not a unit names the counted objects. A noun that is a number itself (``dozen``, ``grand``, ``tens``) is neither;
+``quantity.py`` knows the value of those that have one. Whether a number means the same without its unit is decided in ``nouns.py``.
 
 >>> split_unit(r"5\text{ centimeters}")
 ('5', 'cm')
@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-__all__ = ["conversion", "split_unit"]
+__all__ = ["IMPLIED", "UNIT_NAMES", "conversion", "split_unit"]
 
 _NAMES = """
 mm: millimeter, millimeters, millimetre, millimetres
+dm: decimeter, decimeters, decimetre, decimetres
 cm: centimeter, centimeters, centimetre, centimetres, cms
 m: meter, meters, metre, metres
 km: kilometer, kilometers, kilometre, kilometres, kms
@@ -43,6 +44,8 @@ ml: milliliter, milliliters, millilitre, millilitres
 dollar: dollars, usd
 cent: cents
 euro: euros, eur
+yuan: renminbi, rmb, cny
+jiao:
 degree: degrees, deg
 rad: radian, radians
 %: percent, pct, percentage
@@ -52,13 +55,14 @@ km/h: kph, kmh, kilometers per hour, kilometres per hour
 m/s: meters per second, metres per second
 """
 _SIZES_TEXT = """
-length: mm 1/1000, cm 1/100, m 1, km 1000
+length: mm 1/1000, cm 1/100, dm 1/10, m 1, km 1000
 imperial length: in 1, ft 12, yd 36, mi 63360
 mass: mg 1/1000, g 1, kg 1000, t 1000000
 imperial mass: oz 1, lb 16
 time: s 1, min 60, h 3600, day 86400, week 604800
 volume: ml 1/1000, l 1
 money: cent 1/100, dollar 1
+chinese money: jiao 1/10, yuan 1
 speed: m/s 1, km/h 5/18
 """
 _NOT_UNITS = frozenset(
@@ -106,11 +110,12 @@ def _aliases() -> dict[str, str]:
     table: dict[str, str] = {}
     for row in _NAMES.strip().splitlines():
         name, _, others = row.partition(":")
-        table |= {name: name} | {other.strip(): name for other in others.split(",")}
+        table |= {name: name} | {other.strip(): name for other in others.split(",") if other.strip()}
     return table
 
 
 _ALIASES = _aliases()
+UNIT_NAMES = frozenset(_ALIASES.values()) | frozenset(_ALIASES) | {"pound sterling", "yen"}
 _KNOWN = "|".join(sorted((name for name in _ALIASES if name.isalpha() and len(name) > 1), key=len, reverse=True))
 _POWER = r"(?: ?\^ ?(?:\{ ?[0-9-]+ ?\}|[0-9]))?"
 _TEXT_UNIT = re.compile(rf"(?P<body>.*\S) ?\\text ?\{{(?P<unit>[^{{}}]+)\}}(?P<power>{_POWER})")
@@ -122,11 +127,11 @@ _SIGNS = {"%": "%", "^\\circ": "degree", "\\$": "dollar", "$": "dollar", "€": 
 _WAITING = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|log|ln)h? ?\^ ?(?:\{[^{}]*\}|[0-9])$")  # for its argument
 _INCHES = re.compile(r"(?P<body>[+-]? ?[0-9.,]*[0-9])\"")
 _MILLI_OR_MEGA = re.compile(r"[mM](?:[gmslwvajnfctb]|hz|ev|pa|mol|bar|cal|ohm|bit|byte|rad|bps)", re.IGNORECASE)
-_IMPLIED = {"square": "2", "sq": "2", "sq.": "2", "cubic": "3"}
+IMPLIED = {"square": "2", "sq": "2", "sq.": "2", "cubic": "3", "cu": "3", "cu.": "3"}
 
 
 def _sizes() -> dict[str, tuple[str, Fraction]]:
-    table = {}
+    table: dict[str, tuple[str, Fraction]] = {}
     for row in _SIZES_TEXT.strip().splitlines():
         measure, _, units = row.partition(":")
         table |= {name: (measure, Fraction(size)) for name, size in (unit.split() for unit in units.split(","))}
@@ -194,8 +199,8 @@ def _is_formula(body: str, unit: str) -> bool:
 def _name(unit: str, power: str) -> str:
     words = unit.strip(" .").split()
     exponent = "".join(sign for sign in power if sign in "-0123456789")
-    if words and words[0].lower() in _IMPLIED and not exponent:
-        exponent, words = _IMPLIED[words[0].lower()], words[1:]
+    if words and words[0].lower() in IMPLIED and not exponent:
+        exponent, words = IMPLIED[words[0].lower()], words[1:]
     spelled = " ".join(words)
     lower = spelled.lower()
     if spelled[:1] == "M" and _MILLI_OR_MEGA.fullmatch(spelled):
