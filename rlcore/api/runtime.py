@@ -5,10 +5,10 @@ A plugin registers a ``RuntimeSpec`` with ``rlcore_register_runtimes``. Its targ
 that must be ended on ``closing`` as soon as it exists. ``say`` prints one line for the user. The options of ``[run.options]`` are
 ``plan.runtime_options``.
 
-- *The work*: ``load_data``, ``read_texts``, ``fingerprints``, ``check_model_files``; ``open_judge``, ``make_judge``, ``make_engine``,
-  ``make_consumer``, ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_filter_monitor``, ``make_publisher``,
-  ``make_receiver`` make the parts as configured. ``Producer`` generates rollouts and has them judged; the consumer trains.
-  ``error_context`` names the part that raised.
+- *The work*: ``load_data``, ``read_texts``, ``fingerprints``, ``check_model_files``; ``open_judge``,
+  ``make_judge``, ``make_engine``, ``make_consumer``, ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_filter_monitor``,
+  ``make_publisher``, ``make_receiver`` make the parts as configured. ``Producer`` generates rollouts and has them judged; the consumer
+  trains. A command without a run calls ``leave_out_bad_rows`` first. ``error_context`` names the part that raised.
 - *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches. A resumed run
   begins with ``first_version``. ``JobMaker`` makes jobs of leases, and a ``GroupSummary`` of each delivered group.
 - *One process*: ``OneProcess`` is the runtime of a run that needs no workers (``fits_one_process``). For several processes, the library
@@ -41,6 +41,7 @@ from rlcore.roles.consumer import SharePlan
 from rlcore.roles.evaluator import Evaluation, Evaluator
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
+from rlcore.runtime.bad_rows import leave_out_bad_rows
 from rlcore.runtime.batch_report import Batch, batch_figures, probe_sequence, rollout_rows, with_prompts
 from rlcore.runtime.factories import (
     JobMaker,
@@ -116,6 +117,7 @@ __all__ = [
     "fits_one_process",
     "inference_notes",
     "install_line",
+    "leave_out_bad_rows",
     "limit_threads",
     "load_data",
     "make_consumer",

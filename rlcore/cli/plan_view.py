@@ -18,7 +18,7 @@ __all__ = ["plan_json", "show_plan"]
 
 def plan_json(plan: Plan) -> dict[str, Any]:
     """Return ``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}], "reproducible": {level, why},
-    "max_staleness": {value, why, correction}, "resume": {run, checkpoint, step}}``.
+    "max_staleness": {value, why, correction}, "resume": {run, checkpoint, step}, "bad_rows": {data set: {reason: count}}}``.
 
     ``why`` is "" if somebody set the value. ``resume`` is null for a new run. JSON has no infinite or NaN numbers: they become the text
     "inf", "-inf" or "nan".
@@ -32,6 +32,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "origins": {path: {"layer": origin.layer, "detail": origin.detail} for path, origin in plan.origins.items()},
         "notes": list(plan.notes),
         "missing": [{"what": item.what, "command": item.command} for item in plan.missing],
+        "bad_rows": {name: dict(reasons) for name, reasons in plan.bad_rows.items()},
         "reproducible": asdict(plan.reproducible),
         "max_staleness": {"value": get_path(plan.config, STALENESS), "why": why, "correction": get_path(plan.config, path)},
     }

@@ -6,18 +6,19 @@ import argparse
 import json
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.config import Plan, plan_run
-from rlcore.config.data_source import is_file
+from rlcore.config.data_source import is_file, source_of, source_spec
 from rlcore.config.layers import replaced
 from rlcore.config.machine_check import check_machine
 from rlcore.config.resolve import STALENESS
 from rlcore.config.run_config import DataSource
 from rlcore.contracts.command_line import Command
-from rlcore.contracts.errors import UsageError
+from rlcore.contracts.errors import RlcoreError, UsageError
 from rlcore.contracts.specs import PluginKind
 from rlcore.registry.error_context import stdout_to_stderr
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["INTERRUPTED", "TrainCommand", "add_run_options", "check_data", "plan_of", "run_plan"]
 
+_COUNTING_SECONDS = 20.0
+"""The time in which a dry run expects the end of rows that come from no file."""
 INTERRUPTED = 130
 """The exit code of a run that Ctrl-C ended, saved or not. Scripts that wait for a complete run must see the difference."""
 
@@ -73,14 +76,14 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
 
     Raises UsageError if something is missing."""
     plan = check_machine(plan)
-    check_data(plan)
+    checked = check_data(plan, dry=args.dry_run)
     if args.dry_run:
         from rlcore.cli.plan_view import plan_json, show_plan
 
         if args.json:
-            print(json.dumps(plan_json(plan), ensure_ascii=False))
+            print(json.dumps(plan_json(checked), ensure_ascii=False))
         else:
-            show_plan(plan)
+            show_plan(checked)
         return 0
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
@@ -128,23 +131,61 @@ def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
     return INTERRUPTED if summary.interrupted else 0
 
 
-def check_data(plan: Plan) -> None:
-    """Read every data file that exists locally. Raises DataError with file:line. Downloads nothing.
+def check_data(plan: Plan, *, dry: bool = False) -> Plan:
+    """Read every data file that exists locally. Return the plan, with notes on the data if ``dry``. Raises DataError with file:line.
 
     If a reward or the named row format is not installed, the required columns are not known, and nothing is read.
+
+    Downloads nothing.
+
+    :param dry: no run follows. Then data sources that are neither files nor remote are read, too; a run reads them when it starts.
     """
     specs = plan.reward_specs()
     if len(specs) < len(plan.config.rewards) or any(item.path == "data.format" for item in plan.missing):
-        return
+        return plan
     from rlcore.data import load_eval, load_prompts
+    from rlcore.runtime.loading import bad_rows_of, data_notes
 
-    here = [source for source in plan.config.data.sources if _is_here(source, plan.registry)]
-    if here:
-        load_prompts(replaced(plan.config, "data.dataset", tuple(here)), specs, plan.registry)
-    for path in plan.config.eval.eval_dataset.values():
-        if _is_here(DataSource(path=path), plan.registry):
-            load_eval(path, specs, plan.registry, plan.config.data)
+    notes: list[str] = []
+
+    def chosen(source: DataSource) -> bool:
+        return _is_here(source, plan.registry) or (dry and _ends_here(source, plan, notes))
+
+    data = {}
+    if here := [source for source in plan.config.data.sources if chosen(source)]:
+        data["train"] = load_prompts(replaced(plan.config, "data.dataset", tuple(here)), specs, plan.registry)
+    for task, path in plan.config.eval.eval_dataset.items():
+        if chosen(DataSource(path=path)):
+            data[f"eval/{task}"] = load_eval(path, specs, plan.registry, plan.config.data)
+    if not dry:  # the run says them
+        return plan
+    notes += data_notes(plan, data)
+    return replace(plan, notes=(*plan.notes, *notes), bad_rows=bad_rows_of(data))
 
 
 def _is_here(source: DataSource, registry: Registry) -> bool:
     return is_file(source, registry) and Path(source.path).exists()
+
+
+def _ends_here(source: DataSource, plan: Plan, notes: list[str]) -> bool:
+    """Return whether a data source that reads no file gives all its rows on this machine. Raises DataError if its rows do not end.
+
+    A data source that cannot be read here is left to the run. ``notes`` receives a sentence if its rows take too long to count."""
+    from rlcore.data import EndlessDataError, check_end
+
+    if (
+        is_file(source, plan.registry)
+        or not plan.registry.has(PluginKind.DATA, source_of(source, plan.registry))
+        or source_spec(source, plan.registry).remote
+    ):
+        return False
+    try:
+        ends = check_end(source, plan.registry, plan.config.data.max_rows, _COUNTING_SECONDS)
+    except EndlessDataError:
+        raise
+    except RlcoreError:
+        return False
+    if not ends:
+        slow = f"they had not ended after {_COUNTING_SECONDS:g} s"
+        notes.append(f"{source.path}: its rows were not checked, because {slow}; --max-rows bounds them")
+    return ends

@@ -45,6 +45,9 @@ class Plan:
     cannot run here. ``reproducible`` tells how far two runs agree. ``resume`` is the point from which an earlier run resumes, None for a
     new run.
 
+    ``unscorable``: rows that no reward can score and that bad_rows = "drop" leaves out, by their place, with the reason. None until the
+    rewards have checked them.
+
     Options are instances of the plugins' models, None if a plugin has none. ``reward_options`` has the order of ``config.rewards``.
     ``algorithm_options``, for the wrappers of the loss, is keyed by the setting that names the plugin.
     """
@@ -67,6 +70,9 @@ class Plan:
     algorithm_options: Mapping[str, BaseModel | None] = field(default_factory=dict)
     reward_options: tuple[BaseModel | None, ...] = ()
     resume: ResumePoint | None = None
+    bad_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Data set -> reason -> number of rows that were left out, once they were read."""
+    unscorable: Mapping[str, str] | None = None
 
     def reward_specs(self) -> tuple[RewardSpec, ...]:
         """Return the spec of every installed reward, in order."""

@@ -149,6 +149,8 @@ class DataSection(Section):
     system_prompt: str | None = setting(None, "-s", help="system prompt before every prompt; none: the reward's own")
     max_prompt_tokens: Count = setting(512, "-mpt", help="longest prompt, in tokens")
     overlong: Literal["refuse", "drop"] = setting("refuse", help="longer prompts: refuse the data, or drop them and report how many")
+    bad_rows: Literal["refuse", "drop"] = setting("refuse", help="bad rows: refuse the data, or drop them and report how many")
+    max_rows: Count | None = setting(None, help="read at most so many rows of each data set; none: all")
     shuffle: bool = setting(True, help="shuffle the prompts in every episode")
 
     @property

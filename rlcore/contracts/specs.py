@@ -60,6 +60,10 @@ Per = Literal["rollout", "token"]
 """The unit of an advantage."""
 
 
+Gold = Literal["", "answer", "text"]
+"""What the column ``gt_answer`` is to a reward."""
+
+
 class PluginKind(StrEnum):
     """The kinds of things that a plugin can offer. The value is the word that users type (``rlcore show reward boxed``)."""
 
@@ -82,7 +86,7 @@ class PluginKind(StrEnum):
     FORMAT = "format"
 
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), **REPRODUCIBLE}
+_CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Gold": get_args(Gold), **REPRODUCIBLE}
 """Annotation of a field -> the words that it accepts."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
@@ -139,11 +143,15 @@ class RewardSpec(Spec):
         answer is worth 1.
     ``deadline``: the default of seconds for one response.
     ``reads_tokens``: whether its ``RewardInput`` has the ids of the sampled tokens.
+    ``gold``: what ``gt_answer`` is to the reward. "answer": one answer, so a JSON list of one text is read as that text, and of several is
+        refused. "text": any text. "": not declared. A word that stands for an absent answer ("notfound") is refused, except as "text".
+    ``answer_marks``: the option that lists the marks at which the reward looks for an answer ("extract.by"), in the words of
+        ``rlcore.data.answer_marks``. A prompt that asks for another mark is then a remark. "": not declared.
     ``audit``: ``"package.module:function"``. The function returns the ``AuditCase`` list on which ``rlcore audit`` runs the reward. Only
         that command imports it.
     """
 
-    on_class = ("requires", "stop", "system_prompt", "gives_accuracy", "reads_tokens")
+    on_class = ("requires", "stop", "system_prompt", "gives_accuracy", "reads_tokens", "gold")
 
     requires: tuple[str, ...] = ()
     gives_accuracy: bool = True
@@ -152,6 +160,8 @@ class RewardSpec(Spec):
     full_value_option: str = ""
     deadline: float = 10.0
     reads_tokens: bool = False
+    gold: Gold = ""
+    answer_marks: str = ""
     audit: str = ""
 
     def __post_init__(self) -> None:
@@ -414,6 +424,7 @@ class DataSourceSpec(Spec):
     ``suffixes``: the ends of the file names that it reads (".jsonl"). The longest suffix wins. "" matches any file that no other data
         source claims.
     ``folders``: whether it reads folders.
+    ``remote``: whether its rows come from another machine. A dry run does not read them.
 
     A data source without any of these is used only by its name (``source = "…"``), and may give the path any meaning.
     """
@@ -421,6 +432,7 @@ class DataSourceSpec(Spec):
     suffixes: tuple[str, ...] = ()
     prefix: str = ""
     folders: bool = False
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

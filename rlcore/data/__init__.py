@@ -1,6 +1,23 @@
 """Read data files into checked prompts: parsing, validation with ``file:line``, and mixing. Imports neither torch nor transformers."""
 
 from rlcore.data.dataset import DataSet
-from rlcore.data.prompts import check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt
+from rlcore.data.prompts import (
+    EndlessDataError,
+    check_end,
+    check_prompt_lengths,
+    load_eval,
+    load_prompts,
+    short_prompts,
+    with_system_prompt,
+)
 
-__all__ = ["DataSet", "check_prompt_lengths", "load_eval", "load_prompts", "short_prompts", "with_system_prompt"]
+__all__ = [
+    "DataSet",
+    "EndlessDataError",
+    "check_end",
+    "check_prompt_lengths",
+    "load_eval",
+    "load_prompts",
+    "short_prompts",
+    "with_system_prompt",
+]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -15,9 +14,11 @@ import numpy as np
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Prompt
+from rlcore.data.left_out import LeftOut
 from rlcore.data.rows import BadRow, Routes, parse_row
+from rlcore.host.long_numbers import json_text
 
-__all__ = ["DataSet", "collect", "resized"]
+__all__ = ["Collected", "DataSet", "collect", "resized"]
 
 _MOST_BAD = 10_000
 
@@ -25,7 +26,7 @@ _MOST_BAD = 10_000
 @dataclass(frozen=True, slots=True)
 class DataSet:
     """Prompts in order, with ``prompts[i].index == i`` and unique ids. ``fingerprint`` is the sha256 of the content: equal rows have equal
-    fingerprints.
+    fingerprints. ``left_out`` are the bad rows that are not among the prompts.
 
     >>> len(DataSet.of([{"messages": {"role": "user", "content": "1 + 2"}, "gt_answer": "3"}]))
     1
@@ -33,6 +34,7 @@ class DataSet:
 
     prompts: tuple[Prompt, ...]
     fingerprint: str
+    left_out: tuple[LeftOut, ...] = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -41,42 +43,82 @@ class DataSet:
     def of(cls, rows: Iterable[Mapping[str, Any]], reward_specs: Sequence[RewardSpec] = (), name: str = "rows") -> DataSet:
         """Return a data set of rows in memory, with the same shapes and checks as rows in a file. Ids default to ``rows:1``, ``rows:2``,
         …"""
-        return cls.made_of(collect(enumerate(rows, start=1), name=name, stem=name, routes=Routes(tuple(reward_specs))))
+        return cls.made_of(collect(enumerate(rows, start=1), name=name, stem=name, routes=Routes(tuple(reward_specs))).prompts)
 
     @classmethod
-    def made_of(cls, prompts: Sequence[Prompt]) -> DataSet:
+    def made_of(cls, prompts: Sequence[Prompt], left_out: Iterable[LeftOut] = ()) -> DataSet:
         """Number the prompts, refuse duplicate ids, and compute the fingerprint."""
         numbered = tuple(prompt if prompt.index == index else replace(prompt, index=index) for index, prompt in enumerate(prompts))
         _check_unique(numbered)
-        return cls(numbered, _fingerprint(numbered))
+        return cls(numbered, _fingerprint(numbered), tuple(left_out))
+
+    def without(self, reasons: Mapping[str, str]) -> DataSet:
+        """Return the data set without the prompts from some places, which are left out for a reason.
+
+        :param reasons: place of a prompt -> reason. Prompts from other places stay."""
+        if not (gone := {prompt.source: reasons[prompt.source] for prompt in self.prompts if prompt.source in reasons}):
+            return self
+        places = ((*place.rpartition(":"), reason) for place, reason in gone.items())
+        rows = [LeftOut(file, int(number), reason) for file, _, number, reason in places]
+        kept = [prompt for prompt in self.prompts if prompt.source not in gone]
+        return DataSet.made_of(kept, (*self.left_out, *rows))
 
 
-def collect(rows: Iterable[tuple[int, object]], *, name: str, stem: str, routes: Routes) -> list[Prompt]:
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The prompts of a data source, and the bad rows that were left out."""
+
+    prompts: list[Prompt]
+    left_out: list[LeftOut]
+
+
+def collect(rows: Iterable[tuple[int, object]], *, name: str, stem: str, routes: Routes, drop: bool = False) -> Collected:
     """Return prompts from (line, row). ``DataError`` names the first bad row and counts the others, so that a file is never partly loaded.
 
     A row that is already a ``BadRow`` could not be read.
 
     :param name: the place in messages.
     :param stem: the beginning of default ids.
+    :param drop: leave bad rows out. ``DataError`` then says that all rows are bad, if they are.
     """
     prompts: list[Prompt] = []
-    first, bad = "", 0
+    left_out: list[LeftOut] = []
     for line, row in rows:
         try:
             if isinstance(row, BadRow):
                 raise row
             prompts.append(parse_row(row, index=len(prompts), default_id=f"{stem}:{line}", source=f"{name}:{line}", routes=routes))
         except BadRow as error:
-            first, bad = first or f"{name}:{line}: {error}", bad + 1
-        if bad == _MOST_BAD:  # a file of another format may have millions
+            left_out.append(LeftOut(name, line, str(error)))
+        if len(left_out) == _MOST_BAD and not (drop and prompts):  # a file of another format may have millions
             break
-    if bad:
-        least = "at least " if bad == _MOST_BAD else ""
-        more = f" (and {least}{bad - 1} more bad row{'s' if bad > 2 else ''} in this file)"
-        raise DataError(first + (more if bad > 1 else ""))
+    if left_out and not (drop and prompts):
+        raise DataError(_all_bad(left_out) if drop else _refusal(left_out, advise=bool(prompts)))
     if not prompts:
         raise DataError(f'{name}: the data is empty; it needs at least one row like {{"messages": …, "gt_answer": "3"}}')
-    return prompts
+    return Collected(prompts, left_out)
+
+
+def _refusal(bad: Sequence[LeftOut], *, advise: bool) -> str:
+    """Return the sentence about bad rows that may not be left out.
+
+    :param advise: say how to leave them out, because other rows are good."""
+    more = f"and {_least(bad)}{len(bad) - 1} more bad row{'s' if len(bad) > 2 else ''} in this file" if len(bad) > 1 else ""
+    drop = f"--bad-rows drop leaves {'them' if len(bad) > 1 else 'such rows'} out" if advise else ""
+    notes = "; ".join(filter(None, (more, drop)))
+    return f"{bad[0].place}: {bad[0].reason}" + (f" ({notes})" if notes else "")
+
+
+def _all_bad(bad: Sequence[LeftOut]) -> str:
+    """Return the sentence about a data set whose rows are all bad, so that nothing would remain."""
+    others = (
+        f"; so are all other rows of this file ({_least(bad)}{len(bad)} in all)" if len(bad) > 1 else "; it is the only row of this file"
+    )
+    return f"{bad[0].place}: {bad[0].reason}{others}, and --bad-rows drop leaves none"
+
+
+def _least(bad: Sequence[LeftOut]) -> str:
+    return "at least " if len(bad) == _MOST_BAD else ""
 
 
 def resized(prompts: Sequence[Prompt], ratio: float) -> list[Prompt]:
@@ -111,7 +153,7 @@ def _fingerprint(prompts: Iterable[Prompt]) -> str:
     for prompt in prompts:
         record = [prompt.prompt_id, [[m.role, m.content] for m in prompt.messages], dict(prompt.columns), prompt.reward]
         try:
-            text = json.dumps(record, sort_keys=True, separators=(",", ":"), default=_plain)
+            text = json_text(record, _plain)
         except (TypeError, ValueError) as error:
             raise DataError(f"{prompt.source}: {error}; columns may hold text, numbers, true, false, lists and objects") from error
         digest.update(text.encode("ascii") + b"\n")

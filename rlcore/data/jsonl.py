@@ -19,6 +19,7 @@ from rlcore.contracts.errors import DataError
 from rlcore.contracts.row_interfaces import RowSource
 from rlcore.data.rows import BadRow, readable
 from rlcore.host.bounded_reading import InputTooLargeError, UnpackedTooLargeError, bounded_lines, unpacked
+from rlcore.host.long_numbers import LongNumber
 
 __all__ = ["JsonFile", "JsonLines", "opened", "read_jsonl"]
 
@@ -158,7 +159,7 @@ def _strict_json(text: str) -> object:
 
     Raises JSONDecodeError for text that is not JSON."""
     try:
-        value: object = _DECODER.decode(text.strip(" \t\r\n"))
+        value = _value(text.strip(" \t\r\n"))
         if "\\u" in text:  # an escaped lone surrogate is valid JSON but not valid text
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -166,9 +167,22 @@ def _strict_json(text: str) -> object:
     except json.JSONDecodeError:
         raise
     except (RecursionError, ValueError) as error:
-        deep = isinstance(error, RecursionError)
-        raise BadRow(f"not usable as JSON ({'nested too deeply' if deep else 'a number is too long'})") from error
+        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise BadRow(f"not usable as JSON ({said})") from error
     return value
+
+
+def _value(text: str) -> object:
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # a whole number with more digits than Python converts
+        return _LONG_DECODER.decode(text)
+
+
+def _whole(text: str) -> int:
+    return int(text) if len(text) <= _USUAL_DIGITS else LongNumber(text)
 
 
 def _constant(name: str) -> Any:
@@ -191,4 +205,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
+_USUAL_DIGITS = 600
+"""Python converts at least 640 digits, whatever its limit is."""
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite)
+_LONG_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite, parse_int=_whole)

@@ -6,7 +6,9 @@ The plugin of the data source reads the rows. Its errors become one sentence tha
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,8 @@ from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.row_interfaces import RowSource
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Message, Prompt
-from rlcore.data.dataset import DataSet, collect, resized
+from rlcore.data.dataset import Collected, DataSet, collect, resized
+from rlcore.data.left_out import LeftOut
 from rlcore.data.row_formats import RowConversion, converted
 from rlcore.data.rows import BadRow, Routes, kind_of
 from rlcore.registry.plugin_registry import Registry
@@ -24,7 +27,20 @@ from rlcore.registry.plugin_registry import Registry
 if TYPE_CHECKING:
     from rlcore.config import RunConfig
 
-__all__ = ["check_prompt_lengths", "load_eval", "load_prompts", "read_rows", "short_prompts", "with_system_prompt"]
+__all__ = [
+    "EndlessDataError",
+    "check_end",
+    "check_prompt_lengths",
+    "load_eval",
+    "load_prompts",
+    "read_rows",
+    "short_prompts",
+    "with_system_prompt",
+]
+
+
+_MOST_ROWS = 2_000_000
+"""Rows that are read without ``data.max_rows``. A larger file may have as many rows as bytes; anything else may be endless."""
 
 
 def _stem_of(source: DataSource, registry: Registry) -> str:
@@ -94,13 +110,14 @@ def load_prompts(
     sources = config.data.sources
     if not sources:
         raise DataError("no training data is named; name at least one file with -d/--dataset")
-    stems = _stems(sources, registry)
     routes = Routes(tuple(reward_specs))
     prompts: list[Prompt] = []
-    for source, stem in zip(sources, stems, strict=True):
-        rows = read_rows(source, registry, config.data, say=say)
-        prompts += resized(collect(rows, name=source.path, stem=stem, routes=routes), source.ratio)
-    return DataSet.made_of(prompts)
+    left_out: list[LeftOut] = []
+    for source, stem in zip(sources, _stems(sources, registry), strict=True):
+        found = _collected(source, stem, routes, registry, config.data, say)
+        prompts += resized(found.prompts, source.ratio)
+        left_out += found.left_out
+    return DataSet.made_of(prompts, left_out)
 
 
 def load_eval(
@@ -114,8 +131,56 @@ def load_eval(
 
     :param data: the conversion of rows; the defaults if None."""
     source = DataSource(path=str(path))
-    stem, routes = _stem_of(source, registry), Routes(tuple(reward_specs))
-    return DataSet.made_of(collect(read_rows(source, registry, data, say=say), name=source.path, stem=stem, routes=routes))
+    routes = Routes(tuple(reward_specs))
+    found = _collected(source, _stem_of(source, registry), routes, registry, data or DataSection(), say)
+    return DataSet.made_of(found.prompts, found.left_out)
+
+
+def _collected(
+    source: DataSource, stem: str, routes: Routes, registry: Registry, data: DataSection, say: Callable[[str], None]
+) -> Collected:
+    """Return the prompts of one data set, from at most ``data.max_rows`` rows. Raises DataError for a bad row, unless these are dropped."""
+    rows = read_rows(source, registry, data, say=say)
+    bounded = islice(rows, data.max_rows) if data.max_rows is not None else _ending(rows, source, registry)
+    return collect(bounded, name=source.path, stem=stem, routes=routes, drop=data.bad_rows == "drop")
+
+
+def _ending(rows: Iterator[tuple[int, object]], source: DataSource, registry: Registry) -> Iterator[tuple[int, object]]:
+    """Yield the rows. Raises DataError if there are more than a data set has."""
+    most = _most_rows(source, registry)
+    yield from islice(rows, most)
+    if next(rows, None) is not None:
+        raise _endless(source.path, most)
+
+
+def _most_rows(source: DataSource, registry: Registry) -> int:
+    bytes_of_file = Path(source.path).stat().st_size if is_file(source, registry) and Path(source.path).is_file() else 0
+    return max(_MOST_ROWS, bytes_of_file)
+
+
+class EndlessDataError(DataError):
+    """A data set has more rows than any data set has."""
+
+
+def _endless(path: str, most: int) -> EndlessDataError:
+    return EndlessDataError(
+        f"{path}: it has more than {most} rows, perhaps without end; say how many to read, for example --max-rows 100000"
+    )
+
+
+def check_end(source: DataSource, registry: Registry, max_rows: int | None, seconds: float) -> bool:
+    """Return whether the rows of a data set end, or reach ``max_rows``, without checking them. False if that takes longer than ``seconds``.
+
+    Raises EndlessDataError if there are more rows than a data set has."""
+    most, begun = _most_rows(source, registry), time.monotonic()
+    for count, _ in enumerate(_raw_rows(source, registry), start=1):
+        if count == max_rows:
+            break
+        if max_rows is None and count > most:
+            raise _endless(source.path, most)
+        if count % 1000 == 0 and time.monotonic() - begun > seconds:
+            return False
+    return True
 
 
 def with_system_prompt(messages: Sequence[Message], system_prompt: str | None) -> tuple[Message, ...]:

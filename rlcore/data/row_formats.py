@@ -14,6 +14,7 @@ from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.row_interfaces import RowFormat
 from rlcore.contracts.specs import PluginKind
+from rlcore.data.row_sense import why_invalid
 from rlcore.data.rows import BadRow, kind_of, listed
 from rlcore.registry.install import install_line
 from rlcore.registry.known_plugins import distribution_of, known_names
@@ -95,6 +96,8 @@ class RowConversion:
             raise DataError(self._broken(name, error)) from error
         if not isinstance(made, Mapping):
             raise DataError(f"{self.path}: {self._label(name)} turned a row into {kind_of(made)}, not a mapping; fix the plugin")
+        if (invalid := why_invalid(row)) and not why_invalid(made):  # the format leaves the column out
+            raise BadRow(invalid)
         return made
 
     def _label(self, name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
+from rlcore.data.row_sense import unwrapped, why_invalid, why_no_answer
 
 __all__ = ["ROLES", "BadRow", "Routes", "kind_of", "listed", "parse_row", "readable"]
 
@@ -33,10 +34,13 @@ class Routes:
         wanted = name.lower()
         return next((spec for spec in self.specs if wanted == spec.name or wanted in spec.aliases), None)
 
+    def judging(self, route: RewardSpec | None) -> tuple[RewardSpec, ...]:
+        """Return the rewards that judge a row: the routed reward, or all rewards if the row has no route."""
+        return self.specs if route is None else (route,)
+
     def required(self, route: RewardSpec | None) -> dict[str, str]:
-        """Return column -> the reward that needs it: the routed reward, or all rewards if the row has no route."""
-        specs = self.specs if route is None else (route,)
-        return {column: spec.name for spec in reversed(specs) for column in spec.requires}
+        """Return column -> the reward that needs it."""
+        return {column: spec.name for spec in reversed(self.judging(route)) for column in spec.requires}
 
 
 def readable(value: object) -> Mapping[Any, Any] | BadRow:
@@ -58,6 +62,11 @@ def parse_row(row: object, *, index: int, default_id: str, source: str, routes: 
     route = _route(row.get("reward"), routes)
     messages = _messages(row)
     _check_columns(columns, routes.required(route))
+    invalid = why_invalid(columns)
+    if "gt_answer" in columns:
+        columns["gt_answer"] = _sensible_gold(columns["gt_answer"], messages, routes.judging(route), invalid)
+    if invalid:
+        raise BadRow(invalid)
     return Prompt(
         prompt_id=_prompt_id(columns.get("id"), default_id),
         index=index,
@@ -138,6 +147,21 @@ def _check_gold(value: object) -> None:
         raise BadRow(f'"gt_answer" must be text, not {kind_of(value)}; put it in quotes')
     if not value.strip():
         raise BadRow('"gt_answer" is empty; every answer would be wrong')
+
+
+def _sensible_gold(gold: str, messages: Sequence[Message], rewards: Sequence[RewardSpec], invalid: str) -> str:
+    """Return the gold answer as the rewards of the row compare it. Raises BadRow if it is none.
+
+    :param invalid: why the row says that it is not valid, for the reason."""
+    if any(spec.gold == "text" for spec in rewards):
+        return gold
+    if any(spec.gold == "answer" for spec in rewards):
+        gold, why = unwrapped(gold)
+        if why:
+            raise BadRow(why)
+    if why := why_no_answer(gold, "\n".join(message.content for message in messages)):
+        raise BadRow(f"{why} ({invalid})" if invalid else why)
+    return gold
 
 
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (

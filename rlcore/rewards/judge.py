@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError
@@ -136,6 +137,21 @@ class Judge(RewardMixer[PendingGroup]):
         :raises DataError: names the first rows that cannot be scored.
         :raises InfrastructureError: the machine around a reward failed, so that nothing is known about the rows.
         """
+        if bad := self._unscorable(prompts, _ENOUGH_ROWS):
+            raise self._complain(bad)
+
+    def unscorable(self, prompts: Iterable[Prompt]) -> dict[str, str]:
+        """Return the rows that cannot be scored: place of a prompt -> the reason. Every row is checked.
+
+        :raises InfrastructureError: the machine around a reward failed, so that nothing is known about the rows.
+        """
+        bad = self._unscorable(prompts)
+        if any(result.failure is Outcome.INFRA for _, _, result in bad):
+            raise self._complain(bad)
+        return {_place(prompt): self._said_of(r, result) for prompt, r, result in reversed(bad)}
+
+    def _unscorable(self, prompts: Iterable[Prompt], most: float = inf) -> list[tuple[Prompt, int, Result]]:
+        """Return the rows that cannot be scored, in order; at least ``most`` of them if there are so many."""
         asked: dict[int, tuple[Prompt, int]] = {}
         tasks = []
         for prompt in prompts:
@@ -148,16 +164,14 @@ class Judge(RewardMixer[PendingGroup]):
         self.pool.submit(tasks)
         answers: dict[int, Result] = {}
         # A hanging check costs its deadline twice. A few bad rows are enough for the error, whatever the size of the data.
-        while len(answers) < len(asked) and sum(answer.complaint is not None for answer in answers.values()) < _ENOUGH_ROWS:
+        while len(answers) < len(asked) and sum(answer.complaint is not None for answer in answers.values()) < most:
             results = self.pool.poll(60.0, seen)
             self._take(results, news=any(result.task.task_id not in asked for result in results))
             seen = self.pool.nudges
             with self._lock:
                 answers.update({task_id: self._checked.pop(task_id) for task_id in asked if task_id in self._checked})
         self.pool.cancel(set(asked) - set(answers))
-        bad = [(*asked[task_id], answers[task_id]) for task_id in asked if task_id in answers and answers[task_id].complaint]
-        if bad:
-            raise self._complain(bad)
+        return [(*asked[task_id], answers[task_id]) for task_id in asked if task_id in answers and answers[task_id].complaint]
 
     def metrics(self) -> dict[str, float]:
         """Return the figures since the last call; see ``JudgeCounts.figures``."""
@@ -231,11 +245,14 @@ class Judge(RewardMixer[PendingGroup]):
     def _complain(self, bad: Sequence[tuple[Prompt, int, Result]]) -> DataError | InfrastructureError:
         for prompt, r, result in bad:
             if result.failure is Outcome.INFRA:
-                where = prompt.source or prompt.prompt_id
-                return InfrastructureError(f"reward {self.entries[r].name} could not check {where}, twice: {result.complaint}")
-        named = "; ".join(
-            f"{prompt.source or prompt.prompt_id}: reward {self.entries[r].name} cannot score this row: {result.complaint}"
-            for prompt, r, result in bad[:_NAMED_ROWS]
-        )
+                return InfrastructureError(f"reward {self.entries[r].name} could not check {_place(prompt)}, twice: {result.complaint}")
+        named = "; ".join(f"{_place(prompt)}: {self._said_of(r, result)}" for prompt, r, result in bad[:_NAMED_ROWS])
         more = len(bad) - _NAMED_ROWS
         return DataError(f"{named}; and {more} more rows" if more > 0 else named)
+
+    def _said_of(self, r: int, result: Result) -> str:
+        return f"reward {self.entries[r].name} cannot score this row: {result.complaint}"
+
+
+def _place(prompt: Prompt) -> str:
+    return prompt.source or prompt.prompt_id

@@ -75,8 +75,9 @@ def open_judge(plan: Plan, data: Mapping[str, DataSet], closing: ExitStack, say:
     closing.callback(judge.close)
     for notice in judge.notices:
         say(notice)
-    for data_set in data.values():
-        judge.check(data_set.prompts)
+    if plan.unscorable is None:  # otherwise every row was checked, and bad ones are left out
+        for data_set in data.values():
+            judge.check(data_set.prompts)
     return judge
 
 

@@ -14,11 +14,13 @@ from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
 from rlcore.contracts.types import Prompt
 from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt
+from rlcore.data.answer_marks import AnswerReader, mark_remarks
+from rlcore.data.left_out import by_reason, left_out_sentences
 from rlcore.data.tokenizer import load_tokenizer
 from rlcore.registry.error_context import SHOW_TRACEBACK, out_of_memory, reason
 from rlcore.registry.targets import load_target
 
-__all__ = ["Texts", "fingerprints", "load_data", "loading", "read_texts"]
+__all__ = ["Texts", "bad_rows_of", "data_notes", "fingerprints", "load_data", "loading", "read_texts", "scorable"]
 
 _MANY_ROWS = 20_000
 _PROBE_TOKENS = 64
@@ -50,17 +52,50 @@ class Texts:
         return ids if len(ids) > 1 else None
 
 
-def load_data(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str, DataSet]:
+def _silent(line: str) -> None:
+    """Say nothing, as a process does beside the driver."""
+
+
+def load_data(plan: Plan, say: Callable[[str], None] = _silent) -> dict[str, DataSet]:
     """Load ``train``, if training data is named, and the held-out tasks by name. Raises DataError with file:line.
 
-    :param say: receives the detected row format, and a notice if checking the rows will take long."""
+    Rows that ``plan.unscorable`` names are left out.
+
+    :param say: receives the detected row format, the notes on the data, and a notice if checking the rows will take long."""
     specs, asked = plan.reward_specs(), plan.config.data
     once = _once(say)
     tasks = {f"eval/{task}": load_eval(path, specs, plan.registry, asked, once) for task, path in plan.config.eval.eval_dataset.items()}
     data = {"train": load_prompts(plan.config, specs, plan.registry, once), **tasks} if plan.config.data.sources else tasks
+    if plan.unscorable:
+        data = {name: scorable(name, data_set, plan.unscorable) for name, data_set in data.items()}
+    for note in () if say is _silent else data_notes(plan, data):
+        once(note)
     if (rows := sum(len(data_set) for data_set in data.values())) >= _MANY_ROWS:
         say(f"checking {rows} rows: gold answers, then prompt lengths …")
     return data
+
+
+def scorable(name: str, data: DataSet, unscorable: Mapping[str, str]) -> DataSet:
+    """Return the data set without the rows that no reward can score. Raises DataError if none remains."""
+    kept = data.without(unscorable)
+    if not kept.prompts:
+        place, reason = next((row.place, row.reason) for row in kept.left_out if row.place in unscorable)
+        raise DataError(f"{place}: {reason}; no row of {name} can be scored, so --bad-rows drop leaves none")
+    return kept
+
+
+def bad_rows_of(data: Mapping[str, DataSet]) -> dict[str, dict[str, int]]:
+    """Return data set -> reason -> number of rows that were left out, without data sets that are complete."""
+    return {name: by_reason(data_set.left_out) for name, data_set in data.items() if data_set.left_out}
+
+
+def data_notes(plan: Plan, data: Mapping[str, DataSet]) -> list[str]:
+    """Return a sentence for each data set that rows are left out of, or whose prompts ask for an answer that a reward does not read."""
+    asked, rewards = plan.config.data.system_prompt, zip(plan.reward_specs(), plan.reward_options, strict=False)
+    found = (AnswerReader.of(spec, options, asked) for spec, options in rewards)
+    readers = [reader for reader in found if reader is not None]
+    marks = [remark for name, data_set in data.items() for remark in mark_remarks(name, data_set.prompts, readers)]
+    return [*left_out_sentences(bad_rows_of(data), {name: len(data_set) for name, data_set in data.items()}), *marks]
 
 
 def _once(say: Callable[[str], None]) -> Callable[[str], None]:

@@ -53,6 +53,7 @@ class Summary:
     counts prompts by outcome: trained, filtered or failed. ``time`` is seconds by part, summed over workers. ``shares`` is the share of
     time by activity (``rlcore.runtime.timing.Timing.shares``), empty if nothing was trained. ``filter`` holds the figures of the group
     filter and the number of updates that it starved, empty without a filter. ``dropped`` counts prompts that were too long, by data set.
+    ``bad_rows`` counts the rows that were left out because they are bad, by data set and reason.
     ``remarks`` are sentences for the user. ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are the run's values.
     ``train_on`` holds the flags for ``rlcore resume`` that double the length of the run.
 
@@ -78,6 +79,7 @@ class Summary:
     switched_off: Mapping[str, str] = field(default_factory=dict)
     filter: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
+    bad_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     checkpoint: Path | None = None
     samples: tuple[Sample, ...] = ()

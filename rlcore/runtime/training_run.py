@@ -28,6 +28,7 @@ from rlcore.runlog.rewind import rewind, sizes_of_logs
 from rlcore.runlog.run_lock import locked, sign
 from rlcore.runlog.run_manifest import resumed_manifest
 from rlcore.runlog.trace import write_trace
+from rlcore.runtime.bad_rows import BadRows, leave_out_bad_rows
 from rlcore.runtime.factories import first_version, used_plugins
 from rlcore.runtime.interrupt import SignalInterrupt
 from rlcore.runtime.listeners import Listeners
@@ -56,6 +57,7 @@ class TrainingRun:
         self.updates = 0
         """The number of updates in this attempt."""
         self._holding, self._restores = holding, restores
+        self._bad_rows = BadRows()
         self._plan = plan
         self._config = plan.config
         self._progress = progress
@@ -81,6 +83,7 @@ class TrainingRun:
         """Build, train, save and summarize. When this returns or raises, every process and thread that it started has ended."""
         for tracker in self._config.log.trackers:  # a broken one is refused before anything starts
             self._plan.registry.load(PluginKind.TRACKER, tracker)
+        self._plan, self._bad_rows = leave_out_bad_rows(self._plan)
         with ExitStack() as closing:
             closing.callback(self._drop_save)
             closing.callback(self._writer.shutdown)
@@ -276,6 +279,8 @@ class TrainingRun:
         self._manifest = manifest
         folder.write_document("manifest", manifest)  # first, because it records the changes to ``run.toml``
         write_text(folder.root / "run.toml", self._plan.to_toml())  # this file can start the run again
+        if self._bad_rows.rows:
+            write_text(folder.root / "bad_rows.jsonl", self._bad_rows.as_lines())
         self._saved_at = time.monotonic()
         return folder
 
@@ -423,9 +428,18 @@ class TrainingRun:
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
             dropped=dict(self._runtime.dropped),
+            bad_rows=self._bad_rows.counts,
             remarks=tuple(
                 filter(
-                    None, [watch.remark(), *self._dropped(), *self._runtime.remarks(), self._told_of_restores(), *self._listeners.warnings]
+                    None,
+                    [
+                        watch.remark(),
+                        *self._bad_rows.remarks,
+                        *self._dropped(),
+                        *self._runtime.remarks(),
+                        self._told_of_restores(),
+                        *self._listeners.warnings,
+                    ],
                 )
             ),
             checkpoint=self._checkpoint,

@@ -45,7 +45,7 @@ CONTRACTS = (
     "metric_names",
     "hookspecs",
 )
-HOST = ("threads", "allocator", "devices", "terminal_text", "bounded_reading")
+HOST = ("threads", "allocator", "devices", "terminal_text", "bounded_reading", "long_numbers")
 REGISTRY = (
     "error_context",
     "targets",

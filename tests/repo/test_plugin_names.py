@@ -23,7 +23,7 @@ OFFERS = ("rlcore/registry/builtin.py", "rlcore/registry/known_plugins.py", "rlc
 MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/__init__.py": {"train": "the function rlcore.train"},
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
-    "rlcore/cli/train.py": {"report": "a command that the outcome names, if somebody offers it"},
+    "rlcore/cli/train.py": {"report": "a command that the outcome names, if somebody offers it", "train": "the training prompts"},
     "rlcore/config/resolve.py": {"truncated": "what auto means, as a default: the core offers it"},
     "rlcore/config/run_config.py": {
         "train": "a policy for verdicts",
@@ -42,6 +42,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/contracts/capabilities.py": {"resume": "what an engine does after an update"},
     "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
+    "rlcore/data/answer_marks.py": {"boxed": "a mark of an answer"},
     "rlcore/host/threads.py": {"torch": "the library"},
     "rlcore/learning/advantages.py": {"group_mean": "a function"},
     "rlcore/learning/correction.py": dict.fromkeys(

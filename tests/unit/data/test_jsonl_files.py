@@ -82,7 +82,7 @@ def test_gzip_is_read_by_its_content(tmp_path: Path, name: str, text: str) -> No
         ('{"gt_answer": NaN}', "train.jsonl:1: NaN is not JSON"),
         ('{"gt_answer": -Infinity}', "train.jsonl:1: -Infinity is not JSON"),
         ('{"a": 1e999}', "train.jsonl:1: the number 1e999 is too large"),
-        ('{"a": 1' + "0" * 5000 + "}", "train.jsonl:1: not usable as JSON (a number is too long)"),
+        ('{"a": 1' + "0" * 60_000 + "}", "train.jsonl:1: not usable as JSON (a number has 60001 digits, and at most 50000 are read)"),
         ("[" * 100_000, "train.jsonl:1: not usable as JSON (nested too deeply)"),
         ('{"a": 1, "a": 2}', 'train.jsonl:1: the key "a" occurs twice'),
         ('{"a": "\\ud800"}', "train.jsonl:1: the line escapes half a surrogate pair"),
@@ -97,7 +97,9 @@ def test_damage_is_named(tmp_path: Path, content: bytes | str, message: str) -> 
 
 
 def test_the_first_bad_row_is_named_and_the_others_counted(tmp_path: Path) -> None:
-    assert refused(tmp_path, f"{GOOD}\n[]\n{GOOD}\n[]\n{{\n").endswith("(and 2 more bad rows in this file)")
+    assert refused(tmp_path, f"{GOOD}\n[]\n{GOOD}\n[]\n{{\n").endswith(
+        "(and 2 more bad rows in this file; --bad-rows drop leaves them out)"
+    )
     assert refused(tmp_path, "[]\n[]").endswith("(and 1 more bad row in this file)")
 
 
@@ -194,8 +196,10 @@ def test_a_list_that_memory_would_not_hold_is_refused(tmp_path: Path, monkeypatc
 
 def test_bad_rows_are_counted_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.data.dataset._MOST_BAD", 3)
-    assert refused(tmp_path, f"{GOOD}\n[]\n[]\n[]\n[]\n").endswith("(and at least 2 more bad rows in this file)")
-    assert refused(tmp_path, f"{GOOD}\n[]\n[]\n").endswith("(and 1 more bad row in this file)")
+    assert refused(tmp_path, f"{GOOD}\n[]\n[]\n[]\n[]\n").endswith(
+        "(and at least 2 more bad rows in this file; --bad-rows drop leaves them out)"
+    )
+    assert refused(tmp_path, f"{GOOD}\n[]\n[]\n").endswith("(and 1 more bad row in this file; --bad-rows drop leaves them out)")
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet"])

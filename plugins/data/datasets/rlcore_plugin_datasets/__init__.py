@@ -45,6 +45,7 @@ def rlcore_register_data_sources() -> Sequence[DataSourceSpec]:
             summary="hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT on the Hugging Face hub, or a folder saved by datasets",
             prefix="hf:",
             folders=True,
+            remote=True,
         ),
     ]
 

@@ -62,7 +62,7 @@ class EvalCommand(Command):
         plan = plan_evaluation(subject, args)
         rows = None if args.out is None else RowFile(args.out)
         if args.dry_run:
-            check_data(plan)
+            plan = check_data(plan, dry=True)
             print(json.dumps(planned_json(plan, subject), ensure_ascii=False) if args.json else plan_text(plan, subject))
             return 0
         if plan.missing:

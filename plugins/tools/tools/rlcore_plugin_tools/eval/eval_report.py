@@ -56,6 +56,7 @@ def evaluated_json(plan: Plan, subject: Subject, found: Evaluated, out: Path | N
         report.task: {
             "prompts": found.prompts[report.task],
             "dropped": found.dropped.get(report.task, 0),
+            "bad_rows": dict(found.bad_rows.get(report.task, {})),
             "completions": len(report.rows),
             "failed": report.failed,
             "figures": report.figures(),

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from rlcore.api.commands import Plan
-from rlcore.api.runtime import Judge, ProducedGroup, TaskReport, check_model_files, load_data, make_evaluator, open_judge, read_texts
+from rlcore.api.runtime import (
+    Judge,
+    ProducedGroup,
+    TaskReport,
+    check_model_files,
+    leave_out_bad_rows,
+    load_data,
+    make_evaluator,
+    open_judge,
+    read_texts,
+)
 from rlcore_plugin_tools.eval.generation import Generation, generation_of
 
 __all__ = ["Evaluated", "evaluate"]
@@ -19,12 +29,13 @@ _PATIENCE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """The result. ``prompts`` by task; ``dropped``: those that were too long; ``seconds`` from the first request to the last verdict;
-    ``load_seconds`` before that; ``tokens``: sampled tokens."""
+    """The result. ``prompts`` by task; ``dropped``: those that were too long; ``bad_rows``: the number of rows that were left out, by task
+    and reason; ``seconds`` from the first request to the last verdict; ``load_seconds`` before that; ``tokens``: sampled tokens."""
 
     reports: Sequence[TaskReport]
     prompts: dict[str, int]
     dropped: dict[str, int]
+    bad_rows: Mapping[str, Mapping[str, int]]
     load_seconds: float
     seconds: float
     tokens: int
@@ -44,6 +55,7 @@ def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int],
     begun = time.monotonic()
     with ExitStack() as closing:
         check_model_files(plan)
+        plan, bad_rows = leave_out_bad_rows(plan)
         data = load_data(plan, say)
         judge = open_judge(plan, data, closing, say)
         texts = read_texts(plan, data)
@@ -57,6 +69,7 @@ def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int],
         return Evaluated(
             reports=evaluation.reports(results),
             prompts={task: len(prompts) for task, prompts in texts.held_out.items()},
+            bad_rows={name.removeprefix("eval/"): reasons for name, reasons in bad_rows.counts.items()},
             dropped={name.removeprefix("eval/"): count for name, count in texts.dropped.items()},
             load_seconds=ready - begun,
             seconds=done - ready,

@@ -28,4 +28,7 @@ def rlcore_run_started(run: RunInfo) -> None:
 @hookimpl
 def rlcore_note_step(step: int, metrics: Mapping[str, float]) -> Sequence[str]:
     """Return sentences about problems that are new since this update."""
-    return [sentence for watch in _watches for sentence in watch.step(metrics)]
+    from rlcore_plugin_tools.health.first_update import unread_answers
+
+    unread = unread_answers(metrics) if step == 1 and _watches else ""
+    return [*filter(None, [unread]), *(sentence for watch in _watches for sentence in watch.step(metrics))]
