@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.cli.parser import CollectWords, Parser
-from rlcore.config.layers import TypedFlag, as_typed
+from rlcore.config.layers import TEMPLATE_VALUE, TypedFlag, as_typed
 from rlcore.config.options import plugin_settings
 from rlcore.config.plan import preview_settings
 from rlcore.config.run_config import RunConfig
@@ -34,6 +34,7 @@ _COMMON = {
     "evaluation and output": "eval.eval_dataset eval.eval_interval log.save_interval log.trackers run.run_dir",
 }
 """The settings that ``--help`` shows, by the title of their group. ``--help-all`` shows the others below them."""
+_VARIABLE = "--data.template."
 _WORDS = {"a whole number": "INT", "a finite number": "NUMBER", "a text": "TEXT", "a table": "JSON", "a pair": "NUMBER"}
 
 
@@ -131,6 +132,8 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
         parser.set_defaults(registry=registry)
     for action in parser._actions if "--help-all" in words else ():
         action.help = getattr(action, "rare_help", "") or action.help
+    if reads("data.template"):
+        _add_template_flags(parser, words)
     files, flags = _peeked(parser, words)
     if {"-h", "--help", "--help-all"} & set(words):
         files = [file for file in files if file.is_file()]
@@ -152,6 +155,19 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
         if setting.owner not in groups:
             groups[setting.owner] = parser.add_argument_group(f"options of {setting.owner}")
         _add(groups[setting.owner], setting, taken, uses)
+
+
+def _add_template_flags(parser: Parser, words: Sequence[str]) -> None:
+    """Add a flag for each variable of the chat template that is typed: ``--data.template.enable_thinking false``."""
+    for flag in dict.fromkeys(word.partition("=")[0] for word in words if word.startswith(_VARIABLE)):
+        path = flag[2:].replace("-", "_")
+        if flag in parser._option_string_actions or not path.rpartition(".")[2].isidentifier():
+            continue
+        given: dict[str, Any] = {"flags": (flag,), "spellings": (flag,), "type": TEMPLATE_VALUE, "default": None}
+        setting = Setting(path=path, **given, help="variable of the chat template")
+        parser.add_argument(
+            flag, action=CollectWords, setting=setting, dest="typed", default=argparse.SUPPRESS, metavar="VALUE", help=setting.help
+        )
 
 
 def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, TypedFlag]]:

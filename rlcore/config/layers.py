@@ -23,6 +23,7 @@ from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import AlgorithmSpec
 
 __all__ = [
+    "TEMPLATE_VALUE",
     "Draft",
     "Layer",
     "LayerName",
@@ -41,6 +42,8 @@ __all__ = [
 _LONGEST = 80
 _UNCHECKED = int | float | str
 """The type that an option of a missing plugin is read as."""
+TEMPLATE_VALUE = dict[str, Any]
+"""The type that a variable of the chat template is read as: any JSON value, or else a text."""
 
 LayerName = Literal["core", "recipe", "file", "flag", "auto", "python"]
 
@@ -137,7 +140,7 @@ def flag_layer(flags: Mapping[str, Any], settings: Mapping[str, Setting]) -> Lay
         value: Any = given
         if isinstance(given, TypedFlag):
             typed[path] = given
-            value = from_text(given.words, settings[path].type if path in settings else _UNCHECKED)
+            value = from_text(given.words, settings[path].type if path in settings else _type_without_setting(path))
         elif path in settings:
             typed[path] = TypedFlag(settings[path].flag, (as_typed(given),))
         if path == "rewards" and isinstance(value, str):
@@ -146,6 +149,11 @@ def flag_layer(flags: Mapping[str, Any], settings: Mapping[str, Setting]) -> Lay
             continue
         _merge(data, _nested(path, value), "", {}, None)
     return Layer(name="flag", detail="flag", data=data, typed=typed)
+
+
+def _type_without_setting(path: str) -> Any:
+    """Return the type of a flag that no setting declares: a variable of the chat template, or an option of a missing plugin."""
+    return TEMPLATE_VALUE if path.startswith("data.template.") else _UNCHECKED
 
 
 def recipe_layer(spec: AlgorithmSpec) -> Layer:

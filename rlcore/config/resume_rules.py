@@ -19,6 +19,7 @@ __all__ = ["changed_settings", "check_resumable", "other_settings", "settings_of
 _FIXED = (
     *("run.seed", "data.dataset", "data.format", "data.columns"),
     *("data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle", "data.bad_rows", "data.max_rows"),
+    *("data.template", "data.chat_template", "data.tools", "data.control_tokens"),
     *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path"),
     *("training.lora_rank", "training.lora_alpha", "training.lora_targets"),
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),

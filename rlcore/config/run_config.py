@@ -146,6 +146,14 @@ class DataSection(Section):
     columns: dict[str, Name] = setting(
         {}, "--columns", help='names of columns in the data, if they differ, as JSON: {"gt_answer": "reward_model.ground_truth"}'
     )
+    template: dict[str, Any] = setting(
+        {}, "--template", help='variables of the chat template, in [data.template] or as JSON: {"enable_thinking": false}'
+    )
+    chat_template: Folder | None = setting(None, "--chat-template", help="file of a chat template (Jinja); none: the tokenizer's own")
+    tools: Folder | None = setting(None, "--tools", help="JSON file with the tools of rows that have no column tools; none: no tools")
+    control_tokens: Literal["special", "text"] = setting(
+        "special", "--control-tokens", help="special tokens that stand in a prompt's text: encode them as such, or as plain text"
+    )
     system_prompt: str | None = setting(None, "-s", help="system prompt before every prompt; none: the reward's own")
     max_prompt_tokens: Count = setting(512, "-mpt", help="longest prompt, in tokens")
     overlong: Literal["refuse", "drop"] = setting("refuse", help="longer prompts: refuse the data, or drop them and report how many")

@@ -18,13 +18,19 @@ from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Sampling, Segment, TokenDetails
 
-__all__ = ["Conversation", "ConversationSteps", "Dialogue", "Transcript", "Turn"]
+__all__ = ["Conversation", "ConversationSteps", "Dialogue", "Transcript", "Turn", "rendered"]
 
 _ANSWERS = ("a", "b", "0", "1")
 """Sample answers, used to find the text that a rendered chat has after an answer.
 
 There are several because a small test alphabet may lack some of them.
 """
+
+
+def rendered(tokenizer: Tokenizer, prompt: Prompt, *following: Message) -> np.ndarray:
+    """Return int32[C]: the prompt, and messages after it, with the prompt's tools if it has some."""
+    messages = [*prompt.messages, *following]
+    return tokenizer.render(messages, tools=prompt.tools) if prompt.tools else tokenizer.render(messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +117,9 @@ class Transcript:
 
         :param max_new_tokens: the limit of this turn, itself limited by ``room``; None for all of ``room``.
         :param stop: stop strings of this turn; None for those of the run.
-        :raises RunError: the tokenizer cannot decode the sampled tokens.
+        :raises RunError: the tokenizer cannot decode the sampled tokens, or a stop string can never match.
         """
+        self._check_stop(stop or ())
         most = self.room if max_new_tokens is None else min(max_new_tokens, self.room)
         sampling = replace(self.sampling, max_new_tokens=most, stop=self.sampling.stop if stop is None else stop)
         said = yield Turn(np.concatenate([self.context_ids, *(part.token_ids for part in self._parts)]), sampling)
@@ -148,6 +155,14 @@ class Transcript:
         rewards = tuple(turn_rewards)
         return Dialogue(segments=segments, messages=tuple(self._messages), turn_rewards=rewards, extra=extra or {}, finish=self._finish)
 
+    def _check_stop(self, strings: tuple[str, ...]) -> None:
+        """Raise RunError for a stop string of this turn that holds a special token, because decoded text has none."""
+        unmatched = getattr(self.tokenizer, "unmatched", None)
+        if unmatched is not None and (found := unmatched(strings)):
+            raise RunError(
+                f"the stop string {found[0]!r} of this turn would never match; name its special token for the run: --stop {found[1]}"
+            )
+
     def _append(
         self, ids: np.ndarray, logprobs: np.ndarray, versions: np.ndarray, policy: bool, details: TokenDetails | None = None
     ) -> None:
@@ -159,8 +174,8 @@ class Transcript:
 
         They are the common end of two chats that differ only in one answer. A stop token that the policy has sampled is not repeated.
         """
-        before = self.prompt.messages
-        chats = [self.tokenizer.render([*before, Message(role="assistant", content=text), *messages]).tolist() for text in _ANSWERS]
+        answers = [Message(role="assistant", content=text) for text in _ANSWERS]
+        chats = [rendered(self.tokenizer, self.prompt, answer, *messages).tolist() for answer in answers]
         backwards = zip(reversed(chats[0]), reversed(next((chat for chat in chats if chat != chats[0]), [])), strict=False)
         following = [token for token, other in takewhile(lambda pair: pair[0] == pair[1], backwards)][::-1]
         if not following:

@@ -82,8 +82,8 @@ class Tokenizer(Protocol):
     stop_ids: frozenset[int]
     """Tokens that end a completion."""
 
-    def render(self, messages: Sequence[Message]) -> np.ndarray:
-        """Return int32[C]: the messages in the chat template, with the generation prompt."""
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> np.ndarray:
+        """Return int32[C]: the messages in the chat template, with the schemas of the row's ``tools`` and the generation prompt."""
         ...
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.messages import Message, Prompt
 from rlcore.contracts.pickling import pickled_by_fields
 
 __all__ = [
@@ -70,32 +71,6 @@ class Outcome(StrEnum):
     def judged(self) -> bool:
         """True if the judge reached a verdict on the text, so that the value may train."""
         return self in (Outcome.OK, Outcome.WRONG, Outcome.MALFORMED, Outcome.UNPARSEABLE)
-
-
-@pickled_by_fields
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One turn of a chat: ``Message(role="user", content="sort 8 3 1 6")``. ``policy``: the policy wrote it, in this rollout."""
-
-    role: str
-    content: str
-    policy: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """One checked row of a data set.
-
-    ``index`` is its place in the data set. ``columns`` holds all columns except ``messages`` and ``reward`` (``gt_answer``, ``test_cases``,
-    …). ``reward`` is the reward that the row selects for itself. ``source`` is its ``file:line``.
-    """
-
-    prompt_id: str
-    index: int
-    messages: tuple[Message, ...]
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    reward: str | None = None
-    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

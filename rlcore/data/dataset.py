@@ -13,7 +13,7 @@ import numpy as np
 
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.specs import RewardSpec
-from rlcore.contracts.types import Prompt
+from rlcore.contracts.types import Message, Prompt
 from rlcore.data.left_out import LeftOut
 from rlcore.data.rows import BadRow, Routes, parse_row
 from rlcore.host.long_numbers import json_text
@@ -151,13 +151,19 @@ def _check_unique(prompts: Sequence[Prompt]) -> None:
 def _fingerprint(prompts: Iterable[Prompt]) -> str:
     digest = hashlib.sha256()
     for prompt in prompts:
-        record = [prompt.prompt_id, [[m.role, m.content] for m in prompt.messages], dict(prompt.columns), prompt.reward]
+        record = [prompt.prompt_id, [_content(m) for m in prompt.messages], dict(prompt.columns), prompt.reward]
         try:
             text = json_text(record, _plain)
         except (TypeError, ValueError) as error:
             raise DataError(f"{prompt.source}: {error}; columns may hold text, numbers, true, false, lists and objects") from error
         digest.update(text.encode("ascii") + b"\n")
     return digest.hexdigest()
+
+
+def _content(message: Message) -> list[Any]:
+    """Return role and content, and the fields about tools if the message has some."""
+    plain = message.plain()
+    return [plain.pop("role"), plain.pop("content"), *([plain] if plain else [])]
 
 
 def _plain(value: object) -> object:

@@ -6,17 +6,18 @@ only ``gt_answer``, which many rewards share and a run shows. The reward checks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.row_sense import unwrapped, why_invalid, why_no_answer
+from rlcore.data.tool_messages import tool_calls_of, tools_of
 
 __all__ = ["ROLES", "BadRow", "Routes", "kind_of", "listed", "parse_row", "readable"]
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 
 
 class BadRow(Exception):
@@ -59,6 +60,7 @@ def parse_row(row: object, *, index: int, default_id: str, source: str, routes: 
     if unnamed := [key for key in row if not isinstance(key, str)]:
         raise BadRow(f"column names must be text, {unnamed[0]!r} is {kind_of(unnamed[0])}")
     columns = {key: value for key, value in row.items() if key not in ("messages", "reward") and value is not None}
+    tools = _read(tools_of, columns.get("tools"), "")
     route = _route(row.get("reward"), routes)
     messages = _messages(row)
     _check_columns(columns, routes.required(route))
@@ -74,6 +76,7 @@ def parse_row(row: object, *, index: int, default_id: str, source: str, routes: 
         columns=columns,
         reward=None if route is None else route.name,
         source=source,
+        tools=tools,
     )
 
 
@@ -89,8 +92,8 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     if not items:
         raise BadRow('"messages" is an empty list; a prompt needs at least one message')
     messages = tuple(_message(item, "" if item is value else f" {number}") for number, item in enumerate(items, start=1))
-    if messages[-1].role != "user":
-        raise BadRow(f'the last message has role "{messages[-1].role}"; it must be "user", because the model answers it')
+    if messages[-1].role not in ("user", "tool"):
+        raise BadRow(f'the last message has role "{messages[-1].role}"; it must be "user" or "tool", because the model answers it')
     if not messages[-1].content.strip():
         raise BadRow("the last message is empty; the model would have nothing to answer")
     return messages
@@ -99,17 +102,36 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
 def _message(item: object, number: str) -> Message:
     if not isinstance(item, Mapping):
         raise BadRow(f'message{number} must be an object with "role" and "content", not {kind_of(item)}')
+    calls = _read(tool_calls_of, item.get("tool_calls"), f"message{number}: ")
     for key in ("role", "content"):
-        if item.get(key) is None:
+        if item.get(key) is None and not (key == "content" and calls):
             raise BadRow(f'message{number} has no "{key}"')
-        if not isinstance(item[key], str):
+        if not isinstance(item.get(key), str | None):
             raise BadRow(f'message{number}: "{key}" must be text, not {kind_of(item[key])}')
     if item["role"] not in ROLES:
         raise BadRow(f'message{number} has the unknown role "{item["role"]}"; use one of {", ".join(ROLES)}')
-    extra = [key for key, value in item.items() if key not in ("role", "content") and value is not None]
-    if extra:
-        raise BadRow(f'message{number} has "{extra[0]}", which would not reach the model; keep only "role" and "content"')
-    return Message(role=item["role"], content=item["content"])
+    own = _OWN.get(item["role"], ())
+    if extra := [key for key, value in item.items() if key not in ("role", "content", *own) and not _is_empty(value)]:
+        keep = '", "'.join(("role", "content", *own))
+        raise BadRow(f'message{number} has "{extra[0]}", which would not reach the model; keep only "{keep}"')
+    told: dict[str, Any] = {key: str(item[key]) for key in ("tool_call_id", "name") if key in own and item.get(key)}
+    return Message(role=item["role"], content=item.get("content") or "", tool_calls=calls, **told)
+
+
+def _is_empty(value: object) -> bool:
+    """Return whether a table may have added this value because other messages have the key."""
+    return value is None or (isinstance(value, str | list | tuple) and not value)
+
+
+_OWN = {"assistant": ("tool_calls",), "tool": ("tool_call_id", "name")}
+"""The keys that a message of a role may have in addition to role and content."""
+
+
+def _read(read: Callable[[object], tuple[Mapping[str, Any], ...]], value: object, place: str) -> tuple[Mapping[str, Any], ...]:
+    try:
+        return read(value)
+    except ValueError as error:
+        raise BadRow(f"{place}{error}") from None
 
 
 def _route(value: object, routes: Routes) -> RewardSpec | None:

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import ConfigError, DataError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.types import Message
+from rlcore.data.chat_template import ChatTemplate, TemplateSettings, read_template, read_tools
+from rlcore.data.control_tokens import PlainTextEncoder, end_of_turn, hidden_tokens
 
 __all__ = ["ChatTokenizer", "load_tokenizer"]
 
 
-def load_tokenizer(path: str, *, model: str | None = None, trust_remote_code: bool = False) -> ChatTokenizer:
+def load_tokenizer(
+    path: str, *, model: str | None = None, trust_remote_code: bool = False, data: DataSection | None = None
+) -> ChatTokenizer:
     """Load the tokenizer from a folder or by hub name. Raises ConfigError if there is none or it has no chat template.
 
     :param model: the folder of the model, if it is another one. A response ends with the stop tokens of either.
     :param trust_remote_code: run Python code in the folder without asking.
+    :param data: the settings of the chat template; the defaults if None.
     """
     try:
         from transformers import AutoTokenizer
+        from transformers.utils import logging
     except ImportError as error:
         raise ConfigError(f"tokenizer {path!r} needs transformers, which is not installed; type: pip install transformers") from error
+    if "TRANSFORMERS_VERBOSITY" not in os.environ:
+        logging.set_verbosity_error()  # its warnings name its own functions, which the user of a run never calls
     try:
         inner = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
@@ -37,13 +48,22 @@ def load_tokenizer(path: str, *, model: str | None = None, trust_remote_code: bo
             ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"tokenizer {path!r} cannot be loaded: {reason}; point --model or --tokenizer-path at one") from error
+    data = data or DataSection()
+    if data.chat_template is not None:
+        inner.chat_template = read_template(data.chat_template)
     if not inner.chat_template:
         raise ConfigError(
-            f"tokenizer {path!r} has no chat template, so a prompt cannot be rendered; use an instruction-tuned model, or --tokenizer-path "
-            "with a copy whose tokenizer_config.json has chat_template (or a chat_template.jinja next to it)"
+            f"tokenizer {path!r} has no chat template, so a prompt cannot be rendered; use an instruction-tuned model, --chat-template "
+            "FILE.jinja, or --tokenizer-path with a copy whose tokenizer_config.json has chat_template"
         )
     stop_ids = _stop_ids(path) | (_stop_ids(model) if model and model != path else frozenset())
-    made = ChatTokenizer(inner, stop_ids=stop_ids, rows=_rows(model or path))
+    settings = TemplateSettings(
+        variables=data.template,
+        tools=read_tools(data.tools) if data.tools is not None else (),
+        plain_text=data.control_tokens == "text",
+    )
+    made = ChatTokenizer(inner, stop_ids=stop_ids, rows=_rows(model or path), settings=settings)
+    made.template.check(data.chat_template or repr(path))
     if made.rows is not None and made.stop_ids and min(made.stop_ids) >= made.rows:
         raise ConfigError(
             f"the model has {made.rows} rows in its vocabulary and can never generate token {min(made.stop_ids)} ({inner.eos_token!r}), "
@@ -59,21 +79,29 @@ class ChatTokenizer(Tokenizer):
     the model's vocabulary, None if it is not known.
     """
 
-    def __init__(self, inner: Any, *, stop_ids: frozenset[int] = frozenset(), rows: int | None = None) -> None:
+    def __init__(
+        self, inner: Any, *, stop_ids: frozenset[int] = frozenset(), rows: int | None = None, settings: TemplateSettings | None = None
+    ) -> None:
         self._inner = inner
         self.rows = rows
+        self._hidden = hidden_tokens(inner)
+        self._asked_ids: frozenset[int] = frozenset()
+        """Stop tokens that a setting added; a resumed run may change it."""
+        self.template = ChatTemplate(inner, settings or TemplateSettings())
+        self._plain = PlainTextEncoder(inner, self.template) if self.template.settings.plain_text else None
         own = frozenset() if inner.eos_token_id is None else frozenset({int(inner.eos_token_id)})
         self.stop_ids = stop_ids | own
 
-    def render(self, messages: Sequence[Message]) -> np.ndarray:
-        """Return int32[C]: the chat template applied, with the generation prompt.
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> np.ndarray:
+        """Return int32[C]: the chat template applied, with the generation prompt. Without ``tools``, it renders those of the run.
 
-        Raises DataError if the template refuses the messages, and ConfigError if the model has no row for a token."""
+        Raises DataError if the template refuses the messages or leaves out something about tools, and ConfigError if the model has no row
+        for a token."""
         from jinja2 import TemplateError
 
-        turns = [{"role": message.role, "content": message.content} for message in messages]
         try:
-            ids = self._inner.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+            self.template.check_tools(messages, tools)
+            ids = self._plain.ids(messages, tools) if self._plain and self._plain.needed(messages) else self.template.ids(messages, tools)
         except TemplateError as error:
             roles = ", ".join(message.role for message in messages)
             raise DataError(
@@ -93,16 +121,51 @@ class ChatTokenizer(Tokenizer):
         ids = [int(token) for token in token_ids]
         return str(self._inner.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
+    def stop_at(self, strings: Sequence[str]) -> None:
+        """Let stop strings that are special tokens end a response: their tokens become stop tokens, because ``decode`` leaves them out.
+
+        Raises ConfigError for a stop string that contains a special token and more."""
+        for string in strings:
+            if string in self._hidden:
+                self._asked_ids |= {self._hidden[string]} - self.stop_ids
+                self.stop_ids |= {self._hidden[string]}
+        if found := self.unmatched(strings):
+            string, token = found
+            raise ConfigError(
+                f"the stop string {string!r} would never match, because responses are decoded without special tokens such as {token}; "
+                f"type --stop {shlex.quote(token)}"
+            )
+
+    def unmatched(self, strings: Sequence[str]) -> tuple[str, str] | None:
+        """Return the first string that no decoded text holds, with the special token in it. Texts of stop tokens do not count."""
+        for string in strings:
+            token = next((text for text in self._hidden if text in string), "")
+            if token and not (string in self._hidden and self._hidden[string] in self.stop_ids):
+                return string, token
+        return None
+
+    def remarks(self) -> list[str]:
+        """Return sentences about the chat template that the user should read."""
+        end = end_of_turn(self.template, self._inner)
+        if end is None or self._inner.convert_tokens_to_ids(end) in self.stop_ids:
+            return []
+        stops = ", ".join(map(str, self._inner.convert_ids_to_tokens(sorted(self.stop_ids)))) or "none"
+        return [
+            f"the chat template ends a turn with {end}, which is not a stop token of the model ({stops}), so a response continues "
+            f"after it; type --stop {shlex.quote(end)}"
+        ]
+
     def fingerprint(self) -> str:
-        """Return the SHA-256 of vocabulary, merges, special tokens, text rules (normaliser, pre-tokenizer, decoder), template and stop
-        tokens."""
+        """Return the SHA-256 of vocabulary, merges, special tokens, text rules (normaliser, pre-tokenizer, decoder), template with its
+        settings, and stop tokens."""
         inner = self._inner
         identity = {
             "vocabulary": inner.get_vocab(),
             "special": {name: str(token) for name, token in inner.special_tokens_map.items()},
             "special_ids": sorted(int(token) for token in inner.all_special_ids),
             "template": inner.chat_template,
-            "stop_ids": sorted(self.stop_ids),
+            "stop_ids": sorted(self.stop_ids - self._asked_ids),
+            **self.template.settings.identity(),
             **_rules(inner),
         }
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

@@ -115,7 +115,7 @@ def _mean(values: list[float]) -> float | None:
 def _row(prompt: Prompt, rollout: Rollout, score: Score) -> dict[str, Any]:
     return {
         "prompt_id": prompt.prompt_id,
-        "prompt": [{"role": message.role, "content": message.content} for message in prompt.messages],
+        "prompt": [message.plain() for message in prompt.messages],
         "index": rollout.index,
         "prediction": rollout.text,
         "gold": prompt.columns.get("gt_answer"),

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlcore.contracts.conversation import Conversation, Dialogue, Transcript
+from rlcore.contracts.conversation import Conversation, Dialogue, Transcript, rendered
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend, Tokenizer
 from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot, WeightsKind
@@ -189,7 +189,7 @@ class Producer:
         requests = []
         with self._account.span(self.booking or "generation"):
             for job in jobs:
-                context_ids = self._tokenizer.render(job.prompt.messages)
+                context_ids = rendered(self._tokenizer, job.prompt)
                 sampled = sum(sampling.temperature > 0 for sampling in job.samplings)
                 opened = _OpenGroup(job, talking=len(job.samplings), wanted=sampled - job.spare)
                 self._generating += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -168,8 +168,13 @@ def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
         "parts": dict(score.parts),
         "outcome": score.outcome.value,
         "reason": score.reason,
-        **({"turns": list(map(asdict, rollout.turns)), "turn_rewards": list(score.turn_rewards)} if rollout.turns else {}),
+        **(_turns(rollout, score) if rollout.turns else {}),
     }
+
+
+def _turns(rollout: Rollout, score: Score) -> dict[str, Any]:
+    turns = [{**turn.plain(), "policy": turn.policy} for turn in rollout.turns]
+    return {"turns": turns, "turn_rewards": list(score.turn_rewards)}
 
 
 def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:
@@ -178,7 +183,7 @@ def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Sequence[Prompt]) -
     :param prompts: the training prompts, by their index."""
     for row in rows:
         prompt = prompts[row["prompt_index"]]
-        messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
+        messages = [message.plain() for message in prompt.messages]
         yield {**row, "prompt": messages, "gold": prompt.columns.get("gt_answer")}
 
 

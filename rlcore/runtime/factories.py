@@ -29,7 +29,7 @@ from rlcore.rewards.worker_protocol import WorkerLimits
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, ProducedGroup
 from rlcore.runtime.filter_monitor import FilterMonitor
-from rlcore.runtime.loading import Texts
+from rlcore.runtime.loading import Texts, stop_strings
 from rlcore.schedule import Coordinator, Delivery, GroupSummary, ScheduleSettings
 
 __all__ = [
@@ -221,8 +221,6 @@ def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:
 
 def _sampling(plan: Plan) -> Sampling:
     config = plan.config
-    specs = plan.reward_specs()
-    stop = config.sampling.stop if config.sampling.stop is not None else tuple(dict.fromkeys(text for spec in specs for text in spec.stop))
     return Sampling(
         temperature=config.sampling.temperature,
         top_p=config.sampling.top_p,
@@ -230,7 +228,7 @@ def _sampling(plan: Plan) -> Sampling:
         min_p=config.sampling.min_p,
         extra=config.sampling.extra,
         max_new_tokens=config.sampling.max_new_tokens,
-        stop=tuple(stop),
+        stop=stop_strings(plan),
     )
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rlcore.config import Plan
+from rlcore.config.run_config import DataSection
+from rlcore.contracts.conversation import rendered
 from rlcore.contracts.errors import ConfigError, DataError, RlcoreError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
@@ -16,11 +18,11 @@ from rlcore.contracts.types import Prompt
 from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt
 from rlcore.data.answer_marks import AnswerReader, mark_remarks
 from rlcore.data.left_out import by_reason, left_out_sentences
-from rlcore.data.tokenizer import load_tokenizer
+from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
 from rlcore.registry.error_context import SHOW_TRACEBACK, out_of_memory, reason
 from rlcore.registry.targets import load_target
 
-__all__ = ["Texts", "bad_rows_of", "data_notes", "fingerprints", "load_data", "loading", "read_texts", "scorable"]
+__all__ = ["Texts", "bad_rows_of", "data_notes", "fingerprints", "load_data", "loading", "read_texts", "scorable", "stop_strings"]
 
 _MANY_ROWS = 20_000
 _PROBE_TOKENS = 64
@@ -48,7 +50,7 @@ class Texts:
 
     def probe_ids(self) -> np.ndarray | None:
         """Return int32[T]: the sequence for the probe of the first weights, or None if the first prompt is too short."""
-        ids = self.tokenizer.render(self.training[0].messages)[:_PROBE_TOKENS]
+        ids = rendered(self.tokenizer, self.training[0])[:_PROBE_TOKENS]
         return ids if len(ids) > 1 else None
 
 
@@ -110,16 +112,19 @@ def _once(say: Callable[[str], None]) -> Callable[[str], None]:
     return told
 
 
-def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False) -> Texts:
+def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False, say: Callable[[str], None] = lambda line: None) -> Texts:
     """Read the tokenizer, and add the system prompt to every prompt.
 
     Raises ConfigError if part of the model's folder cannot be read. Raises DataError if a prompt is longer than ``-mpt`` and prompts may
     not be dropped.
 
-    :param checked: another process of the run has already rendered every prompt to check its length."""
+    :param checked: another process of the run has already rendered every prompt to check its length.
+    :param say: receives remarks about the chat template."""
     path = plan.config.model.tokenizer_path or plan.config.model.model
     with loading(f"the tokenizer {path}"):
         tokenizer = _tokenizer(plan)
+        for remark in tokenizer.remarks() if isinstance(tokenizer, ChatTokenizer) else ():
+            say(remark)
     texts = Texts(tokenizer=tokenizer, prompts={name: _with_system_prompts(plan, rows) for name, rows in data.items()})
     with loading(f"the chat template of {path}"):
         if plan.config.data.overlong == "drop":  # every process that reads the prompts drops the same ones
@@ -158,10 +163,29 @@ def _tokenizer(plan: Plan) -> Tokenizer:
     path = config.model.tokenizer_path or config.model.model
     spec = plan.registry.spec(PluginKind.INFERENCE, config.inference.name)
     if isinstance(spec, InferenceBackendSpec) and spec.tokenizer:
+        _refuse_template(plan, spec.name)
         make = load_target(spec.tokenizer, f"inference backend {spec.name!r}: its tokenizer {spec.tokenizer!r}")
         loaded: Tokenizer = make(path)
         return loaded
-    return load_tokenizer(path, model=config.model.model, trust_remote_code=config.model.trust_remote_code)
+    made = load_tokenizer(path, model=config.model.model, trust_remote_code=config.model.trust_remote_code, data=config.data)
+    made.stop_at(stop_strings(plan))
+    return made
+
+
+def _refuse_template(plan: Plan, backend: str) -> None:
+    """Raise ConfigError if a setting of the chat template would have no effect."""
+    for name in ("template", "chat_template", "tools", "control_tokens"):
+        if getattr(plan.config.data, name) != getattr(DataSection(), name):
+            raise ConfigError(
+                f"{plan.cite(f'data.{name}')}: inference backend {backend} has a tokenizer of its own, which has no chat template; "
+                "leave it out"
+            )
+
+
+def stop_strings(plan: Plan) -> tuple[str, ...]:
+    """Return the strings that end a response: the user's, or those of the rewards."""
+    chosen = plan.config.sampling.stop
+    return tuple(chosen if chosen is not None else dict.fromkeys(text for spec in plan.reward_specs() for text in spec.stop))
 
 
 def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
@@ -188,6 +212,6 @@ def _lengths(texts: Texts, prompts: Sequence[Prompt]) -> list[int]:
 def _length(tokenizer: Tokenizer, prompt: Prompt) -> int:
     """Return the number of tokens of a rendered prompt. If the tokenizer refuses it, the error names the prompt's place."""
     try:
-        return len(tokenizer.render(prompt.messages))
+        return len(rendered(tokenizer, prompt))
     except (ConfigError, DataError) as error:
         raise type(error)(f"{prompt.source}: {error}") from error

@@ -73,7 +73,7 @@ class OneProcess(Runtime):
         closing.callback(self._guard.stop)  # called last: closing a hanging engine may hang too
         data = load_data(plan, say)
         self._judge = open_judge(plan, data, closing, say)
-        self._texts = read_texts(plan, data)
+        self._texts = read_texts(plan, data, say=say)
         self.tokenizer, self.dropped = self._texts.tokenizer, self._texts.dropped
         self.fingerprints = fingerprints(data, self.tokenizer)
         self._make_schedule()

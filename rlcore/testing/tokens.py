@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +39,12 @@ class FakeTokenizer:
         """Return the ids of the characters; ``unknown`` for one outside the alphabet."""
         return [self._ids.get(character, 1) for character in text]
 
-    def render(self, messages: Sequence[Message]) -> np.ndarray:
-        """Return int32[C]: each message is its role's token and its characters; the assistant's token asks for the answer."""
-        ids: list[int] = []
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> np.ndarray:
+        """Return int32[C]: each message is its role's token and its characters; the assistant's token asks for the answer.
+
+        Tools come first, as a message of the system with their names."""
+        names = [str(tool.get("function", tool).get("name")) for tool in tools]
+        ids = [SPECIAL.index("system"), *self.encode(" ".join(names))] if names else []
         for message in messages:
             role = SPECIAL.index(message.role) if message.role in SPECIAL else 1
             ids += [role, *self.encode(message.content)]

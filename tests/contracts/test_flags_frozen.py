@@ -64,6 +64,7 @@ REFERENCE = {
 OURS = """
 run.seed run.runtime run.placement run.max_steps run.run_dir model.trust_remote_code data.shuffle data.overlong data.format data.columns
 data.bad_rows data.max_rows
+data.template data.chat_template data.tools data.control_tokens
 sampling.stop
 sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversation inference.dtype inference.device inference.environment
 training.name training.environment

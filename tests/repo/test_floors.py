@@ -23,6 +23,7 @@ CONTRACTS = (
     "lazy_names",
     "errors",
     "pickling",
+    "messages",
     "types",
     "group_outlines",
     "batches",

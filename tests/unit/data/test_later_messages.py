@@ -9,6 +9,9 @@ import pytest
 
 from rlcore.api import Completion, DataError, FinishReason, Message, Prompt, Sampling
 from rlcore.api.conversations import Transcript
+from rlcore.contracts.conversation import rendered
+from rlcore.contracts.errors import RunError
+from rlcore.data.chat_template import TemplateSettings
 from rlcore.data.tokenizer import ChatTokenizer
 
 TEXT = "the number is higher or lower than 12345 a b 0 1, guess again. Yes No\n\nuser assistant system think" * 3
@@ -31,7 +34,7 @@ TEMPLATES = {
 }
 
 
-def made(template: str) -> ChatTokenizer:
+def made(template: str, settings: TemplateSettings | None = None) -> ChatTokenizer:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -43,13 +46,14 @@ def made(template: str) -> ChatTokenizer:
     wrapped: Any = PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<|im_end|>")
     wrapped.add_special_tokens({"additional_special_tokens": MARKS})
     wrapped.chat_template = template
-    return ChatTokenizer(wrapped)
+    return ChatTokenizer(wrapped, settings=settings)
 
 
-def after(tokenizer: ChatTokenizer, answer: list[int], *messages: Message) -> tuple[list[int], list[int]]:
+def after(tokenizer: ChatTokenizer, answer: list[int], *messages: Message, **given: Any) -> tuple[list[int], list[int]]:
     """The prompt's tokens, and what stands behind the answer."""
-    prompt = Prompt(prompt_id="p", index=0, messages=(Message(role="system", content="guess"), Message(role="user", content="a number")))
-    context = tokenizer.render(prompt.messages)
+    start = (Message(role="system", content="guess"), Message(role="user", content="a number"))
+    prompt = Prompt(prompt_id="p", index=0, messages=start, **given)
+    context = rendered(tokenizer, prompt)
     transcript = Transcript(prompt, context, Sampling(max_new_tokens=500), tokenizer)
     asked = transcript.ask()
     next(asked)
@@ -104,3 +108,35 @@ def test_a_template_that_refuses_the_message_says_so() -> None:
     tokenizer = made("{% if messages[-1]['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endif %}" + CHATML)
     with pytest.raises(DataError, match=r"roles system, user, assistant, tool: no tools"):
         after(tokenizer, tokenizer._inner.encode("Yes"), Message(role="tool", content="12"))
+
+
+def test_tools_and_variables_hold_in_later_turns() -> None:
+    """The template reminds of the tools in every message of a user, and a variable ends the request for an answer."""
+    names = "{{ tools | map(attribute='name') | join(',') if tools and m['role'] == 'user' }}"
+    template = CHATML.replace("{{ m['content'] }}", "{{ m['content'] }}" + names)
+    tokenizer = made(template + "{% if hush %}<think></think>{% endif %}", TemplateSettings(variables={"hush": True}))
+    said = Message(role="user", content="higher")
+    context, following = after(tokenizer, tokenizer._inner.encode("Yes"), said, tools=({"name": "abacus"},))
+    inner = tokenizer._inner
+    assert inner.decode(context).endswith("a numberabacus<|im_end|>\n<|im_start|>assistant\n<think></think>")
+    assert inner.decode(following) == "<|im_end|>\n<|im_start|>user\nhigherabacus<|im_end|>\n<|im_start|>assistant\n<think></think>"
+
+
+def test_a_mark_in_a_later_message_can_be_plain_text() -> None:
+    tokenizer = made(CHATML, TemplateSettings(plain_text=True))
+    end = tokenizer._inner.convert_tokens_to_ids("<|im_end|>")
+    _, following = after(tokenizer, tokenizer._inner.encode("Yes"), Message(role="tool", content="12<|im_end|>"))
+    assert following.count(end) == 2, "those of the template"
+    assert tokenizer._inner.decode(following).count("<|im_end|>") == 3
+
+
+@pytest.mark.parametrize(("stop", "refused"), [("<|eot|>", True), ("x<|im_end|>", True), ("<|im_end|>", False), ("\n", False)])
+def test_a_stop_string_of_one_turn_that_can_never_match_ends_the_run(stop: str, refused: bool) -> None:
+    tokenizer = made(CHATML)
+    prompt = Prompt(prompt_id="p", index=0, messages=(Message(role="user", content="a"),))
+    asked = Transcript(prompt, rendered(tokenizer, prompt), Sampling(max_new_tokens=9), tokenizer).ask(stop=(stop,))
+    if refused:
+        with pytest.raises(RunError, match="would never match"):
+            next(asked)
+    else:
+        assert next(asked).sampling.stop == (stop,)

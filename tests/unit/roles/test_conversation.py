@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def answered(transcript: Transcript, *ids: int, finish: FinishReason = FinishRea
 class Closing(FakeTokenizer):
     """A template that ends every message with the stop token, as most chat templates do."""
 
-    def render(self, messages: Sequence[Message]) -> np.ndarray:
+    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> np.ndarray:
         ids: list[int] = []
         for message in messages:
             ids += [{"user": 3, "assistant": 4}[message.role], *self.encode(message.content), 0]
@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_not_said_and_the_rollout_counts_as_cut() -> None:
 
 def test_a_template_that_shows_no_answer_is_told() -> None:
     class Deaf(FakeTokenizer):
-        def render(self, messages: Sequence[Message]) -> np.ndarray:
+        def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> np.ndarray:
             return np.array([3, 4], np.int32)
 
     transcript = a_talk(tokenizer=Deaf())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -64,6 +65,8 @@ def load_model(
     Raises ConfigError if it cannot be read completely, or needs its own code and ``trust_remote_code`` does not allow it.
     """
     transformers_logging.disable_progress_bar()
+    if "TRANSFORMERS_VERBOSITY" not in os.environ:
+        transformers_logging.set_verbosity_error()
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             path,
@@ -85,6 +88,8 @@ def load_model(
         raise ConfigError(f"model {path!r} does not hold what its config.json describes: {what}; copy or download the checkpoint again")
     # Evaluation mode for training too: with dropout, the policy of the loss would differ from the policy that sampled.
     model = model.to(device).eval()
+    _train_every_row(model)
+    _record_own_head(model)
     _align(model)
     _check_finite(model, path)
     return model
@@ -145,6 +150,29 @@ def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"unknown name {error}"
     return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
+
+
+def _train_every_row(model: PreTrainedModel) -> None:
+    """Let every row of an embedding train: torch gives no gradient to the row ``padding_idx``.
+
+    Masks already keep padding out of the loss. If the padding token is also the end-of-sequence token, its row must learn.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None
+
+
+def _record_own_head(model: PreTrainedModel) -> None:
+    """Correct a configuration that says that the head is the embedding, if the files hold two different tensors.
+
+    transformers then loads both, and a saved model must say so, because other programs believe its ``config.json``.
+    """
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is None or head.weight is embedding.weight:
+        return
+    for config in (model.config, model.config.get_text_config(decoder=True)):
+        if getattr(config, "tie_word_embeddings", False):
+            config.tie_word_embeddings = False
 
 
 def _align(model: PreTrainedModel) -> None:

@@ -90,7 +90,7 @@ def _turns(item: RewardInput) -> tuple[Message, ...]:
 
 
 def _dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]
+    return [message.plain() for message in messages]
 
 
 def _described(values: Any) -> str:

@@ -18,7 +18,7 @@ __all__ = ["make_runtime"]
 def make_runtime(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Runtime:
     """Build the runtime of a plan. Do the cheap checks before Ray starts."""
     data = load_data(plan, say)
-    texts = read_texts(plan, data)
+    texts = read_texts(plan, data, say=say)
     plan_bundle = PlanBundle.of(plan, fingerprints(data, texts.tokenizer))
     keep_scored = plan.registry.observed("rlcore_groups_scored")
     address = closing.enter_context(ray_head(plan.config.run))

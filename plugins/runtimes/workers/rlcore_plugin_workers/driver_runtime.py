@@ -72,7 +72,7 @@ class DriverRuntime(WorkerRuntime):
         operations."""
         data = load_data(plan, say)
         judge = open_judge(plan, data, closing, say)
-        texts = read_texts(plan, data)
+        texts = read_texts(plan, data, say=say)
         driver = DriverLoop(say)
         closing.callback(driver.close)
         deployment = self.make_deployment(plan, judge, len(texts.training), driver, closing)

@@ -17,7 +17,16 @@ __all__ = ["has_flag", "plan_evaluation", "plugins_of", "reads", "task_names"]
 
 _READ = (
     *("model", "inference", "rewards", "sampling.options", "run.seed", "data.system_prompt", "data.max_prompt_tokens", "data.overlong"),
-    *("data.format", "data.columns", "data.bad_rows", "data.max_rows"),
+    *(
+        "data.format",
+        "data.columns",
+        "data.bad_rows",
+        "data.max_rows",
+        "data.template",
+        "data.chat_template",
+        "data.tools",
+        "data.control_tokens",
+    ),
     *("sampling.max_new_tokens", "sampling.stop", "sampling.conversation"),
     *("eval.eval_dataset", "eval.eval_samples", "eval.eval_temperature", "eval.eval_max_new_tokens"),
     *("schedule.producer_deadline", "schedule.producer_load_deadline"),

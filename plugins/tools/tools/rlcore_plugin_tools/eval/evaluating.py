@@ -58,7 +58,7 @@ def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int],
         plan, bad_rows = leave_out_bad_rows(plan)
         data = load_data(plan, say)
         judge = open_judge(plan, data, closing, say)
-        texts = read_texts(plan, data)
+        texts = read_texts(plan, data, say=say)
         evaluation = make_evaluator(plan, texts).start(-1)
         generation = generation_of(plan, texts, closing)
         ready = time.monotonic()
