@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
@@ -16,11 +17,12 @@ from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.left_out import LeftOut
 from rlcore.data.rows import BadRow, Routes, parse_row
-from rlcore.host.long_numbers import json_text
 
 __all__ = ["Collected", "DataSet", "collect", "resized"]
 
 _MOST_BAD = 10_000
+_MOST_BITS = 10_000
+"""Bits of a whole number that Python writes as decimal text: 4300 digits have about 14,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def _fingerprint(prompts: Iterable[Prompt]) -> str:
     for prompt in prompts:
         record = [prompt.prompt_id, [_content(m) for m in prompt.messages], dict(prompt.columns), prompt.reward]
         try:
-            text = json_text(record, _plain)
+            text = _written(record)
         except (TypeError, ValueError) as error:
             raise DataError(f"{prompt.source}: {error}; columns may hold text, numbers, true, false, lists and objects") from error
         digest.update(text.encode("ascii") + b"\n")
@@ -164,6 +166,22 @@ def _content(message: Message) -> list[Any]:
     """Return role and content, and the fields about tools if the message has some."""
     plain = message.plain()
     return [plain.pop("role"), plain.pop("content"), *([plain] if plain else [])]
+
+
+def _written(record: Any) -> str:
+    try:
+        return json.dumps(record, sort_keys=True, separators=(",", ":"), default=_plain)
+    except ValueError:  # a whole number of more digits than Python writes
+        return json.dumps(_with_short_numbers(record), sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def _with_short_numbers(value: Any) -> Any:
+    """Return the value with long whole numbers as hexadecimal text, which has no limit."""
+    if isinstance(value, Mapping):
+        return {key: _with_short_numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_short_numbers(item) for item in value]
+    return hex(value) if isinstance(value, int) and value.bit_length() > _MOST_BITS else value
 
 
 def _plain(value: object) -> object:

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO
 
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.row_interfaces import RowSource
+from rlcore.data.json_texts import whole_number
 from rlcore.data.rows import BadRow, readable
 from rlcore.host.bounded_reading import InputTooLargeError, UnpackedTooLargeError, bounded_lines, unpacked
-from rlcore.host.long_numbers import LongNumber
 
 __all__ = ["JsonFile", "JsonLines", "opened", "read_jsonl"]
 
@@ -159,30 +159,40 @@ def _strict_json(text: str) -> object:
 
     Raises JSONDecodeError for text that is not JSON."""
     try:
-        value = _value(text.strip(" \t\r\n"))
+        value: object = _decoded_json(text.strip(" \t\r\n"))
         if "\\u" in text:  # an escaped lone surrogate is valid JSON but not valid text
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
+            _texts_of(value, text).encode("utf-8")
     except UnicodeEncodeError as error:
         raise BadRow("the line escapes half a surrogate pair (like \\ud800), which is not a character; remove it") from error
     except json.JSONDecodeError:
         raise
-    except (RecursionError, ValueError) as error:
-        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise BadRow(f"not usable as JSON ({said})") from error
+    except RecursionError as error:
+        raise BadRow("not usable as JSON (nested too deeply)") from error
     return value
 
 
-def _value(text: str) -> object:
+def _decoded_json(text: str) -> object:
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError:
         raise
-    except ValueError:  # a whole number with more digits than Python converts
-        return _LONG_DECODER.decode(text)
+    except ValueError:  # a number of more digits than Python converts
+        return _DECODER_OF_LONG_NUMBERS.decode(text)
+
+
+def _texts_of(value: object, text: str) -> str:
+    """Return the value as JSON, for the texts in it."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except ValueError:  # it holds a number of more digits than Python writes
+        return json.dumps(json.loads(text, parse_int=str), ensure_ascii=False)
 
 
 def _whole(text: str) -> int:
-    return int(text) if len(text) <= _USUAL_DIGITS else LongNumber(text)
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise BadRow(f"{error}; leave that row out") from error
 
 
 def _constant(name: str) -> Any:
@@ -205,7 +215,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-_USUAL_DIGITS = 600
-"""Python converts at least 640 digits, whatever its limit is."""
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite)
-_LONG_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite, parse_int=_whole)
+_HOOKS: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _constant, "parse_float": _finite}
+_DECODER = json.JSONDecoder(**_HOOKS)
+_DECODER_OF_LONG_NUMBERS = json.JSONDecoder(**_HOOKS, parse_int=_whole)
+"""Slower, because it calls a Python function for each number."""

@@ -14,6 +14,8 @@ from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.row_interfaces import RowFormat
 from rlcore.contracts.specs import PluginKind
+from rlcore.data.json_texts import number_text, place_in
+from rlcore.data.likely_columns import columns_advice
 from rlcore.data.row_sense import why_invalid
 from rlcore.data.rows import BadRow, kind_of, listed
 from rlcore.registry.install import install_line
@@ -77,7 +79,7 @@ class RowConversion:
             self.say(f"{self.path}: read by the row format {found[0]} of {owner}; --data-format none takes rows as they are")
         elif first.get("messages") is None:  # a broken row says nothing about the rows after it
             has = listed(first) or "nothing"
-            raise BadRow(f'the row has no "messages" (it has {has}), and {_none_knows(made)}; {_ADVICE}')
+            raise BadRow(f'the row has no "messages" (it has {has}), and {_none_knows(made)}; {_advice(first)}')
         else:
             self._asked = True
 
@@ -108,7 +110,10 @@ class RowConversion:
         return f"{self.path}: {self._label(name)} failed ({said}); fix the plugin, or name another --data-format"
 
 
-_ADVICE = 'add {"role": "user", "content": "…"} or a list of these, or name columns: [data.columns] messages = "…"'
+def _advice(row: Mapping[Any, Any]) -> str:
+    """Return what to type or to add, for a row that no format recognises."""
+    typed = columns_advice(row, "messages", "gt_answer") or columns_advice(row, "messages")
+    return typed or 'add {"role": "user", "content": "…"} or a list of these, or name columns: [data.columns] messages = "…"'
 
 
 def converted(rows: Iterable[tuple[int, object]], conversion: RowConversion) -> Iterator[tuple[int, object]]:
@@ -136,7 +141,7 @@ def _mapped(row: Mapping[Any, Any], columns: Mapping[str, str]) -> tuple[dict[st
     mapped: dict[str, Any] = {}
     absent: dict[str, str] = {}
     for target, path in columns.items():
-        there, value = _at(row, path)
+        there, value = place_in(row, path)
         if there:
             mapped[target] = _fitted(target, value)
         else:
@@ -144,27 +149,12 @@ def _mapped(row: Mapping[Any, Any], columns: Mapping[str, str]) -> tuple[dict[st
     return {target: value for target, value in mapped.items() if value is not None}, absent
 
 
-def _at(row: Mapping[Any, Any], path: str) -> tuple[bool, Any]:
-    """Return whether the row has the column, or the place inside an object or a list in a column, and its value."""
-    if path in row:
-        return True, row[path]
-    value: Any = row
-    for part in path.split("."):
-        if isinstance(value, Mapping) and part in value:
-            value = value[part]
-        elif isinstance(value, list | tuple) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return False, None
-    return True, value
-
-
 def _fitted(target: str, value: Any) -> Any:
     """Adapt a value that a user cannot change in another author's data set: a prompt that is text, or a gold answer that is a number."""
     if target == "messages" and isinstance(value, str):
         return {"role": "user", "content": value}
     if target == "gt_answer" and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
+        return number_text(value)
     return value
 
 

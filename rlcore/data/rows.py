@@ -12,6 +12,8 @@ from typing import Any
 
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
+from rlcore.data.json_texts import number_text
+from rlcore.data.likely_columns import columns_advice
 from rlcore.data.row_sense import unwrapped, why_invalid, why_no_answer
 from rlcore.data.tool_messages import tool_calls_of, tools_of
 
@@ -45,7 +47,10 @@ class Routes:
 
 
 def readable(value: object) -> Mapping[Any, Any] | BadRow:
-    """Return the value if it is an object, else a BadRow: a file may hold any value in place of a row."""
+    """Return the value if it is an object, else a BadRow: a file may hold any value in place of a row. A list of turns becomes an object
+    with their places as names, as the library ``datasets`` reads it."""
+    if isinstance(value, list) and value and all(isinstance(turn, Mapping) and "from" in turn for turn in value):
+        return {str(place): turn for place, turn in enumerate(value)}
     return value if isinstance(value, Mapping | BadRow) else _no_object(value)
 
 
@@ -158,8 +163,9 @@ def _check_columns(columns: Mapping[str, Any], required: Mapping[str, str]) -> N
     for column, reward in required.items():
         if column not in columns:
             has = listed(columns) or "nothing except its messages"
-            named = f'; if another column holds it, name that: [data.columns] {column} = "…"' if columns else ""
-            raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {has}){named}')
+            named = columns_advice(columns, column) or (f'if another column holds it, name that: [data.columns] {column} = "…"')
+            advice = f"; {named}" if columns else ""
+            raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {has}){advice}')
     if "gt_answer" in columns:
         _check_gold(columns["gt_answer"])
 
@@ -203,7 +209,7 @@ def kind_of(value: object) -> str:
 
 
 def _short(value: object, limit: int = 24) -> str:
-    text = repr(value)
+    text = number_text(value) if isinstance(value, int | float) else repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -50,7 +50,10 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     },
     "rlcore-plugin-datasets": {
         PluginKind.DATA: ("csv", "parquet", "hub"),
-        PluginKind.FORMAT: ("verl", "dapo", "trl", "openr1", "gsm8k", "math", "nemotron"),
+        PluginKind.FORMAT: (
+            *("verl", "dapo", "trl", "openr1", "gsm8k", "math", "nemotron", "nemotron_post", "intellect2", "intellect3", "deepmath"),
+            *("orz", "dolci", "rllm"),
+        ),
     },
     "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},
     "rlcore-plugin-tools": {

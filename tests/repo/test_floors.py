@@ -46,7 +46,7 @@ CONTRACTS = (
     "metric_names",
     "hookspecs",
 )
-HOST = ("threads", "allocator", "devices", "terminal_text", "bounded_reading", "long_numbers")
+HOST = ("threads", "allocator", "devices", "terminal_text", "bounded_reading")
 REGISTRY = (
     "error_context",
     "targets",

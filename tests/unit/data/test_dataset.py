@@ -113,3 +113,8 @@ def test_prompts_that_are_too_long_are_refused() -> None:
         "rows:2: the prompt is 6 tokens long, 5 are allowed (and so are 1 more); remove long rows, raise -mpt/--max-prompt-tokens to 7, "
         "or type --overlong drop"
     )
+
+
+def test_a_number_of_many_digits_has_its_own_fingerprint() -> None:
+    prints = {DataSet.of([row("3", case={"n": [number]})]).fingerprint for number in (10**5000, 10**5000 + 1, -(10**5000), 1)}
+    assert len(prints) == 4

@@ -13,6 +13,8 @@ import pytest
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.specs import RewardSpec
 from rlcore.data import load_eval
+from rlcore.data.jsonl import JsonFile
+from rlcore.data.rows import BadRow
 from rlcore.registry.plugin_registry import Registry
 
 REGISTRY = Registry.discover()
@@ -82,7 +84,7 @@ def test_gzip_is_read_by_its_content(tmp_path: Path, name: str, text: str) -> No
         ('{"gt_answer": NaN}', "train.jsonl:1: NaN is not JSON"),
         ('{"gt_answer": -Infinity}', "train.jsonl:1: -Infinity is not JSON"),
         ('{"a": 1e999}', "train.jsonl:1: the number 1e999 is too large"),
-        ('{"a": 1' + "0" * 60_000 + "}", "train.jsonl:1: not usable as JSON (a number has 60001 digits, and at most 50000 are read)"),
+        ('{"a": 1' + "0" * 50_000 + "}", "train.jsonl:1: a number has 50001 digits, and 50000 are the limit; leave that row out"),
         ("[" * 100_000, "train.jsonl:1: not usable as JSON (nested too deeply)"),
         ('{"a": 1, "a": 2}', 'train.jsonl:1: the key "a" occurs twice'),
         ('{"a": "\\ud800"}', "train.jsonl:1: the line escapes half a surrogate pair"),
@@ -210,3 +212,38 @@ def test_what_is_no_regular_file_hangs_nobody(tmp_path: Path, suffix: str) -> No
     for name in ("pipe", "zero", "loop"):
         with pytest.raises(DataError, match=rf"{name}\.{suffix}: "):
             load_eval(tmp_path / f"{name}.{suffix}", [BOXED], REGISTRY)
+
+
+LONG = "1" + "0" * 5000
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json"])
+def test_a_number_of_many_digits_is_a_number(tmp_path: Path, name: str) -> None:
+    row = GOOD[:-1] + f', "case": [{{"n": {LONG}, "m": -{LONG}}}]}}'
+    (tmp_path / name).write_text(f"[{row}]" if name.endswith(".json") else row, encoding="utf-8")
+    data = load_eval(tmp_path / name, [BOXED], REGISTRY)
+    assert data.prompts[0].columns["case"] == [{"n": 10**5000, "m": -(10**5000)}]
+
+
+def test_a_long_number_beside_an_escape_is_a_number_and_half_a_surrogate_is_still_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(GOOD[:-1] + f', "n": {LONG}, "text": "\\u00e9"}}', encoding="utf-8")
+    assert load_eval(tmp_path / "train.jsonl", [BOXED], REGISTRY).prompts[0].columns["n"] == 10**5000
+    assert "half a surrogate pair" in refused(tmp_path, f'{{"n": {LONG}, "text": "\\ud800"}}')
+
+
+def test_a_long_number_that_must_be_text_is_named_in_short(tmp_path: Path) -> None:
+    said = refused(tmp_path, f'{{"messages": {{"role": "user", "content": "x"}}, "gt_answer": {LONG}}}')
+    assert said == 'train.jsonl:1: "gt_answer" must be text, not a number (10000000000000000000000…); put it in quotes'
+
+
+def test_other_damage_beside_a_long_number_is_named(tmp_path: Path) -> None:
+    assert "NaN is not JSON" in refused(tmp_path, f'{{"n": {LONG}, "gt_answer": NaN}}')
+    assert 'the key "n" occurs twice' in refused(tmp_path, f'{{"n": {LONG}, "n": 1}}')
+
+
+def test_a_list_of_turns_is_a_row_with_their_places_as_names(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "1 + 2"}, {"from": "assistant", "ground_truth": {"value": "3"}}]
+    (tmp_path / "turns.json").write_text(json.dumps([turns, [1]]), encoding="utf-8")
+    first, second = (row for _, row in JsonFile().rows(str(tmp_path / "turns.json")))
+    assert first == {"0": turns[0], "1": turns[1]}
+    assert isinstance(second, BadRow)

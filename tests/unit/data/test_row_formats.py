@@ -128,6 +128,49 @@ def test_columns_are_found_in_objects_and_lists_and_under_names_with_dots(tmp_pa
     assert made == {**row, "messages": PROMPT, "gt_answer": "3", "unit": "dotted"}
 
 
+@pytest.mark.parametrize("text", ['{"all": [{"answer": 3}]}', ' {"all": "[{\\"answer\\": \\"3\\"}]"}'])
+def test_columns_are_found_in_json_texts(tmp_path: Path, text: str) -> None:
+    columns = {"messages": "ask", "gt_answer": "info.all.0.answer"}
+    (made,) = read(written(tmp_path, {"ask": "1 + 2", "info": text}), registry_with(), columns=columns)
+    assert (made["messages"], made["gt_answer"]) == (PROMPT, "3")  # type: ignore[index]
+
+
+@pytest.mark.parametrize("text", ["no JSON", "{", '{"all": []}', "3", "[" * 100_000])
+def test_a_place_that_a_json_text_lacks_is_named(tmp_path: Path, text: str) -> None:
+    columns = {"messages": "ask", "gt_answer": "info.all.0.answer"}
+    (bad,) = read(written(tmp_path, {"ask": "1 + 2", "info": text}), registry_with(), columns=columns)
+    assert str(bad).startswith('the row has no "info.all.0.answer", which [data.columns] names for "gt_answer"')
+
+
+def test_a_whole_number_of_many_digits_becomes_the_text_of_a_gold_answer(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"q": "1 + 2", "a": -1' + "0" * 5000 + "}", encoding="utf-8")
+    (made,) = read(str(path), registry_with(), columns={"messages": "q", "gt_answer": "a"})
+    assert made["gt_answer"] == "-1" + "0" * 5000  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        ({"question": "1 + 2", "answer": "3"}, '{"messages": "question", "gt_answer": "answer"}'),
+        ({"Problem": "1 + 2", "Answer": 3}, '{"messages": "Problem", "gt_answer": "Answer"}'),
+        ({"prompt": [PROMPT], "ground_truth": ["3"]}, '{"messages": "prompt", "gt_answer": "ground_truth.0"}'),
+        (
+            {"prompt": "x", "verification_info": '{"ground_truth": "3"}'},
+            '{"messages": "prompt", "gt_answer": "verification_info.ground_truth"}',
+        ),
+        ({"input": [PROMPT], "output": "long"}, '{"messages": "input"}'),
+        ({"problem": "", "question": "1 + 2", "answer": None, "target": 3}, '{"messages": "question", "gt_answer": "target"}'),
+    ],
+)
+def test_the_line_to_type_is_in_the_reason_if_the_columns_are_known(tmp_path: Path, row: Mapping[str, Any], line: str) -> None:
+    (bad,) = read(written(tmp_path, row), registry_with(sums=Sums))
+    assert isinstance(bad, BadRow)
+    assert f"type --columns '{line}'" in str(bad)
+    (made,) = read(written(tmp_path, row), registry_with(sums=Sums), columns=json.loads(line))
+    assert not isinstance(made, BadRow)
+
+
 def test_columns_come_before_formats_and_outlive_them(tmp_path: Path) -> None:
     (made,) = read(written(tmp_path, {"text": "4", "level": 7}), registry_with(sums=Sums), columns={"sum": "text", "gt_answer": "level"})
     assert made == {"messages": {"role": "user", "content": "4"}, "gt_answer": "7", "sum": "4"}

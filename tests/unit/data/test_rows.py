@@ -70,6 +70,8 @@ BAD: list[tuple[Any, str]] = [
     ({"messages": {"role": "user", "content": "  "}}, "the last message is empty"),
     ({"messages": {**USER, "images": ["a.png"]}}, '"images", which would not reach the model'),
     ({**M}, 'no "gt_answer", which the reward "boxed" needs'),
+    ({**M, "answer": "3"}, """if "answer" holds the answer, type --columns '{"gt_answer": "answer"}'"""),
+    ({**M, "truth": "3"}, r"""name that: \[data.columns\] gt_answer = "…\""""),
     ({**M, "gt_answer": None}, 'no "gt_answer"'),
     ({**M, "gt_answer": " "}, '"gt_answer" is empty'),
     ({**M, "gt_answer": 3}, '"gt_answer" must be text, not a number .3.; put it in quotes'),

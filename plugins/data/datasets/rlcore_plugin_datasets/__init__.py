@@ -19,6 +19,13 @@ _FORMATS = (
     ("gsm8k", "problem_sets:Gsm8kRows", "GSM8K: question, and answer whose last line is #### and a number"),
     ("math", "problem_sets:MathRows", "MATH: problem, and solution with a box, or answer"),
     ("nemotron", "problem_sets:NemotronRows", "Nemotron, OpenMathReasoning: problem or question or a request, and expected_answer"),
+    ("nemotron_post", "reasoning_sets:NemotronPostRows", "Nemotron Post-Training: messages, category, metadata.expected_answer"),
+    ("intellect2", "reasoning_sets:Intellect2Rows", "INTELLECT-2, SYNTHETIC-1 and 2: prompt, task_type, verification_info.ground_truth"),
+    ("intellect3", "reasoning_sets:Intellect3Rows", "INTELLECT-3, mathematics and science: question, answer, info, avg@8_…"),
+    ("deepmath", "reasoning_sets:DeepMathRows", "DeepMath-103K: question, final_answer, topic"),
+    ("orz", "reasoning_sets:OrzRows", "Open-Reasoner-Zero: two turns, the second with ground_truth.value"),
+    ("dolci", "reasoning_sets:DolciRows", "Dolci, mathematics: prompt, dataset, ground_truth"),
+    ("rllm", "reasoning_sets:RllmRows", "rllm: question, ground_truth, data_source"),
 )
 
 

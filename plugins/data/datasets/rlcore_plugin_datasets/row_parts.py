@@ -3,13 +3,17 @@ missing."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcore.api.data import BadRow
 
-__all__ = ["answer_of", "boxed_in", "is_chat", "is_text", "kept", "messages_of", "row_of"]
+__all__ = ["answer_of", "boxed_in", "holds_tests", "is_chat", "is_text", "kept", "messages_of", "object_in", "row_of"]
 
+_PIECE = 4000
+_TESTS = frozenset({"inputs", "outputs", "fn_name", "functional", "assert_case", "input_output", "test_cases", "tests", "testtype"})
+"""Keys of a ground truth that consists of tests of a program."""
 _BOXES = ("\\boxed{", "\\fbox{")
 
 
@@ -54,10 +58,43 @@ def answer_of(value: object, column: str) -> str:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadRow(f'"{column}" has no answer to compare with: it must be text or a number')
-    text = str(value).strip()
+    text = value.strip() if isinstance(value, str) else _number_text(value)
     if not text:
         raise BadRow(f'"{column}" is empty, so there is no answer to compare with')
     return text
+
+
+def _number_text(number: float) -> str:
+    """Return a number as text. Python refuses to write a whole number of more than 4300 digits at once."""
+    try:
+        return str(number)
+    except ValueError:
+        rest, low = divmod(abs(int(number)), 10**_PIECE)
+        return "-" * (number < 0) + _number_text(rest) + f"{low:0{_PIECE}d}"
+
+
+def object_in(row: Mapping[str, Any], column: str) -> Mapping[str, Any]:
+    """Return a column that is an object, or JSON of one in a text."""
+    value = row.get(column)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value, parse_int=str)  # a gold answer is text, and may have more digits than Python converts
+        except (ValueError, RecursionError):
+            raise BadRow(f'"{column}" is text that is not JSON') from None
+    if not isinstance(value, Mapping):
+        raise BadRow(f'"{column}" must be an object, or JSON of one')
+    return value
+
+
+def holds_tests(truth: object) -> bool:
+    """Return whether a ground truth consists of tests of a program."""
+    if isinstance(truth, str) and truth.lstrip().startswith(("{", "[")):
+        try:
+            truth = json.loads(truth, parse_int=str)
+        except (ValueError, RecursionError):
+            return False
+    first = truth[0] if isinstance(truth, list | tuple) and truth else truth
+    return isinstance(first, Mapping) and (not _TESTS.isdisjoint(first) or {"input", "output"} <= set(first))
 
 
 def boxed_in(text: str) -> str:

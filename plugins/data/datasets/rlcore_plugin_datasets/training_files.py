@@ -6,17 +6,13 @@ open-r1/DAPO-Math-17k-Processed, TRL's page on dataset formats.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from rlcore.api.data import BadRow, RowFormat
-from rlcore_plugin_datasets.row_parts import answer_of, boxed_in, is_chat, is_text, kept, messages_of, row_of
+from rlcore_plugin_datasets.row_parts import answer_of, boxed_in, holds_tests, is_chat, is_text, kept, messages_of, row_of
 
 __all__ = ["DapoRows", "TrlRows", "VerlRows"]
-
-_TESTS = frozenset({"inputs", "outputs", "fn_name", "functional", "assert_case", "input_output", "test_cases", "tests", "testtype"})
-"""Keys of a ground truth that consists of tests of a program."""
 
 
 class VerlRows(RowFormat):
@@ -91,12 +87,4 @@ def _is_dapo(row: Mapping[str, Any]) -> bool:
 
 def _is_code(row: Mapping[str, Any], truth: object) -> bool:
     """Return whether the ground truth consists of tests of a program, or the row says that it asks for a program."""
-    if row.get("ability") in ("code", "coding"):
-        return True
-    if isinstance(truth, str) and truth.lstrip().startswith(("{", "[")):
-        try:
-            truth = json.loads(truth)
-        except (ValueError, RecursionError):
-            return False
-    first = truth[0] if isinstance(truth, list | tuple) and truth else truth
-    return isinstance(first, Mapping) and not _TESTS.isdisjoint(first)
+    return row.get("ability") in ("code", "coding") or holds_tests(truth)

@@ -9,6 +9,15 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_datasets.problem_sets import Gsm8kRows, MathRows, NemotronRows, OpenR1Rows
+from rlcore_plugin_datasets.reasoning_sets import (
+    DeepMathRows,
+    DolciRows,
+    Intellect2Rows,
+    Intellect3Rows,
+    NemotronPostRows,
+    OrzRows,
+    RllmRows,
+)
 from rlcore_plugin_datasets.row_parts import boxed_in
 from rlcore_plugin_datasets.training_files import DapoRows, TrlRows, VerlRows
 
@@ -27,6 +36,14 @@ FORMATS: dict[str, type[RowFormat]] = {
     "math": MathRows,
     "nemotron": NemotronRows,
     "nemotron_rl": NemotronRows,
+    "nemotron_post": NemotronPostRows,
+    "intellect2": Intellect2Rows,
+    "synthetic2": Intellect2Rows,
+    "intellect3": Intellect3Rows,
+    "deepmath": DeepMathRows,
+    "orz": OrzRows,
+    "dolci": DolciRows,
+    "rllm": RllmRows,
 }
 PROMPT = [{"role": "user", "content": "1 + 2"}]
 
@@ -97,10 +114,68 @@ class TestNemotronRlRows(OfPublishedRows):
     name = "nemotron_rl"
 
 
+class TestNemotronPostRows(OfPublishedRows):
+    name = "nemotron_post"
+    broken = (
+        {"messages": [PROMPT[0], {"role": "assistant", "content": "3"}], "category": "chat", "generator": "x", "metadata": "{}"},
+        {"messages": [{"role": "user", "content": "-"}], "category": "chat", "generator": "x", "metadata": '{"expected_answer": "3"}'},
+        {"messages": PROMPT, "category": "math", "generator": "x", "metadata": "{"},
+    )
+
+
+class TestIntellect2Rows(OfPublishedRows):
+    name = "intellect2"
+    broken = (
+        {"prompt": "1 + 2", "task_type": "reasoning_gym", "verification_info": '{"ground_truth": "3"}'},
+        {"prompt": "1 + 2", "task_type": "verifiable_math", "verification_info": '{"answer": "3"}'},
+        {"prompt": "1 + 2", "task_type": "verifiable_math", "verification_info": "3"},
+    )
+
+
+class TestSynthetic2Rows(OfPublishedRows):
+    name = "synthetic2"
+
+
+class TestIntellect3Rows(OfPublishedRows):
+    name = "intellect3"
+    broken = ({"question": "1 + 2", "answer": "", "info": "{}", "avg@8_x": 0.5},)
+
+
+class TestDeepMathRows(OfPublishedRows):
+    name = "deepmath"
+    broken = ({"question": "1 + 2", "final_answer": "", "difficulty": 1.0, "topic": "x"},)
+
+
+class TestOrzRows(OfPublishedRows):
+    name = "orz"
+    broken = (
+        {"0": {"from": "human", "value": "1 + 2"}, "1": {"from": "assistant", "ground_truth": {"value": ""}}},
+        {"0": {"from": "human", "value": "1 + 2"}, "1": {"from": "assistant", "ground_truth": None}},
+        {"0": "1 + 2", "1": "3"},
+    )
+
+
+class TestDolciRows(OfPublishedRows):
+    name = "dolci"
+    broken = (
+        {"prompt": "user: Write a poem.", "ground_truth": ["{}"], "dataset": ["ifeval"]},
+        {"prompt": "user: 1 + 2", "ground_truth": ["3", "4"], "dataset": ["math"]},
+        {"prompt": "user: ", "ground_truth": ["3"], "dataset": ["math"]},
+    )
+
+
+class TestRllmRows(OfPublishedRows):
+    name = "rllm"
+    broken = (
+        {"question": "1 + 2", "ground_truth": {"target": 3, "numbers": [1, 2]}, "data_source": "countdown"},
+        {"question": "1 + 2", "ground_truth": '[{"input": "1", "output": "2"}]', "data_source": "livecodebench"},
+    )
+
+
 def test_every_format_that_is_registered_has_rows() -> None:
     registry = Registry.discover()
     owned = [spec.name for spec in registry.specs("format") if registry.owner("format", spec.name) == "rlcore-plugin-datasets"]
-    assert sorted({name.split("_")[0] for name in FORMATS}) == sorted(owned)
+    assert {registry.make("format", name).__class__ for name in owned} == set(FORMATS.values())
     assert all(len(published(name)) == 10 for name in FORMATS)
 
 
@@ -115,6 +190,10 @@ def test_every_format_that_is_registered_has_rows() -> None:
         ("gsm8k", "72 10 84 1,500 150 -5 19 30 33 336"),
         ("math", "10 50 2 \\left(_3,_\\frac{\\pi}{2}_\\right) \\frac{1}{3} 3 7 \\frac12 720 -1"),
         ("nemotron", "47 2 84 3 55 81 21 2 30 \\frac{1}{4}"),
+        *(
+            (name, "42 \\frac{1}{4} 7 8 (x-1)(x+1) 1024 5050 5\\sqrt{2} 180 4\\pi")
+            for name in ("nemotron_post", "intellect2", "synthetic2", "intellect3", "deepmath", "orz", "dolci", "rllm")
+        ),
     ],
 )
 def test_the_gold_answers_are_those_that_were_published(name: str, golds: str) -> None:
@@ -195,3 +274,75 @@ def test_a_csv_file_of_trl_is_read_where_the_format_is_named() -> None:
     row = {"messages": {"role": "user", "content": "1 + 1?"}, "solution": "so \\boxed{2}"}  # the CSV source has made messages of prompt
     made = TrlRows().convert(row)
     assert (made["messages"], made["gt_answer"]) == ([row["messages"]], "2")
+
+
+def without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("intellect2", {"task_type": "verifiable_code"}),
+        ("intellect2", {"task_type": None}),
+        ("intellect3", {"info": '{"tests": "{}"}'}),
+        ("intellect3", {"info": None}),
+        ("deepmath", {"question": ""}),
+        ("orz", {"1": {"from": "gpt", "value": "5"}}),
+        ("orz", {"1": {"from": "assistant", "value": "5"}}),
+        ("nemotron_post", {"messages": "What is 1 + 2?"}),
+        ("dolci", {"dataset": ["code_stdio"]}),
+        ("dolci", {"dataset": ["math", "gsm8k"]}),
+        ("rllm", {"ground_truth": '[{"input": "1", "output": "2", "testtype": "stdin"}]'}),
+        ("rllm", {"data_source": None}),
+    ],
+)
+def test_a_row_of_almost_these_columns_is_not_recognised(name: str, change: Mapping[str, Any]) -> None:
+    assert not FORMATS[name]().recognises({**published(name)[0], **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "dropped"),
+    [("intellect3", "avg@8_qwen3_4b_thinking_2507"), ("deepmath", "topic"), ("nemotron_post", "metadata"), ("dolci", "dataset")],
+)
+def test_a_row_without_the_column_that_marks_the_set_is_not_recognised(name: str, dropped: str) -> None:
+    row = without(published(name)[0], dropped, "avg@8_qwen3_4b_instruct_2507")
+    assert not FORMATS[name]().recognises(row)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("intellect2", {"verification_info": "{"}, '"verification_info" is text that is not JSON'),
+        ("intellect2", {"verification_info": "[1]"}, '"verification_info" must be an object'),
+        ("intellect2", {"verification_info": '{"ground_truth": ""}'}, '"verification_info.ground_truth" is empty'),
+        ("intellect2", {"task_type": "code_output_prediction"}, "'code_output_prediction'"),
+        ("intellect3", {"answer": None}, '"answer"'),
+        ("deepmath", {"final_answer": None}, '"final_answer"'),
+        ("orz", {"1": {"from": "assistant", "ground_truth": {}}}, '"1.ground_truth.value"'),
+        ("nemotron_post", {"metadata": '{"problem_source": "x"}', "category": "stem"}, '"metadata" has no "expected_answer"'),
+        ("nemotron_post", {"messages": [{"role": "user", "content": "-"}, {"role": "assistant", "content": "x"}]}, "leaves it out"),
+        ("dolci", {"dataset": ["general-quality"]}, "'general-quality'"),
+        ("rllm", {"ground_truth": None}, '"ground_truth"'),
+    ],
+)
+def test_a_row_that_cannot_be_converted_names_the_column(name: str, change: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(BadRow) as caught:
+        FORMATS[name]().convert({**published(name)[0], **change})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_prompt_of_a_reasoning_set_is_the_problem_alone() -> None:
+    question = [{"role": "user", "content": "What is 17 + 25?"}]
+    for name in ("intellect3", "deepmath", "orz", "nemotron_post", "dolci", "rllm"):
+        assert FORMATS[name]().convert(published(name)[0])["messages"] == question, name
+    assert FORMATS["nemotron_post"]().convert(published("nemotron_post")[1])["messages"][0]["role"] == "user", "an empty system prompt"
+    assert RllmRows().convert(published("rllm")[9])["messages"][0]["content"] == "The area of a circle of radius 2?"
+    assert "r1_solution_1" not in DeepMathRows().convert(published("deepmath")[0])
+
+
+def test_a_gold_answer_of_many_digits_in_json_is_its_text() -> None:
+    row = {**published("intellect2")[0], "verification_info": '{"ground_truth": 1' + "0" * 5000 + "}"}
+    assert Intellect2Rows().convert(row)["gt_answer"] == "1" + "0" * 5000
+    assert MathRows().convert({"problem": "1 + 2", "answer": -(10**9000)})["gt_answer"] == "-1" + "0" * 9000

@@ -19,9 +19,18 @@ WRONG = {
     "verl": 3,
     "dapo": 2,
     "dapo_processed": 2,
-    **dict.fromkeys(("trl", "trl_text", "openr1", "gsm8k", "math", "nemotron", "nemotron_rl"), 2),
+    **dict.fromkeys(("trl", "trl_text", "openr1", "gsm8k", "math", "nemotron", "nemotron_rl", "nemotron_post"), 2),
+    **dict.fromkeys(("intellect2", "synthetic2", "intellect3", "deepmath", "orz", "dolci", "rllm"), 2),
 }
 """Completions of each file that are wrong, of 10; the last row of verl has two completions."""
+
+
+FORMATS = {name: name for name in WRONG} | {
+    "dapo_processed": "dapo",
+    "trl_text": "trl",
+    "nemotron_rl": "nemotron",
+    "synthetic2": "intellect2",
+}
 
 
 @pytest.fixture
@@ -45,7 +54,7 @@ def test_ten_rows_as_published_are_judged(name: str, tester: RunTester) -> None:
     outcomes, said = scored(tester, "rows.jsonl")
     count = 11 if name == "verl" else 10
     assert outcomes == {"ok": count - WRONG[name], "wrong": WRONG[name]}, said
-    assert said.count(f"rows.jsonl: read by the row format {name.split('_')[0]} of rlcore-plugin-datasets") == 1
+    assert said.count(f"rows.jsonl: read by the row format {FORMATS[name]} of rlcore-plugin-datasets") == 1
 
 
 def test_parquet_json_csv_and_saved_data_sets_are_read_too(tester: RunTester) -> None:
@@ -87,3 +96,27 @@ def test_an_audit_takes_published_rows(tester: RunTester) -> None:
     done = tester.run("audit", "--reward", "./mine.py:score", "--data", "rows.jsonl", "--workers", "1", "--json")
     assert [case["finding"] for case in done.json["cases"] if case["name"] == "row 1"] == [None]
     assert done.stderr.count("read by the row format gsm8k") == 1
+
+
+def test_open_reasoner_zero_s_file_holds_a_list_for_each_row(tester: RunTester) -> None:
+    turns = [[row["0"], row["1"]] for row in rows("orz")[:2]]
+    (tester.folder / "orz.json").write_text(json.dumps(turns), encoding="utf-8")
+    done = tester.run("score", "orz.json", "--reward", "boxed", "--columns", '{"completion": "0.value"}', "--workers", "1", "--json")
+    assert "read by the row format orz of" in done.assert_ok().stderr
+    assert done.json["outcomes"]["malformed"]["count"] == 2, "the question has no box"
+
+
+def test_a_place_in_json_is_a_column(tester: RunTester) -> None:
+    info = json.dumps({"ground_truth": ["3"], "of": {"kind": "math"}})
+    tester.write_jsonl("rows.jsonl", [{"q": "1 + 2", "info": info, "said": text} for text in ("\\boxed{3}", "\\boxed{4}")])
+    columns = {"messages": "q", "gt_answer": "info.ground_truth.0", "completion": "said"}
+    assert scored(tester, "rows.jsonl", "--columns", json.dumps(columns))[0] == {"ok": 1, "wrong": 1}
+
+
+def test_the_line_to_type_is_printed_if_only_the_columns_are_known(tester: RunTester) -> None:
+    tester.write_jsonl("rows.jsonl", [{"Question": "1 + 2", "meta": {}, "label": 3, "completion": "\\boxed{3}"}])
+    done = tester.run("score", "rows.jsonl", "--reward", "boxed", "--workers", "1", "--strict")
+    line = """--columns '{"messages": "Question", "gt_answer": "label"}'"""
+    done.assert_refused(line)
+    words = ["--columns", '{"messages": "Question", "gt_answer": "label"}']
+    assert scored(tester, "rows.jsonl", *words)[0] == {"ok": 1}

@@ -42,7 +42,14 @@ _ROW_FORMATS = (
     ("humaneval", "HumanEval", "HumanEval and HumanEval+: prompt, entry_point, test"),
     ("mbpp", "Mbpp", "MBPP, sanitized MBPP and MBPP+: code, test_list"),
     ("prime_code", "Eurus", "rows of code in PRIME's Eurus-2-RL-Data: prompt, reward_model.ground_truth"),
-    ("prime_intellect", "PrimeIntellect", "Prime Intellect's coding problems: prompt, verification_info"),
+    ("prime_intellect", "PrimeIntellect", "rows of code of Prime Intellect, also SYNTHETIC-2 and INTELLECT-2: prompt, verification_info"),
+    ("intellect3_code", "Intellect3Code", "rows of code of INTELLECT-3: question, info.tests"),
+    ("deepcoder", "DeepCoder", "DeepCoder (lcbv5, primeintellect, taco, codeforces): problem, tests"),
+    ("rllm_code", "RllmCode", "rows of rllm with tests: question, ground_truth, data_source"),
+    ("codeforces", "Codeforces", "open-r1's Codeforces: description, official_tests, generated_checker"),
+    ("kodcode", "KodCode", "KodCode: question, test, test_info"),
+    ("leetcode", "LeetCode", "LeetCodeDataset: problem_description, starter_code, entry_point, test"),
+    ("dolci_code", "DolciCode", "rows of code of Dolci: prompt, dataset, ground_truth"),
 )
 
 

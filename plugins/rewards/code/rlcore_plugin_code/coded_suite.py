@@ -132,14 +132,15 @@ def _verdict(report: Mapping[str, Any], ended: str) -> CodeVerdict:
 
 
 class AssertSuite(_Coded):
-    """MBPP: a list of statements, each a test; ``setup`` runs before them; ``names`` belong to the program even if Python has them."""
+    """MBPP: a list of statements, each a test; ``setup`` runs before them; ``names`` belong to the program even if Python has them;
+    ``before``: the beginning of the program, such as imports."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         asserts = table["asserts"]
         if not isinstance(asserts, list | tuple) or not asserts or not all(isinstance(one, str) and one.strip() for one in asserts):
             raise BadCases("asserts of test_cases must be a list of Python statements, at least one")
         names = table.get("names") or []
-        super().__init__({"asserts": list(asserts), "setup": _code(table, "setup"), "names": list(names)})
+        super().__init__({"asserts": list(asserts), "setup": _code(table, "setup"), "names": list(names)}, _code(table, "before"))
         self.defines = tuple(names)
 
 

@@ -67,5 +67,37 @@ class TestPrimeIntellect(_Format):
     name = "prime_intellect"
 
 
+class TestIntellect2Code(_Format):
+    name, file = "prime_intellect", "intellect2_code"
+
+
+class TestIntellect3Code(_Format):
+    name = "intellect3_code"
+
+
+class TestDeepCoder(_Format):
+    name = "deepcoder"
+
+
+class TestRllmCode(_Format):
+    name = "rllm_code"
+
+
+class TestCodeforces(_Format):
+    name = "codeforces"
+
+
+class TestKodCode(_Format):
+    name = "kodcode"
+
+
+class TestLeetCode(_Format):
+    name = "leetcode"
+
+
+class TestDolciCode(_Format):
+    name = "dolci_code"
+
+
 def test_every_format_has_its_suite():
     assert {kind.name for kind in _Format.__subclasses__()} == set(TARGETS)

@@ -18,7 +18,8 @@ from rlcore.api.data import BadRow
 from rlcore.testing import RunTester
 
 FILES = Path(__file__).parent / "rows"
-NAMES = {path.stem: {"humanevalplus": "humaneval", "mbppplus": "mbpp"}.get(path.stem, path.stem) for path in sorted(FILES.glob("*.jsonl"))}
+SECOND = {"humanevalplus": "humaneval", "mbppplus": "mbpp", "intellect2_code": "prime_intellect"}
+NAMES = {path.stem: SECOND.get(path.stem, path.stem) for path in sorted(FILES.glob("*.jsonl"))}
 FORMATS = {spec.name: pkgutil.resolve_name(spec.target)() for spec in rlcore_register_row_formats()}
 
 
@@ -28,7 +29,7 @@ def rows(name):
 
 def test_there_is_a_file_of_every_format():
     assert set(NAMES.values()) == set(FORMATS)
-    assert len(NAMES) == 10
+    assert len(NAMES) == 18
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,6 +111,39 @@ BAD = [
     ("prime_code", {"ability": "math"}, "ability"),
     ("prime_code", {"reward_model": "x"}, "reward_model"),
     ("prime_intellect", {"verification_info": "{}"}, "test_cases"),
+    ("apps", {"input_output": '{"fn_name": "f", "inputs": [], "outputs": []}'}, "this row has no tests"),
+    ("prime_intellect", {"task_type": "verifiable_math", "problem_id": "vfm_1"}, "verifiable_math"),
+    ("prime_intellect", {"verification_info": '{"test_cases": [{"input": "1"}]}'}, "verification_info.test_cases"),
+    ("prime_intellect", {"verification_info": '{"test_cases": "{"}'}, '"verification_info.test_cases" is text that is not JSON'),
+    ("deepcoder", {"tests": ""}, '"tests" is empty'),
+    ("deepcoder", {"tests": "[{"}, '"tests" is text that is not JSON'),
+    ("deepcoder", {"tests": "[]"}, '"tests" is an empty list'),
+    ("deepcoder", {"tests": '[{"input": "1"}]'}, '"tests" must be a list of tests'),
+    ("deepcoder", {"tests": '[{"input": "1", "output": "1", "testtype": "functional"}]', "metadata": None}, "func_name"),
+    ("deepcoder", {"tests": '[{"input": "1", "output": "1", "testtype": "interactive"}]'}, "'interactive'"),
+    (
+        "deepcoder",
+        {"tests": '[{"input": "1", "output": "1"}, {"input": [1], "output": [1], "type": "function_call", "fn_name": "f"}]'},
+        "a function and of a whole program",
+    ),
+    ("deepcoder", {"metadata": "{"}, '"metadata" is text that is not JSON'),
+    ("deepcoder", {"problem": None}, '"problem"'),
+    ("rllm_code", {"ground_truth": "5"}, '"ground_truth" must be a list of tests'),
+    ("intellect3_code", {"info": "{}"}, '"info.tests" is missing'),
+    ("intellect3_code", {"info": "[1]"}, '"info" must be an object'),
+    ("intellect3_code", {"info": '{"tests": "x"}'}, '"info.tests" is text that is not JSON'),
+    ("codeforces", {"official_tests": []}, '"official_tests" is empty'),
+    ("codeforces", {"official_tests": [{"input": "1"}]}, '"official_tests" must be a list'),
+    ("codeforces", {"input_mode": "file"}, '"input_mode"'),
+    ("codeforces", {"interaction_format": "Ask the judge."}, "interaction_format"),
+    ("codeforces", {"language": "cpp"}, '"language"'),
+    ("kodcode", {"test": " "}, '"test"'),
+    ("kodcode", {"test": '{"stdin": []}'}, "outputs"),
+    ("leetcode", {"entry_point": "addK"}, '"entry_point"'),
+    ("leetcode", {"starter_code": ""}, '"starter_code"'),
+    ("dolci_code", {"dataset": ["math"]}, '"dataset"'),
+    ("dolci_code", {"ground_truth": ["x"]}, '"ground_truth" is text that is not JSON'),
+    ("dolci_code", {"dataset": ["code"], "ground_truth": ["{}"]}, "assert statements"),
 ]
 
 
@@ -124,3 +158,108 @@ def test_a_row_that_cannot_be_converted_says_why(name, change, words):
 def test_a_row_with_messages_is_nobody_s():
     row = {"messages": {"role": "user", "content": "x"}, "test_cases": {"inputs": ["1"], "outputs": ["1"]}}
     assert not any(one.recognises(row) for one in FORMATS.values())
+
+
+NEAR = [
+    ("leetcode", {"entry_point": "addK"}),
+    ("humaneval", {"entry_point": "Solution().addK"}),
+    ("humaneval", {"prompt": "import math\n"}),
+    ("deepcoder", {"answer": "5"}),
+    ("deepcoder", {"tests": "all pass"}),
+    ("deepcoder", {"tests": '[{"name": "test_1"}]'}),
+    ("rllm_code", {"ground_truth": "[1, 2]"}),
+    ("rllm_code", {"data_source": None}),
+    ("intellect3_code", {"info": '{"source": "x"}'}),
+    ("codeforces", {"description": None}),
+    ("kodcode", {"test": None}),
+    ("dolci_code", {"dataset": ["ifeval"]}),
+    ("prime_intellect", {"task_type": "code_output_prediction", "problem_id": "p1"}),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), NEAR)
+def test_a_row_of_almost_these_columns_is_not_recognised(name, change):
+    assert not FORMATS[name].recognises(rows(name)[0] | change)
+
+
+def test_a_row_of_leetcode_dataset_is_not_one_of_humaneval():
+    row = rows("leetcode")[0]
+    assert [name for name, one in FORMATS.items() if one.recognises(row)] == ["leetcode"]
+    tests = FORMATS["leetcode"].convert(row)["test_cases"]
+    assert "check(Solution().twoSum)" in tests["test_file"]
+    assert tests["names"] == ["Solution"]
+
+
+def test_the_prompt_of_a_row_names_what_a_program_must_define():
+    for name in ("kodcode", "leetcode", "rllm_code"):
+        for row in rows(name):
+            made = FORMATS[name].convert(row)
+            needed = made["test_cases"].get("names") or [made["test_cases"].get("fn_name", "")]
+            assert all(one in made["messages"][-1]["content"] for one in needed), row
+    assert not FORMATS["dolci_code"].convert(rows("dolci_code")[0])["messages"][0]["content"].startswith("user:")
+
+
+def test_a_checker_of_codeforces_whose_package_is_missing_judges_nobody(tmp_path):
+    tester = RunTester(tmp_path, in_process=True)
+    row = rows("codeforces")[6]
+    tester.write_jsonl("raw.jsonl", [row | {"generated_checker": "import no_such_package\n" + row["generated_checker"]}])
+    done = tester.run("score", "raw.jsonl", "--reward", "code", "--workers", "1", "--json", "--out", "out.jsonl")
+    assert "no_such_package" in (tmp_path / "out.jsonl").read_text(encoding="utf-8"), done.stderr
+
+
+IMPORTS = {
+    "humanevalplus": (
+        {
+            "task_id": "HumanEval/900",
+            "prompt": 'from typing import List\n\n\ndef spread(xs: List[float]) -> float:\n    """Return the standard deviation."""\n',
+            "entry_point": "spread",
+            "test": "import numpy as np\nimport math\n\n\ndef check(candidate):\n    assert np.allclose(candidate([1.0, 3.0]), 1.0)\n",
+        },
+        "def spread(xs: List[float]) -> float:\n    return math.sqrt(np.var(xs))",
+        "def spread(xs: List[float]) -> float:\n    return math.fsum(xs)",
+    ),
+    "mbppplus": (
+        {
+            "task_id": 900,
+            "code": "import math\ndef circle(r):\n  return math.pi * r",
+            "prompt": "Write a function for half of a circle.",
+            "source_file": "x",
+            "test_imports": ["import math"],
+            "test_list": ["assert math.isclose(circle(2), 6.283185307, rel_tol=0.001)"],
+            "test": "import numpy as np\nfrom math import inf\n\nassert np.allclose(circle(2), 6.283185307)\nassert circle(inf) == inf\n",
+        },
+        "def circle(r):\n    return math.pi * r if r != inf else np.inf",
+        "def circle(r):\n    return math.tau * r",
+    ),
+    "mbpp": (
+        {
+            "task_id": 901,
+            "code": "import math\ndef circle(r):\n  return math.pi * r",
+            "prompt": "Write a function for half of a circle.",
+            "source_file": "x",
+            "test_imports": ["import math"],
+            "test_list": ["assert math.isclose(circle(2), 6.283185307, rel_tol=0.001)"],
+        },
+        "def circle(r):\n    return math.pi * r",
+        "def circle(r):\n    return math.tau * r",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_a_program_may_use_what_its_row_imports(name, tmp_path):
+    row, right, wrong = IMPORTS[name]
+    tester = RunTester(tmp_path, in_process=True)
+    tester.write_jsonl("raw.jsonl", [row | {"completion": [f"```python\n{text}\n```" for text in (right, wrong, "import math\n" + right)]}])
+    tester.run("score", "raw.jsonl", "--reward", "code", "--out", "scores.jsonl", "--workers", "1").assert_ok()
+    scores = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["outcome"] for row in scores] == ["ok", "wrong", "ok"], [row.get("reason") for row in scores]
+
+
+def test_what_a_row_imports_comes_once_and_before_the_stub():
+    made = FORMATS["humaneval"].convert(IMPORTS["humanevalplus"][0])["test_cases"]["before"]
+    assert made.startswith("import numpy as np\nimport math\nfrom typing import List\n\n\ndef spread")
+    row = IMPORTS["humanevalplus"][0] | {
+        "test": "from typing import List\ndef check(candidate):\n    import math\n    assert candidate([])\n"
+    }
+    assert FORMATS["humaneval"].convert(row)["test_cases"]["before"] == row["prompt"], "an import inside a function is no global"

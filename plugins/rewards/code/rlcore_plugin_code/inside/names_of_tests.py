@@ -44,13 +44,15 @@ _PLAIN = frozenset().union(*map(vars, (str, list, dict, set, tuple, int, float, 
 
 
 class Names:
-    """The names in the texts of the tests. ``own``: the names that the row assigns to the program; ``only``: it has no others."""
+    """The names in the texts of the tests. ``own``: the names that the row assigns to the program; ``only``: it has no others; ``given``:
+    names of the prompt's helpers, of which the tests run their own copies."""
 
-    def __init__(self, texts: Iterable[str], own: Iterable[str], *, only: bool) -> None:
+    def __init__(self, texts: Iterable[str], own: Iterable[str], *, only: bool, given: Iterable[str] = ()) -> None:
         self._trees = [tree for tree in map(_parsed, texts) if tree is not None]
         nodes = [node for tree in self._trees for node in ast.walk(tree)]
         names = [node for node in nodes if isinstance(node, ast.Name)]
         bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)} | {name for node in nodes for name in _binds(node)}
+        bound |= set(given)
         self._attributes: dict[str, set[str]] = {}
         for node in nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -58,12 +60,12 @@ class Names:
         self._own, self._only = set(own), only
         imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and _is_program(node.module or "")]
         self._said = bool(self._own or imports)
-        given = {(alias.asname or alias.name) for node in imports for alias in node.names}
-        given |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr[:1].isupper()}
+        imported = {(alias.asname or alias.name) for node in imports for alias in node.names}
+        imported |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr[:1].isupper()}
         free = {node.id for node in names} - bound - set(dir(builtins)) - self._own
         self._others = {name for name in free if not self._module(name) and _library(name) is None}
-        self.classes = {name for name in self._others | self._own | given if self._used_as_class(name, nodes)}
-        _Judges(self._others, self._others | self._own | given, nodes).refuse()
+        self.classes = {name for name in self._others | self._own | imported if self._used_as_class(name, nodes)}
+        _Judges(self._others, self._others | self._own | imported, nodes).refuse()
 
     def of_library(self, name: str) -> Any:
         """Return the library's object of this name, None if the name belongs to the program. Unusable if it cannot be decided."""

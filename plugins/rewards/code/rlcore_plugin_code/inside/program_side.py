@@ -33,6 +33,11 @@ _LONGEST = 500
 _MOST_KEPT = 1000
 
 
+def _size(value: Any) -> int:
+    """Return the number of items of a container, or of attributes of an object of the row's classes."""
+    return len(value) if hasattr(type(value), "__len__") else len(vars(value))
+
+
 class _Program:
     """The module of the program, and the objects to which the other side refers by number."""
 
@@ -120,7 +125,7 @@ class _Program:
 
     def _part(self, value: Any) -> Any:
         """Return the value, after sharing it: a part of an object may be changed through the object and through its own name."""
-        if len(self._kept) < _MOST_KEPT and (number := self.shared.give_number(value)) is not None and len(value) <= _MOST_KEPT:
+        if len(self._kept) < _MOST_KEPT and (number := self.shared.give_number(value)) is not None and _size(value) <= _MOST_KEPT:
             self._kept[number] = None
         return value
 

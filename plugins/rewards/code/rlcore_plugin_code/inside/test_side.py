@@ -171,7 +171,7 @@ class _Run:
                 if isinstance(value, type) and value.__module__ == "tests":
                     questions.brought_classes[name] = value
         texts = [tests.get("setup", ""), tests.get("file", ""), *tests.get("asserts", ())]
-        self._whose = Names(texts, self.own, only="check" in tests)
+        self._whose = Names(texts, self.own, only="check" in tests, given=questions.brought)
         questions.classes = self._whose.classes
 
     def _execute_before(self, text: str) -> None:

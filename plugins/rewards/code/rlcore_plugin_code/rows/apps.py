@@ -38,6 +38,8 @@ def tests_of(table: Any) -> dict[str, Any]:
     if not isinstance(table, Mapping) or not isinstance(table.get("inputs"), list) or not isinstance(table.get("outputs"), list):
         raise BadRow('the tests must be {"inputs": [...], "outputs": [...]}')
     inputs, outputs = table["inputs"], table["outputs"]
+    if not inputs and not outputs:
+        raise BadRow("the lists of inputs and outputs are empty: this row has no tests")
     if table.get("fn_name"):
         return {"fn_name": table["fn_name"], "inputs": inputs, "outputs": outputs}
     kept = [(given, wanted) for given, wanted in zip(inputs, outputs, strict=False) if _says_something(wanted)]

@@ -6,9 +6,37 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore.api.data import RowFormat
-from rlcore_plugin_code.rows import apps, code_contests, functions, livecodebench, prime
+from rlcore_plugin_code.rows import (
+    apps,
+    code_contests,
+    codeforces,
+    deepcoder,
+    dolci,
+    functions,
+    intellect3,
+    kodcode,
+    leetcode,
+    livecodebench,
+    prime,
+)
 
-__all__ = ["Apps", "CodeContests", "Eurus", "HumanEval", "LiveCodeBench", "Mbpp", "PrimeIntellect", "Taco"]
+__all__ = [
+    "Apps",
+    "CodeContests",
+    "Codeforces",
+    "DeepCoder",
+    "DolciCode",
+    "Eurus",
+    "HumanEval",
+    "Intellect3Code",
+    "KodCode",
+    "LeetCode",
+    "LiveCodeBench",
+    "Mbpp",
+    "PrimeIntellect",
+    "RllmCode",
+    "Taco",
+]
 
 
 class Apps(RowFormat):
@@ -82,10 +110,80 @@ class Eurus(RowFormat):
 
 
 class PrimeIntellect(RowFormat):
-    """Rows of Prime Intellect's SYNTHETIC-1 and verifiable-coding-problems."""
+    """Rows of code of Prime Intellect: verifiable-coding-problems, SYNTHETIC-1 and 2, INTELLECT-2."""
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         return prime.is_prime_intellect(row)
 
     def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         return prime.prime_intellect_row(row)
+
+
+class DeepCoder(RowFormat):
+    """DeepCoder."""
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        return deepcoder.is_deepcoder(row)
+
+    def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return deepcoder.deepcoder_row(row)
+
+
+class RllmCode(RowFormat):
+    """Rows of rllm whose ground truth consists of tests."""
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        return deepcoder.is_rllm_code(row)
+
+    def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return deepcoder.rllm_code_row(row)
+
+
+class Intellect3Code(RowFormat):
+    """Rows of code of INTELLECT-3."""
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        return intellect3.is_intellect3(row)
+
+    def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return intellect3.intellect3_row(row)
+
+
+class Codeforces(RowFormat):
+    """open-r1's Codeforces."""
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        return codeforces.is_codeforces(row)
+
+    def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return codeforces.codeforces_row(row)
+
+
+class KodCode(RowFormat):
+    """KodCode."""
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        return kodcode.is_kodcode(row)
+
+    def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return kodcode.kodcode_row(row)
+
+
+class LeetCode(RowFormat):
+    """LeetCodeDataset."""
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        return leetcode.is_leetcode(row)
+
+    def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return leetcode.leetcode_row(row)
+
+
+class DolciCode(RowFormat):
+    """Rows of code of Dolci."""
+
+    def recognises(self, row: Mapping[str, Any]) -> bool:
+        return dolci.is_dolci_code(row)
+
+    def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return dolci.dolci_code_row(row)

@@ -15,18 +15,24 @@ from rlcore_plugin_code.rows.reading import function_prompt, has, text_in, texts
 
 __all__ = ["humaneval_row", "is_humaneval", "is_mbpp", "mbpp_row"]
 
+_IMPORT = re.compile(r"^(?:import|from)[ \t]+[A-Za-z_][^\n(\\]*$", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:def|class)[ \t]+(\w+)", re.MULTILINE)
 
 
 def is_humaneval(row: Mapping[Any, Any]) -> bool:
-    """Return whether the row is of HumanEval or HumanEval+, which have the same columns."""
-    return has(row, "task_id", "prompt", "test", "entry_point") and isinstance(row["prompt"], str)
+    """Return whether the row is of HumanEval or HumanEval+, which have the same columns. Their entry point is a function that the prompt
+    begins; LeetCodeDataset has these columns too, and a method there."""
+    if not has(row, "task_id", "prompt", "test", "entry_point") or not isinstance(row["prompt"], str):
+        return False
+    entry = str(row["entry_point"])
+    return entry.isidentifier() and re.search(rf"\bdef\s+{entry}\b", row["prompt"]) is not None
 
 
 def humaneval_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the row. The prompt is the beginning of the program, with its helpers; the test defines ``check(candidate)``."""
-    stub, name = text_in(row, "prompt"), text_in(row, "entry_point")
-    tests = {"check": text_in(row, "test"), "entry_point": name, "before": stub}
+    """Return the row. The prompt is the beginning of the program, with its helpers; the test defines ``check(candidate)``. A program may
+    use what the test imports, because the published judge runs both in one module."""
+    stub, name, test = text_in(row, "prompt"), text_in(row, "entry_point"), text_in(row, "test")
+    tests = {"check": test, "entry_point": name, "before": _after_imports(test, stub)}
     return whole(row, function_prompt(f"Complete the function `{name}`.", stub), tests, row.get("task_id"))
 
 
@@ -36,7 +42,8 @@ def is_mbpp(row: Mapping[Any, Any]) -> bool:
 
 
 def mbpp_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the row. Each entry of ``test_list`` is a test; in MBPP+ the code in ``test`` is one test, with many inputs."""
+    """Return the row. Each entry of ``test_list`` is a test; in MBPP+ the code in ``test`` is one test, with many inputs. A program may use
+    what the row imports, because the published judge runs both in one module."""
     asserts = texts_in(row, "test_list")
     if not asserts:
         raise BadRow('"test_list" must be a list of assert statements')
@@ -53,5 +60,14 @@ def mbpp_row(row: Mapping[Any, Any]) -> dict[str, Any]:
         tests["test_file"] = f"{setup}\n{text_in(row, 'test')}"
     else:
         tests |= {"asserts": asserts, "setup": setup}
+    if imports := _after_imports(f"{setup}\n{row.get('test') or ''}"):
+        tests["before"] = imports
     example = f"Your code should pass this test:\n\n```\n{asserts[0]}\n```"
     return whole(row, function_prompt(f"{problem.strip()}\n\n{example}"), tests, row.get("task_id"))
+
+
+def _after_imports(tests: str, stub: str = "") -> str:
+    """Return the stub after the imports of the tests that it lacks."""
+    there = stub.splitlines()
+    missing = [line for line in dict.fromkeys(map(str.rstrip, _IMPORT.findall(tests))) if line not in there]
+    return "\n".join([*missing, stub]) if missing else stub

@@ -1,7 +1,13 @@
 """PRIME (`PRIME-RL/Eurus-2-RL-Data`): chat messages in ``prompt``, tests as JSON in ``reward_model.ground_truth``; its rows of mathematics
-are for another reward. And `PrimeIntellect/verifiable-coding-problems`: tests in ``verification_info``.
+are for another reward.
 
-https://huggingface.co/datasets/PRIME-RL/Eurus-2-RL-Data, https://huggingface.co/datasets/PrimeIntellect/verifiable-coding-problems
+And rows of code of Prime Intellect (`verifiable-coding-problems`, SYNTHETIC-1, `SYNTHETIC-2-RL`, `INTELLECT-2-RL-Dataset`): ``prompt``, and
+``verification_info``, JSON with the tests in ``test_cases`` (a list, or one table, or JSON of it) or in ``ground_truth`` (JSON, beside
+``dataset_type``).
+
+https://huggingface.co/datasets/PRIME-RL/Eurus-2-RL-Data, https://huggingface.co/datasets/PrimeIntellect/verifiable-coding-problems,
+https://huggingface.co/datasets/PrimeIntellect/SYNTHETIC-2-RL, https://huggingface.co/datasets/PrimeIntellect/INTELLECT-2-RL-Dataset; Prime
+Intellect's genesys, `verify_deepcoder`
 """
 
 from __future__ import annotations
@@ -11,9 +17,12 @@ from typing import Any
 
 from rlcore.api.data import BadRow
 from rlcore_plugin_code.rows.apps import tests_of
+from rlcore_plugin_code.rows.listed import listed_tests
 from rlcore_plugin_code.rows.reading import function_prompt, has, stdin_prompt, table_in, text_in, whole
 
 __all__ = ["eurus_row", "is_eurus", "is_prime_intellect", "prime_intellect_row"]
+
+_CODE_TASKS = ("verifiable_code", "prime_rl_code")
 
 
 def is_eurus(row: Mapping[Any, Any]) -> bool:
@@ -38,24 +47,21 @@ def eurus_row(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 def is_prime_intellect(row: Mapping[Any, Any]) -> bool:
     """Return whether the row has its columns, and the task about code."""
-    return has(row, "prompt", "verification_info", "task_type") and row["task_type"] == "verifiable_code"
+    if not has(row, "prompt", "verification_info"):
+        return False
+    return row.get("task_type") in _CODE_TASKS or str(row.get("problem_id")).startswith("prime_rl_code")
 
 
 def prime_intellect_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the row with tests of standard input, or of one function; in Python."""
+    if not is_prime_intellect(row):
+        raise BadRow(f'the "task_type" of this row is {str(row.get("task_type"))[:40]!r}; the format reads {" and ".join(_CODE_TASKS)}')
     table = table_in(row, "verification_info")
-    tests = table.get("test_cases") if isinstance(table, Mapping) else None
-    if (
-        not isinstance(tests, list)
-        or not tests
-        or not all(isinstance(test, Mapping) and {"input", "output"} <= set(test) for test in tests)
-    ):
-        raise BadRow('"verification_info" must contain test_cases, a list of tests with input and output')
-    names = {test.get("fn_name") or "" for test in tests}
-    if len(names) > 1:
-        raise BadRow(f"the tests of this row call {len(names)} functions; only one can be judged")
-    joined: dict[str, Any] = {"inputs": [test["input"] for test in tests], "outputs": [test["output"] for test in tests]}
-    (name,) = names
+    found = table.get("test_cases") or table.get("ground_truth") if isinstance(table, Mapping) else None
+    if not found:
+        raise BadRow('"verification_info" must contain test_cases (or ground_truth), a list of tests with input and output')
+    name = "verification_info.test_cases" if table.get("test_cases") else "verification_info.ground_truth"
+    tests = listed_tests(table_in({name: found}, name), name)
     problem = text_in(row, "prompt")
-    messages = function_prompt(problem) if name else stdin_prompt(problem)
-    return whole(row, messages, tests_of({**joined, "fn_name": name}), row.get("problem_id"))
+    messages = function_prompt(problem) if "fn_name" in tests else stdin_prompt(problem)
+    return whole(row, messages, tests, row.get("problem_id"))

@@ -8,7 +8,7 @@ from typing import Any
 from rlcore.api.data import BadRow
 from rlcore_plugin_code.digits import read_json
 
-__all__ = ["function_prompt", "has", "joined_tests", "stdin_prompt", "table_in", "text_in", "texts_in", "whole"]
+__all__ = ["function_prompt", "has", "joined_tests", "said", "stdin_prompt", "table_in", "text_in", "texts_in", "whole"]
 
 _STDIN = "Write a complete program that reads standard input and writes standard output. Put it in a ```python block."
 _FUNCTION = "Define it in a ```python block, under the name that is asked for."
@@ -17,6 +17,11 @@ _FUNCTION = "Define it in a ```python block, under the name that is asked for."
 def has(row: Mapping[Any, Any], *names: str) -> bool:
     """Return whether the row has all of these columns, empty or not."""
     return all(name in row for name in names)
+
+
+def said(value: Any) -> bool:
+    """Return whether the value is text that is not blank."""
+    return isinstance(value, str) and bool(value.strip())
 
 
 def text_in(row: Mapping[Any, Any], name: str) -> str:
