@@ -31,7 +31,7 @@ class OfLoss(Strict):
 
 class OfReward(Strict):
     scale: float = 100.0
-    max_rows: int = 7
+    row_bound: int = 7
     shuffling: bool = False
     seed: int = 1
 
@@ -112,10 +112,10 @@ def test_a_name_of_several_plugins_is_refused_with_their_long_flags(flag: str, t
 
 def test_a_name_of_two_rewards_is_refused_with_both_long_flags(tester: RunTester) -> None:
     run = run_of(tester, TWO_REWARDS, name="grpo")
-    for flag in ("--max-rows", "--rewards.options.max_rows"):
-        tester.run("train", run, flag, "3").assert_refused("type --rewards.acme_one.max-rows or --rewards.acme_two.max-rows")
-    found = config(tester, run, "--rewards.acme_two.max_rows", "3", "--rewards.acme-one.max-rows=4")
-    assert [entry["options"]["max_rows"] for entry in found["rewards"]] == [4, 3]  # type: ignore[index]
+    for flag in ("--row-bound", "--rewards.options.row_bound"):
+        tester.run("train", run, flag, "3").assert_refused("type --rewards.acme_one.row-bound or --rewards.acme_two.row-bound")
+    found = config(tester, run, "--rewards.acme_two.row_bound", "3", "--rewards.acme-one.row-bound=4")
+    assert [entry["options"]["row_bound"] for entry in found["rewards"]] == [4, 3]  # type: ignore[index]
 
 
 def test_a_table_that_could_mean_either_is_refused_with_both_tables_and_flags(tester: RunTester) -> None:
@@ -183,10 +183,10 @@ class Cut(Command):
     def add_arguments(self, parser):
         add_train_flags(parser)
         parser.add_argument("files", nargs="*")
-        parser.add_argument("--max-rows", type=int)
+        parser.add_argument("--row-bound", type=int)
 
     def run(self, args):
-        print(args.max_rows, sorted(train_flags(args)))
+        print(args.row_bound, sorted(train_flags(args)))
         return 0
 
 @hookimpl
@@ -198,7 +198,7 @@ def rlcore_register_commands():
 def test_an_option_does_not_hide_a_command_s_own_flag_of_its_name(tester: RunTester) -> None:
     tester.plugins.install("cut", COMMAND)
     run_of(tester)
-    assert tester.run("cut", "run.toml", "--max-rows", "3").assert_ok().stdout.strip() == "3 []"
-    tester.run("cut", "run.toml", "--max_rows", "3").assert_refused("--max_rows is not an option of rlcore cut", "--max-rows")
-    named = tester.run("cut", "run.toml", "--rewards.acme_one.max-rows", "3").assert_ok().stdout
-    assert json.loads(named.partition("None ")[2].replace("'", '"')) == ["rewards.0.options.max_rows"]
+    assert tester.run("cut", "run.toml", "--row-bound", "3").assert_ok().stdout.strip() == "3 []"
+    tester.run("cut", "run.toml", "--row_bound", "3").assert_refused("--row_bound is not an option of rlcore cut", "--row-bound")
+    named = tester.run("cut", "run.toml", "--rewards.acme_one.row-bound", "3").assert_ok().stdout
+    assert json.loads(named.partition("None ")[2].replace("'", '"')) == ["rewards.0.options.row_bound"]

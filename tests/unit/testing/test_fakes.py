@@ -53,11 +53,13 @@ def test_every_public_name_resolves() -> None:
 
 
 def test_fakes_load_no_torch() -> None:
-    light = "FakeInference FakeTraining FakeReward FakeTracker FakeLoss FakeEstimator FaultyInference RewardSuite AdvantageSuite RunTester"
+    light = "FakeInference FakeTraining FakeSandbox FakePolicy FakeTokenizer RewardSuite AdvantageSuite RunTester"
     light += " InferenceBackendSuite TrainingBackendSuite"
     program = f"import sys, rlcore.testing\nfor name in {light.split()}: getattr(rlcore.testing, name)\n"
     program += (
-        "import rlcore.testing.fake_plugin\nheavy = {'torch', 'transformers', 'ray', 'pytest'} & set(sys.modules)\nassert not heavy, heavy"
+        "import rlcore.testing.fake_plugin, rlcore.testing.algorithms.fake_algorithms, rlcore.testing.rewards.fake_reward\n"
+        "import rlcore.testing.trackers.fake_tracker, rlcore.testing.inference.faulty_inference\n"
+        "heavy = {'torch', 'transformers', 'ray', 'pytest'} & set(sys.modules)\nassert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -206,7 +208,7 @@ def test_scripted_accidents() -> None:
 
 
 def test_a_scripted_exit_ends_the_process() -> None:
-    program = "from rlcore.testing import FakeReward; from rlcore.contracts.types import RewardInput\n"
+    program = "from rlcore.testing.rewards.fake_reward import FakeReward; from rlcore.contracts.types import RewardInput\n"
     program += "FakeReward().score(RewardInput(messages=(), columns={'gt_answer': 'a'}, text='!exit'))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 3
 

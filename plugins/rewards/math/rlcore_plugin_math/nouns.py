@@ -26,7 +26,7 @@ _NUMBERS_TEXT = (
     "grosses negatives positives bakers exponents deuces "
 )
 _NUMBERS = frozenset(_NUMBERS_TEXT.split()) - UNIT_NAMES
-"""Numbers in other languages and slang, and words that are no objects, in letters of English."""
+"""Numbers in other languages and slang, and words that do not name objects, in letters of English."""
 _NOUNS_TEXT = (
     "people men women children sheep fish deer feet teeth mice geese oxen dice data fruit furniture rice money water sugar bread milk "
     "flour th st nd rd am pm apple person student child woman unit point edge vertex vertices matrices indices radii foci maxima minima "

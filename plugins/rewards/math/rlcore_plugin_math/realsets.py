@@ -50,7 +50,7 @@ _NEAR = Fraction(1, 10**30)
 
 
 class _Unknown(Exception):
-    """The text is no set of real numbers that this module reads."""
+    """The text is not a set of real numbers that this module reads."""
 
 
 @dataclass(frozen=True, slots=True)

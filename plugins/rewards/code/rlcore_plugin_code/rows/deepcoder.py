@@ -3,7 +3,7 @@ lcbv5 and codeforces as a list with ``testtype`` (the name of a function is in `
 ``fn_name``, taco as one table. And the rows that rllm makes of them: ``question``, ``ground_truth`` (the tests), ``data_source``.
 
 https://huggingface.co/datasets/agentica-org/DeepCoder-Preview-Dataset; rllm, `examples/deepcoder/prepare_deepcoder_data.py` and
-`rllm/data/dataset.py`; tinker-cookbook, `recipes/code_rl/code_env.py`
+`rllm/data/dataset.py`; tinker-cookbook, `code_rl/code_env.py`
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def kill_in_the_middle(tester: RunTester, config: str) -> None:
         [sys.executable, "-c", PROGRAM, *words], cwd=tester.folder, env=environment, stdout=subprocess.PIPE, text=True
     ) as run:
         for line in run.stdout or ():
-            if line.startswith("step 2/"):
+            if line.startswith("step ") and not line.startswith("step 1/") and any(tester.folder.glob("runs/killed/*/rollouts/step-1.*")):
                 run.send_signal(signal.SIGKILL)
                 break
 
