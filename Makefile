@@ -66,7 +66,7 @@ groups: env  ## which groups of tests `.ci/run` and `make nightly` would run, an
 ci-groups: env  ## the part of .ci/run behind `make test`: full tests and engines, three groups side by side; ALL=1: those known to pass, too
 	$(BIN)/python -m tests.groups ci
 
-nightly: env  ## the nightly groups that have not passed with today's code, most valuable first; goes on where it was stopped; ARGS=--stale: list them
+nightly: env  ## the nightly groups that have not passed with today's code, most valuable first; resumes where it was stopped; ARGS=--stale: list them
 	$(BIN)/python -m tests.groups nightly $(ARGS)
 
 test-vllm: test-vllm-engine test-vllm-runs  ## the tests that need the environment of vLLM (9 minutes; the first time 2.6 GB are installed)
@@ -116,18 +116,18 @@ format: env  ## put the code in shape
 bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
 	$(BIN)/python -m benchmarks.step $(ARGS)
 
-bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds each; hours; goes on where it was stopped
+bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds each; hours; resumes where it was stopped
 	$(BIN)/python -m benchmarks.algorithms $(ARGS)
 
 bench-parity: env  ## what each layout of torch and of ColossalAI computes beside one process; ARGS=--all: four processes too; five minutes
 	$(BIN)/python -m benchmarks.parity --colossalai "$$($(BIN)/rlcore env build colossalai-cpu)" $(ARGS)
 
-bench-engines: env  ## the quickstart's task with each inference backend, local and on Ray; an hour; goes on where it was stopped
+bench-engines: env  ## the quickstart's task with each inference backend, local and on Ray; an hour; resumes where it was stopped
 	$(BIN)/rlcore env build vllm-cpu
 	$(BIN)/rlcore env build sglang-cpu
 	$(BIN)/python -m benchmarks.engines $(ARGS)
 
-bench-layouts: env  ## the quickstart's task with torch and ColossalAI in each layout, on Ray, with LoRA, with vLLM; an hour; goes on where it was stopped
+bench-layouts: env  ## the quickstart's task with torch and ColossalAI in each layout, on Ray, with LoRA, with vLLM; an hour; resumes where it was stopped
 	$(BIN)/rlcore env build vllm-cpu
 	$(BIN)/rlcore env build colossalai-cpu
 	$(BIN)/python -m benchmarks.layouts $(ARGS)
@@ -147,10 +147,10 @@ bench-overlap: env  ## what overlapping gains, with backends that sleep, on Ray;
 architectures: env  ## which architectures the transformers backend serves, and how exactly, for docs/inference.md; one minute
 	$(BIN)/python -W ignore -m benchmarks.architectures $(ARGS)
 
-bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes
+bench-processes: env  ## the quickstart's task alternating in one process, and overlapping as processes; ten minutes
 	$(BIN)/python -m benchmarks.processes $(ARGS)
 
-bench-peers: env .peers/.installed  ## rlcore and TRL on the same work, in turns, on CPUs (on a card: gpu); forty minutes, five with ARGS='--shape quickstart'
+bench-peers: env .peers/.installed  ## rlcore and TRL on the same work, alternating, on CPUs (on a card: gpu); forty minutes, five with ARGS='--shape quickstart'
 	$(BIN)/python -W ignore -m benchmarks.peers --peer .peers/bin/python $(ARGS)
 
 .peers/.installed: pyproject.toml constraints.txt
@@ -217,7 +217,7 @@ bench-logprobs: env  ## peak memory and time of loss and backward at a vocabular
 bench-schedule: env  ## events a second of the coordinator
 	$(BIN)/python -m benchmarks.schedule
 
-mutation: env  ## do the tests notice wrong estimators and losses? half an hour; goes on where it was stopped
+mutation: env  ## do the tests notice wrong estimators and losses? half an hour; resumes where it was stopped
 	@$(BIN)/python -c "import cosmic_ray" 2>/dev/null || $(BIN)/pip install --quiet --constraint constraints.txt -e '.[mutation]'
 	$(BIN)/python -m benchmarks.mutation $(ARGS)
 

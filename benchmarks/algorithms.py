@@ -217,7 +217,7 @@ def chosen(table: Sequence[Row], labels: Sequence[str], flag: str) -> list[Row]:
     known = list(dict.fromkeys(row.label for row in table))
     for label in labels:
         if label not in known:
-            raise UsageError(f"{flag} {label!r} is no label of the table; choose from {', '.join(known)}")
+            raise UsageError(f"{flag} {label!r} is not a label of the table; choose from {', '.join(known)}")
     return [row for row in table if row.label in labels]
 
 

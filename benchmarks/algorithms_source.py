@@ -44,7 +44,7 @@ def read_source(root: Path) -> Source:
     """
     top = Path(_git(root, "rev-parse", "--show-toplevel")[0].removesuffix("\n"))
     if top.resolve() != root.resolve():  # git would answer for that repository, whose commits hold none of these files
-        raise UsageError(f"{root} is no repository of its own but lies inside {top}; run the benchmark in a clone of the repository")
+        raise UsageError(f"{root} is not a repository of its own but lies inside {top}; run the benchmark in a clone of the repository")
     changed = [entry[3:] for entry in _git(root, "status", "--porcelain", "--no-renames", "--untracked-files=all", "-z", "--", *_PATHS)]
     if edited := sorted(path for path in changed if counts(path)):
         more = f" and {len(edited) - 1} more" if edited[1:] else ""

@@ -9,14 +9,14 @@ algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Ne
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               FinishReason, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole
-weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor, Probe
+weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor
 trackers      Tracker, RunInfo
 records       Prompt, Message, Lease, Segment, Rollout, Group
 errors        RlcoreError; UsageError, with its subclasses ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
               (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the judged text)
 
 ``help(rlcore.api.Reward)`` explains one of them. The other kinds of plugin have separate pages: ``rlcore.api.commands``,
-``conversations``, ``data``, ``display``, ``judging``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
+``conversations``, ``data``, ``display``, ``judging``, ``runs``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
 
 A name is imported on first use. A plugin's entry module imports only specs and ``hookimpl``, so that ``rlcore --help`` can list the
 installed plugins without numpy.

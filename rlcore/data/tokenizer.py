@@ -47,7 +47,7 @@ def load_tokenizer(
                 "permission; read the code and type --trust-remote-code, or name another folder"
             ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"tokenizer {path!r} cannot be loaded: {reason}; point --model or --tokenizer-path at one") from error
+        raise ConfigError(f"tokenizer {path!r} cannot be loaded: {reason.rstrip('.')}; point --model or --tokenizer-path at one") from error
     data = data or DataSection()
     if data.chat_template is not None:
         inner.chat_template = read_template(data.chat_template)

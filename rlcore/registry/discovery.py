@@ -13,7 +13,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.abc import InspectLoader
 from importlib.metadata import Distribution, EntryPoint, distributions
+from importlib.util import find_spec
 from types import ModuleType
 
 import pluggy
@@ -205,8 +207,24 @@ def _import(row: PluginRow, kinds: Collection[PluginKind]) -> Plugin:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too, and exceptions of Rust extensions
-        return Plugin(row=replace(row, problems=(f"importing {row.module} raised {reason(error)}",)))
+        declared = _declared_in_source(row.module) if isinstance(error, ImportError | AttributeError) else None
+        problem = api_problem(declared) if declared else ""
+        said = f"{row.module}: {problem}" if problem else f"importing {row.module} raised {reason(error)}"
+        return Plugin(row=replace(row, api=declared or "", problems=(said,)))
     return _examine(row, module, kinds)
+
+
+def _declared_in_source(module: str) -> str | None:
+    """Return ``rlcore_api`` as the source of a module states it, None if it does not.
+
+    A plugin for another major version imports names that are gone, so its module cannot be imported and asked."""
+    try:
+        spec = find_spec(module)
+        source = spec.loader.get_source(module) if spec and isinstance(spec.loader, InspectLoader) else None
+    except (ImportError, AttributeError, SyntaxError, ValueError):
+        return None
+    found = re.search(r"""(?m)^rlcore_api\s*(?::[^=]*)?=\s*["'](\d+\.\d+)["']""", source or "")
+    return found[1] if found else None
 
 
 def _examine(row: PluginRow, module: ModuleType, kinds: Collection[PluginKind]) -> Plugin:

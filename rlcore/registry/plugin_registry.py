@@ -285,12 +285,12 @@ class Registry:
         """Pickle the parts that were added from Python. The receiving process discovers the installed ones itself."""
         added = []
         for (kind, name), offer in self._by_hand.items():
-            shipment = None
+            bundle = None
             if offer.adopted is not None:
                 label = f"{LABELS[kind]} {name!r}"
-                shipment = shipped((offer.adopted.target, offer.adopted.options), offer.adopted.module, label)
+                bundle = shipped((offer.adopted.target, offer.adopted.options), offer.adopted.module, label)
                 offer = replace(offer, adopted=replace(offer.adopted, target=None, options=None))
-            added.append((kind, name, offer, shipment))
+            added.append((kind, name, offer, bundle))
         return _arrived, (tuple(added),)
 
     def check_portable(self) -> None:
@@ -444,9 +444,9 @@ class Registry:
 def _arrived(added: Iterable[tuple[PluginKind, str, _Offer, bytes | None]]) -> Registry:
     """Return the registry of a process that received a pickled one."""
     registry = Registry.discover()
-    for kind, name, offer, shipment in added:
-        if offer.adopted is not None and shipment is not None:
-            target, options = pickle.loads(shipment)
+    for kind, name, offer, bundle in added:
+        if offer.adopted is not None and bundle is not None:
+            target, options = pickle.loads(bundle)
             offer = replace(offer, adopted=replace(offer.adopted, target=target, options=options))
         registry._by_hand[kind, name] = offer
     return registry

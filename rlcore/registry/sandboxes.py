@@ -131,10 +131,10 @@ def bundle_sandboxes(options: Any, registry: Registry) -> tuple[SandboxBundle, .
 def load_sandboxes(bundles: Iterable[SandboxBundle]) -> None:
     """Make shipped classes known to ``open_sandbox`` in a worker. Raise PluginError if a name means something else here."""
     resolved = []
-    for shipment in bundles:
-        if shipment.payload is None:
-            resolved.append(shipment.attestation)
+    for bundle in bundles:
+        if bundle.payload is None:
+            resolved.append(bundle.attestation)
         else:
-            _ARRIVED[shipment.attestation.name] = pickle.loads(shipment.payload)
+            _ARRIVED[bundle.attestation.name] = pickle.loads(bundle.payload)
     if resolved:
         Registry.discover().check_attestations(resolved)

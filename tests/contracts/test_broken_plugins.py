@@ -69,6 +69,13 @@ ZOO = {
     "older_major": Broken(
         'rlcore_api = "1.0"\n', ("written for API 1.0 and this rlcore offers 2.0; install a newer release of the plugin",)
     ),
+    "older_major_that_imports_what_is_gone": Broken(
+        'from rlcore.api import Which\n\nrlcore_api = "1.4"\n',
+        ("written for API 1.4 and this rlcore offers 2.0; install a newer release of the plugin",),
+    ),
+    "this_major_that_imports_what_is_not_there": Broken(
+        'from rlcore.api import Which\n\nrlcore_api = "2.0"\n', ("ImportError: cannot import name 'Which'",)
+    ),
     "newer_major": Broken('rlcore_api = "3.0"\n', ("written for API 3.0 and this rlcore offers 2.0", install_line("rlcore", upgrade=True))),
     "newer_minor": Broken('rlcore_api = "2.99"\n', ("written for API 2.99", install_line("rlcore", upgrade=True))),
     "no_api": Broken("x = 1\n", ("does not say which API", 'rlcore_api = "2.0"')),

@@ -90,9 +90,22 @@ def faults(source: str, *, page: bool = False) -> list[tuple[int, str, str]]:
     """(line, hit, better form) of each pattern that a module or a page holds. Code in pages, and examples in docstrings, are left out."""
     found = []
     for first, text in [(1, without_code(source))] if page else texts_of(source):
+        flat, lines = one_line_a_paragraph(text)
         for pattern, better in all_patterns():
-            found += [(first + text.count("\n", 0, match.start()), match.group(), better) for match in pattern.finditer(text)]
+            found += [(first + lines[match.start()], match.group(), better) for match in pattern.finditer(flat)]
     return found
+
+
+def one_line_a_paragraph(text: str) -> tuple[str, list[int]]:
+    """Return the text with the lines of a paragraph joined by spaces, and the line of each character, from 0."""
+    flat, lines, before = "", list[int](), ""
+    for number, line in enumerate(text.split("\n")):
+        words = line.strip()
+        joined = before and words and words[0] not in "|#->*`"
+        piece = (" " if joined else "\n") + words
+        flat, before = flat + piece, words
+        lines += [number] * len(piece)
+    return flat[1:], lines[1:]
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -144,6 +157,10 @@ def test_a_planted_fault_is_found(text: str, better: str) -> None:
     for source in (f'"""{text}"""\n', f'def f():\n    """{text}"""\n', f'raise Error(f"{{name}}: {text}")\n'):
         assert any(better in told for _, _, told in faults(source)), source
     assert any(better in told for _, _, told in faults(f"# Page\n\n{text}\n", page=True))
+
+
+def test_a_fault_may_be_broken_over_lines() -> None:
+    assert [line for line, _, _ in faults('"""A run.\n\nThe run goes\non.\n"""\n')] == [3]
 
 
 @pytest.mark.parametrize("text", ["There is no file.", "It is no longer read.", "What is a lease?", "The place where it is stored."])

@@ -286,8 +286,8 @@ class EngineSuite(ABC):
             assert not likelier, f"a sampled token is likelier than greedy's{when}"
 
     def assert_trained(self, number: int, request: Request, completion: Completion, message: str) -> None:
-        """Assert that the completion's log probabilities, at temperature 1, are those of the trainer on ``snapshot(number)``, if it is at
-        hand."""
+        """Assert that the completion's log probabilities, at temperature 1, are those of the trainer on ``snapshot(number)``, if the
+        subclass gives one."""
         plain = self.forward(number, np.concatenate([request.token_ids, completion.token_ids]).astype(np.int32))
         if plain is not None:
             rows = log_softmax(np.asarray(plain, np.float64)[len(request.token_ids) - 1 : -1])

@@ -3,7 +3,7 @@
 Everything is checked through the interface alone: submit, poll, cancel, the phases of an update, score. Model outputs are compared with the
 forward pass of a trainer if the subclass gives one, else with ``score``; never with golden tokens.
 
-What an engine cannot do it declares: in its capabilities, or in ``lacks`` with a reason. Such rules are skipped with the reason.
+An engine declares what it cannot do in its capabilities, or in ``lacks`` with a reason. Such rules are skipped with the reason.
 """
 
 from __future__ import annotations

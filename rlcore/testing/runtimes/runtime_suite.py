@@ -113,28 +113,28 @@ class RuntimeSuite:
             with ExitStack() as closing:
                 return self._drive(self.make(plan, closing, lambda line: None), folder, evaluates="eval" in config, until=until)
 
-    def _drive(self, crew: Runtime, folder: Path, *, evaluates: bool, until: int | None) -> PlayedRun:
+    def _drive(self, runtime: Runtime, folder: Path, *, evaluates: bool, until: int | None) -> PlayedRun:
         """Drive it as the loop of a run does: ask for an evaluation only if there is a held-out task."""
-        played, interrupt = PlayedRun(folder=folder, horizon=crew.horizon), Interrupt()
-        crew.begin(folder, interrupt)
+        played, interrupt = PlayedRun(folder=folder, horizon=runtime.horizon), Interrupt()
+        runtime.begin(folder, interrupt)
         if evaluates:
-            crew.evaluate(0)
-            played.evaluations += crew.take_evaluations(wait=True)
-        crew.start_clock()
-        while len(played.updates) != until and crew.next_batch():
-            played.updates.append(crew.train(log_rollouts=not played.updates))
-            played.failures += crew.take_failures()
-        played.seconds = crew.timing().seconds
-        played.failures += crew.take_failures()
+            runtime.evaluate(0)
+            played.evaluations += runtime.take_evaluations(wait=True)
+        runtime.start_clock()
+        while len(played.updates) != until and runtime.next_batch():
+            played.updates.append(runtime.train(log_rollouts=not played.updates))
+            played.failures += runtime.take_failures()
+        played.seconds = runtime.timing().seconds
+        played.failures += runtime.take_failures()
         if evaluates:
-            crew.evaluate(len(played.updates))
-            played.evaluations += crew.take_evaluations(wait=True)
-        played.state, played.status = crew.state(), crew.status()
-        crew.stop()
+            runtime.evaluate(len(played.updates))
+            played.evaluations += runtime.take_evaluations(wait=True)
+        played.state, played.status = runtime.state(), runtime.status()
+        runtime.stop()
         (folder / "saved").mkdir()
-        if (saving := crew.save(folder / "saved")) is not None:
+        if (saving := runtime.save(folder / "saved")) is not None:
             saving.result()
-        played.faults = crew.take_reward_faults(last=True)
+        played.faults = runtime.take_reward_faults(last=True)
         return played
 
     def _evaluated(self, folder: Path) -> PlayedRun:
@@ -170,7 +170,7 @@ class RuntimeSuite:
         assert json.loads(json.dumps(played.state)) == played.state, "state() must be what JSON can hold"
 
     def test_on_policy_it_trains_the_weights_of_one_process(self, tmp_path: Path) -> None:
-        """At staleness 0, saved weights and metrics of each update are those of one process, to the bit."""
+        """At staleness 0, weights, and reward, length and staleness of each update, are those of one process, to the bit."""
         here, alone = self._evaluated(tmp_path / "here"), self.play(tmp_path / "alone", runtime="in_process")
         for name, array in alone.policy.arrays().items():
             assert np.array_equal(here.policy.arrays()[name], array), f"the weights {name} differ from those of one process"
@@ -179,7 +179,7 @@ class RuntimeSuite:
                 assert ours.figures[figure] == theirs.figures[figure], f"{figure} of version {ours.version} differs from one process"
 
     def test_a_run_that_goes_on_is_the_run_that_was_not_left(self, tmp_path: Path) -> None:
-        """At staleness 0, a resumed run ends with the weights, metrics and state of an uninterrupted run, to the bit."""
+        """At staleness 0, a resumed run has weights, rewards, lengths, rates and ledger of an uninterrupted run, to the bit."""
         whole, half = self._evaluated(tmp_path / "whole"), self.play(tmp_path / "half", until=2)
         rest = self.play(tmp_path / "rest", after=half)
         versions = [update.version for update in rest.updates]
@@ -225,7 +225,7 @@ class RuntimeSuite:
 
     def test_everything_has_ended_when_the_stack_is_closed(self, tmp_path: Path) -> None:
         """When the exit stack is closed, no process and no thread that would keep the process alive remains."""
-        self.play(tmp_path / "first", run={"max_steps": 1})  # what a library starts once and keeps is none of the crew's
+        self.play(tmp_path / "first", run={"max_steps": 1})  # what a library starts once and keeps is none of the runtime's
         threads, children = _threads(), _children()
         self.play(tmp_path / "second", run={"max_steps": 1})
         deadline = time.monotonic() + self.patience

@@ -81,7 +81,7 @@ class Base(Loss):
 
 
 STALE = LossSpec(name="stale", target="a.b:C", summary="", on_policy=False, sequence_ratio=True)
-FRESH = LossSpec(name="fresh", target="a.b:C", summary="", on_policy=True)
+FRESH = LossSpec(name="fresh", target="a.b:C", summary="", on_policy=True, sequence_ratio=True)
 
 
 def test_a_class_takes_the_facts_of_its_spec() -> None:
@@ -95,7 +95,7 @@ def test_a_class_takes_the_facts_of_its_spec() -> None:
         pass
 
     assert (Mine.on_policy, Mine.sequence_ratio, Mine.one_advantage) == (False, True, False)
-    assert (Derived.on_policy, Derived.sequence_ratio) == (True, False), "what it inherits does not hold"
+    assert (Derived.on_policy, Derived.sequence_ratio) == (True, True)
     assert (Silent.on_policy, Silent.sequence_ratio) == (False, True)
     assert (Base.on_policy, Base.sequence_ratio) == (None, False)
     assert disagreement(PluginKind.LOSS, STALE, Mine) == disagreement(PluginKind.LOSS, FRESH, Derived) == ""
@@ -111,9 +111,29 @@ def test_a_class_that_takes_a_fact_does_not_state_it() -> None:
 
 def test_a_class_takes_no_facts_from_a_spec_of_another_kind() -> None:
     reward = RewardSpec(name="boxed", target="a.b:C", summary="")
-    with pytest.raises(TypeError, match="Mine takes facts from the RewardSpec 'boxed'; name a LossSpec"):
+    with pytest.raises(TypeError, match="Mine takes facts from the RewardSpec 'boxed'; spec must be a LossSpec"):
 
         class Mine(Base, spec=reward):
+            pass
+
+
+def test_a_class_does_not_lose_a_fact_that_it_inherits() -> None:
+    class Base(Loss, spec=LossSpec(name="base", target="a:B", summary="s", sequence_ratio=True)):
+        pass
+
+    with pytest.raises(
+        TypeError, match=r"^Mine inherits sequence_ratio = True, and its spec 'mine' leaves it at False; write sequence_ratio"
+    ):
+
+        class Mine(Base, spec=LossSpec(name="mine", target="a:B", summary="s", on_policy=False)):
+            pass
+
+
+@pytest.mark.parametrize("given", [LossSpec, "mine"])
+def test_a_spec_that_is_not_one_is_refused(given: object) -> None:
+    with pytest.raises(TypeError, match=r"^Mine takes facts from .*; spec must be a LossSpec$"):
+
+        class Mine(Loss, spec=given):  # type: ignore[arg-type]
             pass
 
 

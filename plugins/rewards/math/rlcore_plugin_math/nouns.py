@@ -1,7 +1,7 @@
 r"""Decides whether a number means the same without the noun behind it.
 
-A noun that no list knows may be a number itself, of another language or of slang (``5 mil`` is 5000). A regular plural of English that is
-no number names the counted objects. Other nouns count only if a list has them.
+A noun that no list knows may be a number itself, of another language or of slang (``5 mil`` is 5000). A regular plural of English that
+does not name a number names the counted objects. Other nouns count only if a list has them.
 
 >>> may_be_omitted("apples"), may_be_omitted("cm^2"), may_be_omitted("mil"), may_be_omitted("foobar")
 (True, True, False, False)
