@@ -316,7 +316,13 @@ def _data_missing(config: RunConfig, registry: Registry, where: Callable[[str], 
             raise PluginError(f"{where('data.format') if kind is PluginKind.FORMAT else ''}{error}") from error
     paths = [source.path for source in config.data_sets if is_file(source, registry)]
     absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
-    return missing + [Missing(f"data set {path} is not found here", "type -d and the path of an existing file") for path in absent]
+    missing += [Missing(f"data set {path} is not found here", "type -d and the path of an existing file") for path in absent]
+    beside = (("chat template", "--chat-template", config.data.chat_template), ("file of tools", "--tools", config.data.tools))
+    return missing + [
+        Missing(f"the {what} {path} is not found here", f"type {flag} and the path of an existing file")
+        for what, flag, path in beside
+        if path is not None and not Path(path).exists()
+    ]
 
 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:

@@ -136,6 +136,13 @@ def test_an_end_of_turn_that_does_not_stop_is_told_with_the_flag(bench: Bench) -
     assert said not in done.stdout + done.stderr
 
 
+def test_a_dry_run_says_which_file_is_missing(bench: Bench) -> None:
+    done = bench.run("--chat-template", "none.jinja", "--tools", "none.json", "--dry-run").assert_ok()
+    for words in ("the chat template none.jinja is not found here", "type --chat-template", "the file of tools none.json", "type --tools"):
+        assert words in " ".join(done.stdout.split())
+    bench.run("--tools", "none.json").assert_refused("the file of tools none.json is not found here")
+
+
 def test_a_backend_with_a_tokenizer_of_its_own_refuses_a_template(tmp_path: Path) -> None:
     tester = RunTester(tmp_path, in_process=True).with_fakes()
     tester.write("loud.jinja", LOUD)

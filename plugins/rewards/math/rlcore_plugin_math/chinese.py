@@ -17,6 +17,8 @@ _HAN = "\u3001\u3002\u4e00-\u9fff"
 _ANY_HAN = re.compile(f"[{_HAN}]")
 _TEXT = re.compile(rf"\\text ?\{{([^{{}}]*[{_HAN}][^{{}}]*)\}}")
 
+_DOLLARS = re.compile(rf"\$([^$]+)\$ ?(?=[{_HAN}]|\\text ?\{{ ?[{_HAN}])")
+_RAISED = r"(?: ?\^ ?(?P<braced>\{ ?)?(?P<power>[23])(?(braced) ?\}))?"
 _LONGEST = 400
 _LENGTHS = {"毫米": "mm", "厘米": "cm", "公分": "cm", "分米": "dm", "米": "m", "千米": "km", "公里": "km"}
 _UNITS = {
@@ -38,7 +40,8 @@ def _either(words: object) -> str:
 
 _NAMED = (*_UNITS, *_DEGREES)
 _UNIT = re.compile(
-    rf"(?P<body>.*(?:[0-9)}}]|\\pi)) ?(?:(?P<unit>{_either(_NAMED)})|(?P<scale>{_either(_SCALES)})(?P<of>{_either(_NAMED)})?)", re.DOTALL
+    rf"(?P<body>.*(?:[0-9)}}]|\\pi)) ?(?:(?P<unit>{_either(_NAMED)})|(?P<scale>{_either(_SCALES)})(?P<of>{_either(_NAMED)})?){_RAISED}",
+    re.DOTALL,
 )
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?|[+-]?[0-9]{1,3}(?:,[0-9]{3})+")
 _OR, _AND = "或者|或是|或", "并且|而且|以及|且|和|与|及"
@@ -64,6 +67,7 @@ def western(text: str) -> str:
     """Return the text with the Chinese words that are known here in the spelling of other answers."""
     if text.isascii() or len(text) > _LONGEST or not _ANY_HAN.search(text):
         return text
+    text = _DOLLARS.sub(r"\1", text)
     said = " ".join(_TEXT.sub(r" \1 ", text).split()).rstrip("。. ")
     whole = said.replace(" ", "")
     for read in (_option, _phrase, _numeral):
@@ -140,4 +144,6 @@ def _measured(text: str) -> str:
     if unit in _DEGREES:
         return body + _DEGREES[unit]
     name, raised, power = _UNITS.get(unit, "").partition("^")
+    if match["power"]:
+        raised, power = "^", match["power"]
     return f"{body}\\text{{ {name}}}{raised}{power}" if name else body

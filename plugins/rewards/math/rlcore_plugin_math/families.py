@@ -83,23 +83,28 @@ def _of(body: str, letter: str, domain: str) -> Family | None:
     found = listing(body)
     if found is not None and found.brackets not in ("", "{}"):
         return None
-    names, items = set(), []
+    names: list[str] = []
+    items: list[str] = []
     for item in found.items if found else (body,):
         side = relation(item)
         if side is not None:
             if side.operators != ("=",) or not is_label(side.parts[0]) or side.parts[0] == letter:
                 return None
-            names.add(side.parts[0])
+            names.append(side.parts[0])
         items.append(side.parts[1] if side else item)
         if set(_LETTERS.findall(_SIGNS.sub(" ", items[-1]))) != {letter} or "\\text" in items[-1]:
             return None
-    return (
-        Family(names.pop(), tuple(items), letter, domain)
-        if len(names) == 1
-        else None
-        if names
-        else Family("", tuple(items), letter, domain)
-    )
+    if len(set(names)) > 1:
+        return _system(names, items, letter, domain)
+    return Family(names[0] if names else "", tuple(items), letter, domain)
+
+
+def _system(names: list[str], items: list[str], letter: str, domain: str) -> Family | None:
+    """Return values of several unknowns, each named once, in the order of the names: their letter is the same number."""
+    if not len(set(names)) == len(names) == len(items):
+        return None
+    ordered = sorted(zip(names, items, strict=True))
+    return Family(",".join(name for name, _ in ordered), tuple(item for _, item in ordered), letter, domain)
 
 
 def same_family(gold: Family, answer: Family, same: Callable[[str, str], bool]) -> bool:
@@ -110,6 +115,9 @@ def same_family(gold: Family, answer: Family, same: Callable[[str, str], bool]) 
     if len(domains) > 1 or len(gold.items) != len(answer.items) or (domains and domains != {"Z"} and "" in (gold.domain, answer.domain)):
         return False
     left = [_with(item, answer.letter, gold.letter) for item in answer.items]
+    if "," in gold.name or "," in answer.name:
+        pairs = zip(gold.items, left, strict=True)
+        return gold.name == answer.name and all(same(_with(one, gold.letter, gold.letter), other) for one, other in pairs)
     for item in gold.items:
         match = next((other for other in left if _same_item(item, other, gold.letter, same, shifted=domains == {"Z"})), None)
         if match is None:

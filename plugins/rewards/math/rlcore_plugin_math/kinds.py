@@ -71,7 +71,7 @@ class Equality(Enum):
     UNPARSEABLE = auto()
 
 
-_MEMBER_OF = re.compile(rf"({VARIABLE.pattern}) ?\\in(?![A-Za-z]) ?(\\\{{.*\\\}})", re.DOTALL)
+_MEMBER_OF = re.compile(rf"({VARIABLE.pattern}|\([a-z](?: ?, ?[a-z]){{1,3}}\)) ?\\in(?![A-Za-z]) ?(\\\{{.*\\\}})", re.DOTALL)
 _MOST_ITEMS = 24  # compared in any order: each pair may cost a call to algebra
 _INFINITE = re.compile(r"\+?(-?) ?\\infty")
 _WITHIN_INFINITY = re.compile(r"[\^_] ?(?:\{[^{}]*\}|\\infty)|\\to ?[+-]? ?\\infty")
@@ -140,12 +140,12 @@ class Comparer:
             return Equality.DIFFERENT
         if compact(gold) == compact(answer):
             return Equality.EQUAL
-        for decide in (self._by_parts, self._by_choice, self._by_code):
+        for decide in (self._by_parts, self._by_choice, self._by_code, self._by_congruence):
             if (same := decide(gold, answer)) is not None:
                 return _of(same)
         if not balanced(answer) or "$" in answer.replace("\\$", ""):
             return self._as_text(gold, answer)
-        for decide in (self._by_congruence, self._by_set, self._by_family, self._by_constant):
+        for decide in (self._by_set, self._by_family, self._by_constant):
             if (same := decide(gold, answer)) is not None:
                 return _of(same)
         gold, answer = unbuilt(gold), unbuilt(answer)

@@ -95,6 +95,8 @@ _SPELLINGS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         (">=", r">=", r"\\ge "),
         ("\\lt", r"\\lt(?![A-Za-z])", "<"),
         ("\\gt", r"\\gt(?![A-Za-z])", ">"),
+        ("\\text", r"\\text ?\{ ?([,;()]) ?\}", r"\1"),
+        ("\\smallsetminus", r"\\smallsetminus(?![A-Za-z])", r"\\setminus "),
         ("\\not", r"\\not ?=", r"\\ne "),
         ("\\not", r"\\not ?\\in(?![A-Za-z])", r"\\notin "),
         ("\\neq", r"\\neq(?![A-Za-z])", r"\\ne "),
@@ -203,10 +205,10 @@ def _plain_functions(text: str) -> str:
 
 _BOX = re.compile(r"([^={}]{0,40}= ?|)\\(?:boxed|fbox) ?\{")
 _STYLE = re.compile(r"(?:\\(?:boldsymbol|bm|underline|fbox|mathbf))? ?\{")
-_STYLED_NUMBER = re.compile(r"\\text ?\{ ?([-+0-9][-+0-9.,/ ]*) ?\}")
+_STYLED_NUMBER = re.compile(r"\\text ?\{ ?([-+0-9][-+0-9.,:/ ]*) ?\}")
 _STYLED_COUNT = re.compile(r"\\text ?\{ ?([-+]?[0-9][0-9.,/]*) ([A-Za-z][A-Za-z ]{0,40})\}")
 _CHOICE = re.compile(r"([A-Za-z])\)")
-_DOLLARS_AROUND = re.compile(r"\$([^$ ]|[^$ ][^$]{0,200}[^$ ])\$ ([A-Za-z][A-Za-z ]{0,40}|\\text ?\{[^{}$]*\}|%)")
+_DOLLARS_AROUND = re.compile(r"\$([^$ ]|[^$ ][^$]{0,200}[^$ ])\$ ([A-Za-z][A-Za-z. ]{0,40}|\\text ?\{[^{}$]*\}|%)")
 _DOLLAR_BEHIND = re.compile(r"([-+]?[0-9][0-9.,]*) ?\$")
 _LONE_DOLLAR = re.compile(r"([+-]? ?)\$([^$\\]*)")
 

@@ -1,7 +1,7 @@
 r"""Decides whether a number means the same without the noun behind it.
 
-A noun that no list knows may be a number itself, of another language or of slang (``5 mil`` is 5000). A regular plural of English that
-does not name a number names the counted objects. Other nouns count only if a list has them.
+A noun that no list knows may be a number itself, of another language or of slang (``5 mil`` is 5000). A regular plural of English that is
+not a number names the counted objects. Other nouns count only if a list has them.
 
 >>> may_be_omitted("apples"), may_be_omitted("cm^2"), may_be_omitted("mil"), may_be_omitted("foobar")
 (True, True, False, False)
@@ -26,7 +26,7 @@ _NUMBERS_TEXT = (
     "grosses negatives positives bakers exponents deuces "
 )
 _NUMBERS = frozenset(_NUMBERS_TEXT.split()) - UNIT_NAMES
-"""Numbers in other languages and slang, and words that do not name objects, in letters of English."""
+"""Numbers in other languages and slang, and other words that are not objects, in letters of English."""
 _NOUNS_TEXT = (
     "people men women children sheep fish deer feet teeth mice geese oxen dice data fruit furniture rice money water sugar bread milk "
     "flour th st nd rd am pm apple person student child woman unit point edge vertex vertices matrices indices radii foci maxima minima "
@@ -38,8 +38,12 @@ _NOUNS_TEXT = (
 )
 _NOUNS = frozenset(_NOUNS_TEXT.split())
 """Nouns without a regular plural, and units that are not converted."""
+_MONEY = frozenset("dollar dollars cent cents euro euros pound pounds yuan yen peso pesos rupee rupees franc francs".split())  # noqa: SIM905
+_COUNTRIES = frozenset("us usa american canadian australian singapore british mexican indian chinese swiss total more".split())  # noqa: SIM905
 _NO_PLURAL = re.compile(r"[a-z]*(?:ss|us|is|ous|ths)|.{1,3}")
-_LARGE = re.compile(r"[a-z]{0,12}(?:il|ill|ilh|ilj|li)(?:ion|ione|oen|on|one|ao|oe|o|ard|arde|iard|iarde|iardo)[a-z]{0,2}s|[a-z]+folds")
+_LARGE = re.compile(
+    r"[a-z]{0,9}(?:[mbnctz]|[dt]r|xt|pt)(?:il|ill|ilh|ilj|li)(?:ion|ione|oen|on|one|ao|oe|o|ard|arde|iard|iarde|iardo)[a-z]{0,2}s|[a-z]+folds"
+)
 """Names of large numbers in other languages: ``millones``, ``milliards``."""
 _SHORTEST = 3
 
@@ -52,6 +56,8 @@ def may_be_omitted(unit: str) -> bool:
     if "per" in words:
         words = words[: words.index("per")] or words
     counted, *others = (word.partition("/")[0] for word in reversed(words))
+    if counted in _MONEY and not _COUNTRIES.issuperset(others):
+        return False  # five zil dollars
     return _names_objects(counted) and all(map(_qualifies, others))
 
 

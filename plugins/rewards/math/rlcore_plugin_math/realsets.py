@@ -26,7 +26,8 @@ __all__ = ["Piece", "RealSet", "real_set", "same_set", "unbuilt"]
 
 _NAME = rf"(?:{VARIABLE.pattern})"
 _BUILDER = re.compile(
-    rf"\\\{{ ?({_NAME}) ?(?:\\in(?![A-Za-z]) ?([^{{}}:|]*(?:\{{[A-Z]\}})?) ?)?(?::|\||\\(?:mid|colon|vert)(?![A-Za-z])) ?(.*)\\\}}",
+    rf"\\\{{ ?({_NAME}) ?(?:\\in(?![A-Za-z]) ?([^{{}}:|]*(?:\{{[A-Z]\}})?) ?)?"
+    r"(?::|\||\\(?:mid|colon|vert)(?![A-Za-z])|\\text ?\{ ?such that ?\}) ?(.*)\\\}",
     re.DOTALL,
 )
 _SIMPLE_BUILDER = re.compile(r"\\\{ ?([A-Za-z])(?: ?\\in ?\\mathbb\{R\})? ?(?::|\||\\mid) ?([^{}:|]{1,80})\\\}")
@@ -38,6 +39,7 @@ _WITHOUT = re.compile(r"(.*\S) ?(?:\\setminus|\\backslash|(?<=[)\]}R]) ?-) ?(\\\
 _BRACKETED = re.compile(rf"(.*\S) ?\( ?({_NAME} ?\\ne(?![A-Za-z]) ?[^()]*)\)")
 _WORD = r"(?:\\text ?\{{ ?,? ?(?:{0}) ?\}}|(?<![A-Za-z\\])(?:{0})(?![A-Za-z]))"
 _EXCEPT = re.compile(rf",? ?{_WORD.format('except|excluding')} ?({_NAME} ?)= ?")
+_EXCEPT_POINTS = re.compile(rf",? ?{_WORD.format('except|excluding|without')} ?([^<>=,;]+)$")
 _OR = re.compile(rf" ?(?:{_WORD.format('or')}|\\(?:lor|vee|cup)(?![A-Za-z])) ?")
 _AND = re.compile(rf" ?(?:{_WORD.format('and|but|where|with')}|\\(?:land|wedge)(?![A-Za-z])) ?")
 _BEFORE_WORD = re.compile(rf" ?[,;](?= ?{_WORD.format('or|and|but|where|with')})")
@@ -98,6 +100,7 @@ class _Reader:
             return self._built(built[1], (built[2] or "").strip(), built[3].strip())
         if within := _BRACKETED.fullmatch(text):
             text = f"{within[1]}, {within[2]}"
+        text = _EXCEPT_POINTS.sub(r" \\setminus\\{\1\\}", text)
         text = _BEFORE_WORD.sub("", _EXCEPT.sub(r", \1 \\ne ", text))
         parts, _ = split_outside(text, (",", ";"))
         if len(parts) > 1:

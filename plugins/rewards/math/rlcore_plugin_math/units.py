@@ -167,7 +167,7 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def _may_be_unit(unit: str) -> bool:
-    if not unit or any(sign in "0123456789()=" for sign in unit) or _NOT_UNITS & set(unit.lower().split()):
+    if not unit or unit == "MM" or any(sign in "0123456789()=" for sign in unit) or _NOT_UNITS & set(unit.lower().split()):
         return False
     if len(unit) == 1:
         return unit in _SINGLE

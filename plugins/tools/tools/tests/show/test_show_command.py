@@ -94,6 +94,8 @@ def test_a_reward_in_json(tester: RunTester) -> None:
         "full_value_option": "",
         "deadline": 10.0,
         "reads_tokens": False,
+        "gold": "",
+        "answer_marks": "",
         "audit": "",
     }
     options = {option.pop("path"): option for option in shown["options"]}
