@@ -153,13 +153,19 @@ def _reason(error: Exception) -> str:
 
 
 def _train_every_row(model: PreTrainedModel) -> None:
-    """Let every row of an embedding train: torch gives no gradient to the row ``padding_idx``.
+    """Let the row of the padding token train if it also ends a response: torch gives no gradient to the row ``padding_idx``.
 
-    Masks already keep padding out of the loss. If the padding token is also the end-of-sequence token, its row must learn.
+    Masks already keep padding out of the loss. The row of a token that only pads stays as it is: it is zero in a new model.
     """
+    configs = (model.config.get_text_config(decoder=True), model.generation_config)
+    ends = {token for config in configs for token in _token_ids(getattr(config, "eos_token_id", None))}
     for module in model.modules():
-        if isinstance(module, torch.nn.Embedding):
+        if isinstance(module, torch.nn.Embedding) and module.padding_idx in ends:
             module.padding_idx = None
+
+
+def _token_ids(given: int | list[int] | None) -> list[int]:
+    return given if isinstance(given, list) else [] if given is None else [given]
 
 
 def _record_own_head(model: PreTrainedModel) -> None:
