@@ -401,8 +401,8 @@ def test_table_without_results_leaves_the_page(command: Command, capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--only", "gRPo2"], "--only 'gRPo2' is no label of the table; choose from grpo, newcomer, "),
-        (["--only", "grpo", "--again", "newcomer"], "--again 'newcomer' is no label of the table; choose from grpo"),
+        (["--only", "gRPo2"], "--only 'gRPo2' is not a label of the table; choose from grpo, newcomer, "),
+        (["--only", "grpo", "--again", "newcomer"], "--again 'newcomer' is not a label of the table; choose from grpo"),
     ],
 )
 def test_an_unknown_label_is_refused(command: Command, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:

@@ -131,7 +131,7 @@ def test_a_folder_inside_another_repository_is_refused_and_has_no_digest_of_noth
     for path in COUNTED:
         repository.write(f"copied/{path}", "one\n")
     repository.write(".gitignore", "copied/\n")
-    with pytest.raises(UsageError, match=r"copied is no repository of its own but lies inside .*space; run the benchmark in a clone"):
+    with pytest.raises(UsageError, match=r"copied is not a repository of its own but lies inside .*space; run the benchmark in a clone"):
         read_source(copied)
 
 

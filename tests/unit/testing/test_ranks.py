@@ -86,7 +86,7 @@ def test_ranks_that_never_come_are_named() -> None:
         StarRanks(0, 3, free_rendezvous(), deadline=0.1)
     with pytest.raises(RunError, match=r"rank 2 waited 0\.1 s at .* for rank 0"):
         StarRanks(2, 3, free_rendezvous(), deadline=0.1)
-    with pytest.raises(ConfigError, match="rendezvous 'here' of 3 trainer ranks is no address"):
+    with pytest.raises(ConfigError, match="rendezvous 'here' of 3 trainer ranks is not an address"):
         StarRanks(1, 3, "here")
 
 
