@@ -132,7 +132,7 @@ def test_a_checkout_with_other_distributions_is_compared_and_another_number_is_f
     assert list(differences(*runs)) == []
     used = {plugin["distribution"] for plugin in json.loads((runs[0] / "manifest.json").read_text())["plugins"]}
     assert "rlcore-plugin-former" in used
-    default = other / "rlcore" / "config" / "model.py"
+    default = other / "rlcore" / "config" / "run_config.py"
     changed = default.read_text().replace('setting(0.01, help="decoupled weight decay', 'setting(0.5, help="decoupled weight decay')
     assert changed != default.read_text()
     default.write_text(changed)
