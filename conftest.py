@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,12 @@ CLUSTER = "tests/integration/ray/"
 """Whole runs on a Ray cluster: one after the other, for each takes both cores by itself."""
 FIRST = (CLUSTER, "tests/integration/test_reward_ray.py", "tests/integration/test_weight_transports.py")
 """What takes longest, so that no process of the tests is alone with it at the end."""
+
+
+def pytest_sessionstart() -> None:
+    """A program run as root can replace /dev/null by a file: then sandboxes and children fail in ways that do not name it."""
+    if not Path(os.devnull).is_char_device():
+        pytest.exit(f"{os.devnull} is not a device on this machine; type: rm -f /dev/null && mknod -m 666 /dev/null c 1 3", returncode=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

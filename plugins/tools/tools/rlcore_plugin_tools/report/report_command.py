@@ -48,6 +48,8 @@ class ReportCommand(Command):
         runs = runs_among(args.runs)
         content = ReportContent(runs, Bounds(args.rollouts, args.characters))
         target = args.output or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+        if target.exists() and not target.is_file():  # a rename would replace a device, such as /dev/null, for the whole machine
+            raise UsageError(f"-o {target}: is {'a folder' if target.is_dir() else 'not a regular file'}; name a file to write")
         figures = {**content.figures(), "made": datetime.now().astimezone().isoformat(timespec="seconds")}
         rollouts = content.rollouts()
         data = page(figures, rollouts)

@@ -36,8 +36,10 @@ def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
     except ImportError as error:
         reason = "" if isinstance(error, ModuleNotFoundError) else f" (it is installed, but its import fails: {str(error).splitlines()[0]})"
         raise UsageError(f"--parquet {path}: writing it needs the package pyarrow{reason}; type: {install_line('pyarrow')}") from error
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"--parquet {path}: {'this is a folder' if path.is_dir() else f'there is no folder {path.parent}'}; name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"--parquet {path}: there is no folder {path.parent}; name a file")
+    if path.exists() and not path.is_file():  # a rename would replace a device, such as /dev/null, for the whole machine
+        raise UsageError(f"--parquet {path}: this is {'a folder' if path.is_dir() else 'not a regular file'}; name a file")
     schema, count = _schema(arrow), 0
     partial = path.with_name(f".{path.name}.partial")
     try:

@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,10 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(tester: RunTe
         "no/such/folder.html cannot be written (No such file", "-o FILE"
     )
     (tester.folder / "taken").mkdir()
-    tester.run("report", "run", "-o", "taken").assert_refused("taken cannot be written")
+    tester.run("report", "run", "-o", "taken").assert_refused("-o taken: is a folder; name a file")
+    os.mkfifo(tester.folder / "pipe")
+    tester.run("report", "run", "-o", "pipe").assert_refused("-o pipe: is not a regular file; name a file")
+    assert (tester.folder / "pipe").is_fifo()
 
 
 def test_a_run_without_an_update_has_a_report(tester: RunTester) -> None:

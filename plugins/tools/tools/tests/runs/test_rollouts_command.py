@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,13 +187,16 @@ def test_without_pyarrow_one_sentence_says_what_to_type(tester: RunTester, monke
         (("runs/p", "--limit", "0"), "at least 1"),
         (("runs/p", "--parquet", "no/x.parquet"), "there is no folder no"),
         (("runs/p", "--parquet", "runs"), "this is a folder"),
+        (("runs/p", "--parquet", "pipe"), "this is not a regular file"),
         (("runs",), "neither a run folder nor a project"),
         (("empty",), "has no rollouts"),
     ],
 )
 def test_refusals(tester: RunTester, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     write_run(tmp_path / "empty")
+    os.mkfifo(tmp_path / "pipe")
     tester.run("rollouts", *words).assert_refused(said)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_damaged_file_is_one_sentence(tester: RunTester, tmp_path: Path) -> None:
