@@ -394,7 +394,7 @@ class TrainingRun:
         return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, {best.step} if best else set())
 
     def _end_save(self, *, wait: bool = True) -> None:
-        """FinishReason the current checkpoint, if there is one; without ``wait``, only if it is written."""
+        """Finish the current checkpoint, if there is one; without ``wait``, only if it is written."""
         saving = self._saving
         if saving is not None and (wait or saving.done()):
             self._checkpoint = saving.finish()
