@@ -14,36 +14,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rlcore.host.user_cache import cached_bytes, keep_bytes
+
 if TYPE_CHECKING:
     from rlcore.contracts.specs import CommandSpec
     from rlcore.registry.discovery import Plugin
 
 __all__ = ["help_text"]
 
+_FILE = "help.json"
 _SWITCHES = ("RLCORE_PLUGINS", "RLCORE_DISABLE")
 _LIBRARIES = {"pluggy", "rlcore"}
 
 
 def help_text() -> str:
     """Return the usage, and a line for each command. Imports the entry modules of plugins if the text is not cached, and never a target."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    path = (cache if cache.is_absolute() else Path(os.environ.get("HOME", "")) / ".cache") / "rlcore" / "help.json"
-    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):  # there is no cached text, or it is damaged
-        kept = json.loads(path.read_text(encoding="utf-8"))
+    with suppress(ValueError, LookupError, TypeError, RecursionError):  # there is no cached text, or it is damaged
+        kept = json.loads(cached_bytes(_FILE) or b"")
         if kept["made_of"] == _made_of([file for file, *_ in kept["made_of"][-1]]):
             return str(kept["text"])
     text, modules = _collected()
-    if modules and path.is_absolute():
-        with suppress(OSError):  # the cache is optional
-            _keep(path, json.dumps({"made_of": _made_of(modules), "text": text}))
+    if modules:
+        keep_bytes(_FILE, json.dumps({"made_of": _made_of(modules), "text": text}).encode())
     return text
-
-
-def _keep(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = path.with_suffix(f".{os.getpid()}")  # two commands may write at the same time
-    written.write_text(text, encoding="utf-8")
-    written.replace(path)
 
 
 def _made_of(modules: Sequence[str]) -> list[Any]:

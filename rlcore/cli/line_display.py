@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from rlcore.cli.throughput import UpdatePace, format_duration, format_metric
+from rlcore.cli.throughput import UpdatePace, format_duration, format_metric, format_work
 from rlcore.host.terminal_text import escape_control
 from rlcore.registry.error_context import reason
 from rlcore.runtime.progress import Progress
@@ -26,6 +26,7 @@ _AT_ONCE = 20
 """The number of update lines that may follow each other at any speed."""
 _A_SECOND = 1.0
 """Update lines per second after that."""
+_WORK_SECONDS = 10.0
 _QUIET_TOO = ("warning", "interrupted")
 
 
@@ -64,6 +65,7 @@ class LinesDisplay(Progress):
         self._held_out: float | None = None
         self._allowed, self._counted = float(_AT_ONCE), now()
         self._left_out: Mapping[str, float] | None = None
+        self._work_began = self._work_told = 0.0
 
     def started(self, folder: Path, total_steps: int) -> None:
         """Print the folder. The rate of updates is measured from here."""
@@ -73,6 +75,15 @@ class LinesDisplay(Progress):
     def note(self, text: str) -> None:
         """Print the text, with control characters of terminals escaped."""
         self._console.print(escape_control(text, lines=True), markup=False, highlight=False, soft_wrap=True)
+
+    def working(self, work: str, done: int, total: int) -> None:
+        """Print a line every ten seconds."""
+        now = self._now()
+        if not done:
+            self._work_began = self._work_told = now
+        elif now - self._work_told >= _WORK_SECONDS:
+            self._work_told = now
+            self.note(f"{work}: {format_work(done, total, now - self._work_began)}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print a line unless too many came before it. The last update always has one."""
@@ -135,6 +146,9 @@ class _PluginDisplay(Progress):
 
     def note(self, text: str) -> None:
         self._call("note", text)
+
+    def working(self, work: str, done: int, total: int) -> None:
+        self._call("working", work, done, total)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         self._call("step", step, metrics)

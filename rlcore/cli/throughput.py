@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 
-__all__ = ["UpdatePace", "format_duration", "format_metric"]
+__all__ = ["UpdatePace", "format_duration", "format_metric", "format_work"]
 
 
 class UpdatePace:
@@ -42,6 +42,12 @@ class UpdatePace:
         if self._first is None:
             return math.nan
         return self.seconds / (self.step - self._first + 1) * max(self.total_steps - self.step, 0)
+
+
+def format_work(done: int, total: int, seconds: float) -> str:
+    """Return how much of slow work was done in these seconds: ``80000 of 200000 (40 %), 0:14 left``."""
+    share, left = done / max(total, 1), seconds / max(done, 1) * (total - done)
+    return f"{done} of {total} ({share:.0%}), {format_duration(left)} left".replace("%)", " %)")
 
 
 def format_metric(metrics: Mapping[str, float], name: str, form: str) -> str:

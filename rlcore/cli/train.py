@@ -72,14 +72,14 @@ def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True
 
 
 def run_plan(plan: Plan, args: argparse.Namespace) -> int:
-    """Check this machine and the data, then print the plan (``args.dry_run``) or run it. Return the exit code.
+    """Check this machine, then print the plan with notes on the data (``args.dry_run``), or run it. Return the exit code.
 
     Raises UsageError if something is missing."""
     plan = check_machine(plan)
-    checked = check_data(plan, dry=args.dry_run)
     if args.dry_run:
         from rlcore.cli.plan_view import plan_json, show_plan
 
+        checked = check_data(plan, dry=True)
         if args.json:
             print(json.dumps(plan_json(checked), ensure_ascii=False))
         else:

@@ -147,6 +147,8 @@ class RewardSpec(Spec):
         refused. "text": any text. "": not declared. A word that stands for an absent answer ("notfound") is refused, except as "text".
     ``answer_marks``: the option that lists the marks at which the reward looks for an answer ("extract.by"), in the words of
         ``rlcore.data.answer_marks``. A prompt that asks for another mark is then a remark. "": not declared.
+    ``pure_check``: whether the answer of ``check`` depends only on the row, the options and the code of the plugin and its libraries. Then
+        it is not asked again about a large data set that it has accepted.
     ``audit``: ``"package.module:function"``. The function returns the ``AuditCase`` list on which ``rlcore audit`` runs the reward. Only
         that command imports it.
     """
@@ -162,6 +164,7 @@ class RewardSpec(Spec):
     reads_tokens: bool = False
     gold: Gold = ""
     answer_marks: str = ""
+    pure_check: bool = False
     audit: str = ""
 
     def __post_init__(self) -> None:

@@ -86,19 +86,21 @@ class ChatTemplate:
         for messages in _PROBES:
             try:
                 turns = [_turn(message, parts=parts) for message in messages]
-                return PROBE in str(self._apply(turns, self.settings.tools, tokenize=False))
+                return PROBE in self._apply(turns, self.settings.tools)
             except (TemplateError, TypeError, AttributeError, KeyError, IndexError):
                 continue
         return None
 
-    def ids(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Return the tokens of the chat with the generation prompt."""
-        found: list[int] = self._rendered(messages, tools, tokenize=True)
-        return found
-
     def text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, prompt: bool = True) -> str:
         """Return the chat as text, with the generation prompt if ``prompt``."""
-        return str(self._rendered(messages, tools, tokenize=False, prompt=prompt))
+        shown = tools or self.settings.tools
+        try:
+            return self._apply([_turn(message, parts=self._parts) for message in messages], shown, prompt=prompt)
+        except TypeError:
+            if not any(message.tool_calls for message in messages):
+                raise
+            turns = [_turn(message, parts=self._parts, text_arguments=True) for message in messages]
+            return self._apply(turns, shown, prompt=prompt)  # this template joins arguments to text
 
     def check_tools(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> None:
         """Raise DataError if the template leaves out a tool, a call or the result of a tool."""
@@ -116,21 +118,10 @@ class ChatTemplate:
                     "or leave them out of the data"
                 )
 
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, tokenize: bool, prompt: bool = True) -> Any:
-        shown = tools or self.settings.tools
-        try:
-            return self._apply([_turn(message, parts=self._parts) for message in messages], shown, tokenize=tokenize, prompt=prompt)
-        except TypeError:
-            if not any(message.tool_calls for message in messages):
-                raise
-            turns = [_turn(message, parts=self._parts, text_arguments=True) for message in messages]
-            return self._apply(turns, shown, tokenize=tokenize, prompt=prompt)  # this template joins arguments to text
-
-    def _apply(self, turns: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], *, tokenize: bool, prompt: bool = True) -> Any:
+    def _apply(self, turns: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], *, prompt: bool = True) -> str:
         given = {"tools": [dict(tool) for tool in tools]} if tools else {}
-        return self._inner.apply_chat_template(
-            turns, add_generation_prompt=prompt, tokenize=tokenize, return_dict=False, **given, **self.settings.variables
-        )
+        settings = {**given, **self.settings.variables}
+        return str(self._inner.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False, **settings))
 
 
 def _turn(message: Message, *, parts: bool, text_arguments: bool = False) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import ConfigError, DataError
 from rlcore.contracts.interfaces import Tokenizer
-from rlcore.contracts.types import Message
+from rlcore.contracts.types import Message, Prompt
 from rlcore.data.chat_template import ChatTemplate, TemplateSettings, read_template, read_tools
 from rlcore.data.control_tokens import PlainTextEncoder, end_of_turn, hidden_tokens
 
@@ -97,16 +98,42 @@ class ChatTokenizer(Tokenizer):
 
         Raises DataError if the template refuses the messages or leaves out something about tools, and ConfigError if the model has no row
         for a token."""
-        from jinja2 import TemplateError
+        if self._plain and self._plain.needed(messages):
+            with _refusals(messages):
+                self.template.check_tools(messages, tools)
+                ids = self._plain.ids(messages, tools)
+        else:
+            ids = self._ids_of([self._text(messages, tools)])[0]
+        self._check(ids)
+        return np.asarray(ids, dtype=np.int32)
 
-        try:
+    def lengths(self, prompts: Sequence[Prompt]) -> list[int]:
+        """Return the number of tokens of each prompt as ``render`` gives it. Many prompts together take a fraction of the time.
+
+        Raises what ``render`` raises, for one of the prompts."""
+        alone = {place for place, prompt in enumerate(prompts) if self._plain and self._plain.needed(prompt.messages)}
+        texts = [self._text(prompt.messages, prompt.tools) for place, prompt in enumerate(prompts) if place not in alone]
+        together = iter(self._ids_of(texts) if texts else [])
+        lengths = []
+        for place, prompt in enumerate(prompts):
+            if place in alone:
+                lengths.append(len(self.render(prompt.messages, prompt.tools)))
+            else:
+                self._check(ids := next(together))
+                lengths.append(len(ids))
+        return lengths
+
+    def _text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
+        with _refusals(messages):
             self.template.check_tools(messages, tools)
-            ids = self._plain.ids(messages, tools) if self._plain and self._plain.needed(messages) else self.template.ids(messages, tools)
-        except TemplateError as error:
-            roles = ", ".join(message.role for message in messages)
-            raise DataError(
-                f"the chat template refuses messages with roles {roles}: {error}; change the messages or --system-prompt"
-            ) from error
+            return self.template.text(messages, tools)
+
+    def _ids_of(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of rendered chats, which already have their control tokens."""
+        only_ids = {"return_attention_mask": False, "return_token_type_ids": False}
+        return list(self._inner(list(texts), add_special_tokens=False, padding=False, truncation=False, **only_ids)["input_ids"])
+
+    def _check(self, ids: Sequence[int]) -> None:
         if not len(ids):
             raise DataError("the chat template renders no tokens at all; fix the tokenizer's chat_template")
         if self.rows is not None and (beyond := max(ids)) >= self.rows:
@@ -114,7 +141,6 @@ class ChatTokenizer(Tokenizer):
                 f"the prompt holds token {beyond} ({self._inner.convert_ids_to_tokens(beyond)!r}), and the model's vocabulary has "
                 f"{self.rows} rows; use the tokenizer that belongs to the model (--tokenizer-path)"
             )
-        return np.asarray(ids, dtype=np.int32)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the exact text without special tokens; spaces are not cleaned up."""
@@ -173,6 +199,20 @@ class ChatTokenizer(Tokenizer):
     def save(self, folder: Path) -> None:
         """Write it next to a model. ``load_tokenizer`` reads it back with the model's configuration, which names further stop tokens."""
         self._inner.save_pretrained(str(folder))
+
+
+@contextmanager
+def _refusals(messages: Sequence[Message]) -> Iterator[None]:
+    """A context that turns a refusal of the template into a DataError."""
+    from jinja2 import TemplateError
+
+    try:
+        yield
+    except TemplateError as error:
+        roles = ", ".join(message.role for message in messages)
+        raise DataError(
+            f"the chat template refuses messages with roles {roles}: {error}; change the messages or --system-prompt"
+        ) from error
 
 
 def _rules(inner: Any) -> dict[str, Any]:

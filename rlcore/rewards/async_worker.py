@@ -24,7 +24,7 @@ from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.reward_entry import RewardRecipe
 from rlcore.rewards.worker_protocol import Call, Done, FrameReader, LoopStatus, Ready, Task, encode, end_fork
-from rlcore.rewards.worker_results import accident, broken, checked, describe, failed
+from rlcore.rewards.worker_results import accident, broken, checked, describe, failed, first_complaint
 
 __all__ = ["BEAT_SECONDS", "AsyncWorker", "RateLimiter"]
 
@@ -127,7 +127,7 @@ class AsyncWorker:
 
     def _check(self, task: Task) -> Done:
         started = time.perf_counter()
-        complaint = self._reward.check(task.items[0].columns)
+        complaint = first_complaint(self._reward, task.items)
         return Done(task_id=task.task_id, complaint=complaint, seconds=time.perf_counter() - started)
 
     async def _score(self, task: Task) -> Done:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from math import inf
+from operator import itemgetter
 from typing import Any
 
 from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError
@@ -22,6 +24,9 @@ __all__ = ["Judge"]
 _ABORTED = Score.failed(Outcome.INFRA, "the rollout was aborted")
 _NAMED_ROWS = 3  # bad rows that an error names in full
 _ENOUGH_ROWS = 10  # bad rows after which the search for more stops
+_ROWS_AT_ONCE = 10_000  # rows whose checks are in flight, so that they need little memory
+_ROWS_OF_A_TASK = 50  # rows that one message to a worker holds
+_DOUBTFUL_TASKS = 2  # tasks with a bad row after which rows are checked one by one
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,47 +136,71 @@ class Judge(RewardMixer[PendingGroup]):
             if left <= 0 and not self._finished:
                 return []
 
-    def check(self, prompts: Iterable[Prompt]) -> None:
+    def check(self, prompts: Iterable[Prompt], told: Callable[[int], None] = lambda done: None) -> None:
         """Ask every reward whether it can score the rows meant for it. Rewards without their own ``check`` cost nothing.
 
+        :param told: receives the number of rows that are checked so far, now and then.
         :raises DataError: names the first rows that cannot be scored.
         :raises InfrastructureError: the machine around a reward failed, so that nothing is known about the rows.
         """
-        if bad := self._unscorable(prompts, _ENOUGH_ROWS):
+        if bad := self._unscorable(prompts, told, _ENOUGH_ROWS):
             raise self._complain(bad)
 
-    def unscorable(self, prompts: Iterable[Prompt]) -> dict[str, str]:
+    def unscorable(self, prompts: Iterable[Prompt], told: Callable[[int], None] = lambda done: None) -> dict[str, str]:
         """Return the rows that cannot be scored: place of a prompt -> the reason. Every row is checked.
 
+        :param told: receives the number of rows that are checked so far, now and then.
         :raises InfrastructureError: the machine around a reward failed, so that nothing is known about the rows.
         """
-        bad = self._unscorable(prompts)
+        bad = self._unscorable(prompts, told)
         if any(result.failure is Outcome.INFRA for _, _, result in bad):
             raise self._complain(bad)
         return {_place(prompt): self._said_of(r, result) for prompt, r, result in reversed(bad)}
 
-    def _unscorable(self, prompts: Iterable[Prompt], most: float = inf) -> list[tuple[Prompt, int, Result]]:
+    def _unscorable(self, prompts: Iterable[Prompt], told: Callable[[int], None], most: float = inf) -> list[tuple[Prompt, int, Result]]:
         """Return the rows that cannot be scored, in order; at least ``most`` of them if there are so many."""
-        asked: dict[int, tuple[Prompt, int]] = {}
-        tasks = []
-        for prompt in prompts:
-            for r in self._routes_of(prompt):
-                if self.pool.traits[r].checks:
-                    row = RewardInput(messages=prompt.messages, columns=self.declared_columns(r, prompt.columns), text="")
-                    tasks.append(self.check_task(r, row))
-                    asked[tasks[-1].task_id] = (prompt, r)
+        rows, bad, done = iter(prompts), list[tuple[Prompt, int, Result]](), 0
+        while len(bad) < most and (part := list(islice(rows, _ROWS_AT_ONCE))):
+            bad += self._unscorable_among(part, most - len(bad))
+            told(done := done + len(part))
+        return bad
+
+    def _unscorable_among(self, prompts: Sequence[Prompt], most: float) -> list[tuple[Prompt, int, Result]]:
+        """Check rows together, because most data is good and a message costs more than most checks; then single rows of those tasks
+        that have a complaint or no answer."""
+        asked = ((r, prompt) for prompt in prompts for r in self._routes_of(prompt) if self.pool.traits[r].checks)
+        by_reward = {r: [prompt for _, prompt in rows] for r, rows in groupby(sorted(asked, key=_first), key=_first)}
+        tasks = [
+            (r, rows[start : start + _ROWS_OF_A_TASK]) for r, rows in by_reward.items() for start in range(0, len(rows), _ROWS_OF_A_TASK)
+        ]
+        doubtful = self._not_good(tasks, _DOUBTFUL_TASKS)
+        found = self._not_good([(r, [row]) for r, rows, _ in doubtful for row in rows], most)
+        bad = [(prompt, r, result) for r, (prompt,), result in found if result is not None]
+        return sorted(bad, key=lambda row: row[0].index)
+
+    def _not_good(self, asked: Sequence[tuple[int, list[Prompt]]], most: float) -> list[tuple[int, list[Prompt], Result | None]]:
+        """Return the tasks with a complaint, and those without an answer because there were ``most`` complaints before."""
+        tasks = {}
+        for r, prompts in asked:
+            rows = (RewardInput(messages=(), columns=self.declared_columns(r, prompt.columns), text="") for prompt in prompts)
+            task = self.check_task(r, *rows)
+            tasks[task.task_id] = (task, r, prompts)
         seen = self.pool.nudges
-        self.pool.submit(tasks)
-        answers: dict[int, Result] = {}
+        self.pool.submit(task for task, _, _ in tasks.values())
+        waiting, complaints = set(tasks), dict[int, Result]()
         # A hanging check costs its deadline twice. A few bad rows are enough for the error, whatever the size of the data.
-        while len(answers) < len(asked) and sum(answer.complaint is not None for answer in answers.values()) < most:
+        while waiting and len(complaints) < most:
             results = self.pool.poll(60.0, seen)
-            self._take(results, news=any(result.task.task_id not in asked for result in results))
+            self._take(results, news=any(result.task.task_id not in tasks for result in results))
             seen = self.pool.nudges
             with self._lock:
-                answers.update({task_id: self._checked.pop(task_id) for task_id in asked if task_id in self._checked})
-        self.pool.cancel(set(asked) - set(answers))
-        return [(*asked[task_id], answers[task_id]) for task_id in asked if task_id in answers and answers[task_id].complaint]
+                answers = [self._checked.pop(task_id) for task_id in waiting & self._checked.keys()]
+            waiting -= {answer.task.task_id for answer in answers}
+            complaints |= {answer.task.task_id: answer for answer in answers if answer.complaint is not None}
+        self.pool.cancel(waiting)
+        return [
+            (r, prompts, complaints.get(task_id)) for task_id, (_, r, prompts) in tasks.items() if task_id in waiting | complaints.keys()
+        ]
 
     def metrics(self) -> dict[str, float]:
         """Return the figures since the last call; see ``JudgeCounts.figures``."""
@@ -252,6 +281,9 @@ class Judge(RewardMixer[PendingGroup]):
 
     def _said_of(self, r: int, result: Result) -> str:
         return f"reward {self.entries[r].name} cannot score this row: {result.complaint}"
+
+
+_first = itemgetter(0)
 
 
 def _place(prompt: Prompt) -> str:

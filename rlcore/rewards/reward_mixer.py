@@ -88,9 +88,10 @@ class RewardMixer(Generic[PendingT]):
         wanted = columns if declared is None else {*declared, *self.entries[r].spec.requires}
         return {name: value for name, value in columns.items() if name in wanted}
 
-    def check_task(self, r: int, item: RewardInput) -> Task:
-        """Return a task that asks whether the reward can score this row."""
-        return Task(task_id=next(self._task_ids), reward=r, call=Call.CHECK, items=(item,), deadline=self.entries[r].deadline)
+    def check_task(self, r: int, *items: RewardInput) -> Task:
+        """Return a task that asks whether the reward can score these rows, all within the deadline of one. The complaint is about the first
+        row that it cannot score."""
+        return Task(task_id=next(self._task_ids), reward=r, call=Call.CHECK, items=items, deadline=self.entries[r].deadline)
 
     def score_tasks(self, case: PendingT, r: int, items: Mapping[int, RewardInput]) -> list[Task]:
         """Return tasks that score these texts, given by index, and enter them in ``case.missing``.

@@ -22,7 +22,7 @@ from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.types import Score
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
 from rlcore.rewards.worker_protocol import Call, Done, FrameReader, LoopStatus, Ready, Task, WorkerSetup, encode, end_fork
-from rlcore.rewards.worker_results import accident, broken, checked
+from rlcore.rewards.worker_results import accident, broken, checked, first_complaint
 
 __all__ = ["main", "run_task"]
 
@@ -101,9 +101,7 @@ def run_task(task_id: int, payload: bytes, rewards: Sequence[Reward]) -> Done:
         scores: tuple[Score, ...] = ()
         complaint: str | None = None
         if task.call is Call.CHECK:
-            complaint = reward.check(task.items[0].columns)
-            if not isinstance(complaint, str | None):
-                raise TypeError(f"check returned {type(complaint).__name__}, it must return a reason or None")
+            complaint = first_complaint(reward, task.items)
         else:
             verdicts = [reward.score(task.items[0])] if task.call is Call.SCORE else list(reward.score_group(task.items))
             if len(verdicts) != count:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcore.contracts.errors import InfrastructureError
+from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.worker_protocol import Broken, Done
 
-__all__ = ["accident", "broken", "checked", "describe", "failed"]
+__all__ = ["accident", "broken", "checked", "describe", "failed", "first_complaint"]
 
 _REASON_LENGTH = 500
 _TRACE_LENGTH = 6000
@@ -56,6 +57,18 @@ def _finite(name: str, value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{name} is {number}; it must be finite")
     return number
+
+
+def first_complaint(reward: Reward | AsyncReward, items: Sequence[RewardInput]) -> str | None:
+    """Return why the reward cannot score the first row that it cannot score; None if it can score all. Raises TypeError for another
+    answer."""
+    for item in items:
+        complaint: object = reward.check(item.columns)
+        if not isinstance(complaint, str | None):
+            raise TypeError(f"check returned {type(complaint).__name__}, it must return a reason or None")
+        if complaint is not None:
+            return complaint
+    return None
 
 
 def accident(task_id: int, count: int, error: BaseException, seconds: float) -> Done:

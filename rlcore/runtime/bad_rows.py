@@ -7,13 +7,13 @@ here, and the plan carries the answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rlcore.config import Plan
 from rlcore.data.left_out import LeftOut, by_reason, left_out_sentences
 from rlcore.runtime.factories import make_judge
-from rlcore.runtime.loading import load_data, scorable
+from rlcore.runtime.loading import GOLD_ANSWERS, counting_rows, load_data, scorable
 
 __all__ = ["BadRows", "leave_out_bad_rows"]
 
@@ -36,7 +36,7 @@ class BadRows:
         return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
-def leave_out_bad_rows(plan: Plan) -> tuple[Plan, BadRows]:
+def leave_out_bad_rows(plan: Plan, say: Callable[[str], None] = lambda line: None) -> tuple[Plan, BadRows]:
     """Return a plan whose data lacks all bad rows, and these rows. The plan is returned unchanged if bad rows are refused.
 
     Raises DataError if a data set cannot be read, or has no good row. Raises InfrastructureError if a reward cannot check the rows."""
@@ -46,7 +46,7 @@ def leave_out_bad_rows(plan: Plan) -> tuple[Plan, BadRows]:
     judge = make_judge(plan)
     try:
         for data_set in data.values():
-            found |= judge.unscorable(data_set.prompts)
+            found |= judge.unscorable(data_set.prompts, counting_rows(say, GOLD_ANSWERS, data_set))
     finally:
         judge.close()
     data = {name: scorable(name, data_set, found) for name, data_set in data.items()}

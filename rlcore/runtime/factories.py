@@ -29,7 +29,8 @@ from rlcore.rewards.worker_protocol import WorkerLimits
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, ProducedGroup
 from rlcore.runtime.filter_monitor import FilterMonitor
-from rlcore.runtime.loading import Texts, stop_strings
+from rlcore.runtime.known_data import check_name, is_good, keep_good
+from rlcore.runtime.loading import GOLD_ANSWERS, Texts, counting_rows, stop_strings
 from rlcore.schedule import Coordinator, Delivery, GroupSummary, ScheduleSettings
 
 __all__ = [
@@ -77,7 +78,9 @@ def open_judge(plan: Plan, data: Mapping[str, DataSet], closing: ExitStack, say:
         say(notice)
     if plan.unscorable is None:  # otherwise every row was checked, and bad ones are left out
         for data_set in data.values():
-            judge.check(data_set.prompts)
+            if not is_good(known := check_name(plan, data_set)):
+                judge.check(data_set.prompts, counting_rows(say, GOLD_ANSWERS, data_set))
+                keep_good(known)
     return judge
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -21,11 +21,28 @@ from rlcore.data.left_out import by_reason, left_out_sentences
 from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
 from rlcore.registry.error_context import SHOW_TRACEBACK, out_of_memory, reason
 from rlcore.registry.targets import load_target
+from rlcore.runtime.known_data import MANY_ROWS, keep_lengths, known_lengths, lengths_name
+from rlcore.runtime.progress import counting
 
-__all__ = ["Texts", "bad_rows_of", "data_notes", "fingerprints", "load_data", "loading", "read_texts", "scorable", "stop_strings"]
+__all__ = [
+    "GOLD_ANSWERS",
+    "Texts",
+    "bad_rows_of",
+    "counting_rows",
+    "data_notes",
+    "fingerprints",
+    "load_data",
+    "loading",
+    "read_texts",
+    "scorable",
+    "stop_strings",
+]
 
-_MANY_ROWS = 20_000
+GOLD_ANSWERS = "checking gold answers"
+_LENGTHS = "counting the tokens of prompts"
 _PROBE_TOKENS = 64
+_AT_ONCE = 1000
+"""Prompts that are tokenized together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +80,7 @@ def load_data(plan: Plan, say: Callable[[str], None] = _silent) -> dict[str, Dat
 
     Rows that ``plan.unscorable`` names are left out.
 
-    :param say: receives the detected row format, the notes on the data, and a notice if checking the rows will take long."""
+    :param say: receives the detected row format and the notes on the data."""
     specs, asked = plan.reward_specs(), plan.config.data
     once = _once(say)
     tasks = {f"eval/{task}": load_eval(path, specs, plan.registry, asked, once) for task, path in plan.config.eval.eval_dataset.items()}
@@ -72,9 +89,12 @@ def load_data(plan: Plan, say: Callable[[str], None] = _silent) -> dict[str, Dat
         data = {name: scorable(name, data_set, plan.unscorable) for name, data_set in data.items()}
     for note in () if say is _silent else data_notes(plan, data):
         once(note)
-    if (rows := sum(len(data_set) for data_set in data.values())) >= _MANY_ROWS:
-        say(f"checking {rows} rows: gold answers, then prompt lengths …")
     return data
+
+
+def counting_rows(say: Callable[[str], None], work: str, data: Sized) -> Callable[[int], None]:
+    """Return a function that reports how many rows of a large data set are done."""
+    return counting(say, work, len(data) if len(data) >= MANY_ROWS else 0)
 
 
 def scorable(name: str, data: DataSet, unscorable: Mapping[str, str]) -> DataSet:
@@ -119,7 +139,7 @@ def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False
     not be dropped.
 
     :param checked: another process of the run has already rendered every prompt to check its length.
-    :param say: receives remarks about the chat template."""
+    :param say: receives remarks about the chat template, and how many prompts of a large data set are tokenized."""
     path = plan.config.model.tokenizer_path or plan.config.model.model
     with loading(f"the tokenizer {path}"):
         tokenizer = _tokenizer(plan)
@@ -127,11 +147,14 @@ def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False
             say(remark)
     texts = Texts(tokenizer=tokenizer, prompts={name: _with_system_prompts(plan, rows) for name, rows in data.items()})
     with loading(f"the chat template of {path}"):
-        if plan.config.data.overlong == "drop":  # every process that reads the prompts drops the same ones
-            return _without_long(texts, plan.config.data.max_prompt_tokens)
-        if not checked:
-            for prompts in texts.prompts.values():
-                check_prompt_lengths(prompts, _lengths(texts, prompts), plan.config.data.max_prompt_tokens)
+        most, drop = plan.config.data.max_prompt_tokens, plan.config.data.overlong == "drop"
+        if checked and not drop:
+            return texts
+        lengths = {name: _lengths(plan, data[name], tokenizer, prompts, say) for name, prompts in texts.prompts.items()}
+        if drop:  # every process that reads the prompts drops the same ones
+            return _without_long(texts, lengths, most)
+        for name, prompts in texts.prompts.items():
+            check_prompt_lengths(prompts, lengths[name], most)
     return texts
 
 
@@ -199,18 +222,35 @@ def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
     return tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
 
 
-def _without_long(texts: Texts, most: int) -> Texts:
-    kept = {name: short_prompts(prompts, _lengths(texts, prompts), most, name) for name, prompts in texts.prompts.items()}
+def _without_long(texts: Texts, lengths: Mapping[str, Sequence[int]], most: int) -> Texts:
+    kept = {name: short_prompts(prompts, lengths[name], most, name) for name, prompts in texts.prompts.items()}
     dropped = {name: len(prompts) - len(kept[name]) for name, prompts in texts.prompts.items()}
     return replace(texts, prompts=kept, dropped={name: count for name, count in dropped.items() if count})
 
 
-def _lengths(texts: Texts, prompts: Sequence[Prompt]) -> list[int]:
-    return [_length(texts.tokenizer, prompt) for prompt in prompts]
+def _lengths(plan: Plan, data: DataSet, tokenizer: Tokenizer, prompts: Sequence[Prompt], say: Callable[[str], None]) -> list[int]:
+    """Return the number of tokens of each rendered prompt. If the tokenizer refuses one, the error names the prompt's place."""
+    name = lengths_name(plan, data, tokenizer)
+    if (lengths := known_lengths(name, len(prompts))) is not None:
+        return lengths
+    lengths, told = [], counting_rows(say, _LENGTHS, prompts)
+    for start in range(0, len(prompts), _AT_ONCE):
+        lengths += _lengths_of(tokenizer, prompts[start : start + _AT_ONCE])
+        told(len(lengths))
+    keep_lengths(name, lengths)
+    return lengths
+
+
+def _lengths_of(tokenizer: Tokenizer, prompts: Sequence[Prompt]) -> list[int]:
+    if isinstance(tokenizer, ChatTokenizer) and len(prompts) > 1:
+        try:
+            return tokenizer.lengths(prompts)
+        except (ConfigError, DataError):  # of one prompt, which is found below
+            pass
+    return [_length(tokenizer, prompt) for prompt in prompts]
 
 
 def _length(tokenizer: Tokenizer, prompt: Prompt) -> int:
-    """Return the number of tokens of a rendered prompt. If the tokenizer refuses it, the error names the prompt's place."""
     try:
         return len(rendered(tokenizer, prompt))
     except (ConfigError, DataError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from rlcore.runlog.best_checkpoint import BestFigure
 if TYPE_CHECKING:
     from rlcore.contracts.runtime_interface import TaskReport
 
-__all__ = ["Progress", "Sample", "Summary"]
+__all__ = ["Progress", "Sample", "Summary", "counting"]
 
 
 class Progress:
@@ -24,6 +24,13 @@ class Progress:
     def note(self, text: str) -> None:
         """Report one line for the user."""
 
+    def __call__(self, text: str) -> None:
+        """Do ``note``: a progress is passed as the ``say`` of functions that report lines, and slow work (``counting``)."""
+        self.note(text)
+
+    def working(self, work: str, done: int, total: int) -> None:
+        """Report how much of slow work before the first update is done. It begins with 0 and ends with ``total``."""
+
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report that an update is complete."""
 
@@ -32,6 +39,14 @@ class Progress:
 
     def finished(self) -> None:
         """Report the end. No further call follows."""
+
+
+def counting(say: Callable[[str], None], work: str, total: int) -> Callable[[int], None]:
+    """Return a function that reports how much of the work is done; it reports nothing if ``say`` only receives lines."""
+    if not isinstance(say, Progress) or not total:
+        return lambda done: None
+    say.working(work, 0, total)
+    return lambda done: say.working(work, done, total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,14 +83,12 @@ class TrainingRun:
         """Build, train, save and summarize. When this returns or raises, every process and thread that it started has ended."""
         for tracker in self._config.log.trackers:  # a broken one is refused before anything starts
             self._plan.registry.load(PluginKind.TRACKER, tracker)
-        self._plan, self._bad_rows = leave_out_bad_rows(self._plan)
+        self._plan, self._bad_rows = leave_out_bad_rows(self._plan, self._progress)
         with ExitStack() as closing:
             closing.callback(self._drop_save)
             closing.callback(self._writer.shutdown)
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
-            runtime: Runtime = self._plan.registry.make(
-                PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note
-            )
+            runtime: Runtime = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress)
             self._runtime = runtime
             self._check_beginning()
             for said in filter(None, (self._short_batch(), "; ".join(self._dropped()))):

@@ -18,7 +18,7 @@ PAGES = {
         add_run_options add_train_flags check_data check_recipe escape_control install_line load_target plain_console plan_json plan_of
         plan_run preview_settings reason run_plan runs_among train_flags write_json_lines
     """,
-    "display": "Progress TaskReport UpdatePace format_duration evaluation_line format_metric mean_accuracy",
+    "display": "Progress TaskReport UpdatePace format_duration evaluation_line format_metric format_work mean_accuracy",
     "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """
         Draft Layer Section Setting TypedFlag as_typed closest combine core_settings expected file_layer flag_layer from_text get_path

@@ -46,7 +46,7 @@ CONTRACTS = (
     "metric_names",
     "hookspecs",
 )
-HOST = ("threads", "allocator", "devices", "terminal_text", "bounded_reading")
+HOST = ("threads", "allocator", "devices", "terminal_text", "bounded_reading", "user_cache")
 REGISTRY = (
     "error_context",
     "targets",

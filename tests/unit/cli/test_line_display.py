@@ -208,6 +208,17 @@ def test_a_run_whose_display_cannot_be_made_or_breaks_prints_lines(tmp_path: Pat
     assert [line for line in found if line not in warnings] == without_pace(lines())
 
 
+def test_slow_work_before_the_first_update_is_told_every_ten_seconds() -> None:
+    out, clock = io.StringIO(), iter([0.0, 0.0, 4.0, 11.0, 19.0, 40.0])
+    display = LinesDisplay(Console(file=out, width=200), now=lambda: next(clock))
+    for done in (0, 10, 25, 50, 100):
+        display.working("checking gold answers", done, 100)
+    assert out.getvalue().splitlines() == [
+        "checking gold answers: 25 of 100 (25 %), 0:33 left",
+        "checking gold answers: 100 of 100 (100 %), 0:00 left",
+    ]
+
+
 @pytest.mark.parametrize("error", [None, ValueError("of the run")])
 def test_a_display_that_cannot_be_closed_ends_no_run_and_hides_no_error(tmp_path: Path, error: Exception | None) -> None:
     out = io.StringIO()

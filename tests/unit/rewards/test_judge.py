@@ -191,6 +191,32 @@ def test_rows_that_cannot_be_judged_are_named_before_training():
             judge.check([prompt(0)])
 
 
+def test_one_bad_row_among_many_is_found_wherever_it_is(monkeypatch):
+    monkeypatch.setattr("rlcore.rewards.judge._ROWS_AT_ONCE", 120)
+    told = []
+    with Judge([entry(column_reward(), "columns")], workers=2) as judge:
+        for place in (0, 49, 50, 119, 120, 249):
+            rows = [prompt(n, gold="" if n == place else "a") for n in range(250)]
+            assert list(judge.unscorable(rows, told.append)) == [f"train.jsonl:{place + 1}"]
+        rows = [prompt(n, gold="" if n % 7 == 0 else "a") for n in range(250)]
+        assert list(judge.unscorable(rows))[::-1] == [f"train.jsonl:{n + 1}" for n in range(0, 250, 7)]
+    assert told[:3] == [120, 240, 250]
+
+
+def test_slow_checks_of_good_rows_are_no_complaint():
+    class Slow(Reward):
+        def check(self, columns):
+            import time
+
+            time.sleep(0.05)
+
+        def score(self, item):
+            raise NotImplementedError
+
+    with Judge([entry(Slow, requires=("gold",), deadline=1.0)], workers=2) as judge:  # a task of many rows takes longer than that
+        judge.check([prompt(n, gold="a") for n in range(60)])
+
+
 def test_a_handful_of_bad_rows_is_enough_to_say_so_and_the_rest_is_dropped():
     class Checking(Reward):
         def check(self, columns):

@@ -24,6 +24,7 @@ REWARD = RewardSpec(
     full_value_option="correct_score",
     system_prompt=_PROMPT,
     deadline=_DEADLINE,
+    pure_check=True,
     audit="rlcore_plugin_code.audit:cases",
 )
 

@@ -22,6 +22,7 @@ BOXED = RewardSpec(
     full_value_option="correct_score",
     system_prompt=_BOXED_PROMPT,
     answer_marks="extract.by",
+    pure_check=True,
     audit="rlcore_plugin_math.audit:boxed_cases",
 )
 THINK_ANSWER = RewardSpec(
@@ -34,6 +35,7 @@ THINK_ANSWER = RewardSpec(
     full_value_option="correct_score",
     system_prompt=_TAGS_PROMPT,
     stop=("</answer>",),
+    pure_check=True,
     audit="rlcore_plugin_math.audit:think_answer_cases",
 )
 

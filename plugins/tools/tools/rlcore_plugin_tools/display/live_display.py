@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rlcore.api.display import Progress, TaskReport, evaluation_line, mean_accuracy
 from rlcore_plugin_tools.display.captured_output import CapturedOutput
-from rlcore_plugin_tools.display.panel import RunPanel
+from rlcore_plugin_tools.display.panel import RunPanel, WorkPanel
 from rlcore_plugin_tools.display.terminal import Terminal
 
 __all__ = ["LiveDisplay", "live_display"]
@@ -36,6 +36,7 @@ class LiveDisplay(Progress):
         self._terminal = terminal
         self._style = {"unicode": unicode, "colours": colours}
         self._panel = RunPanel(1, **self._style)
+        self._work = WorkPanel("", 0, **self._style)
         self._drawn_at = 0.0
 
     def started(self, folder: Path, total_steps: int) -> None:
@@ -47,6 +48,16 @@ class LiveDisplay(Progress):
     def note(self, text: str) -> None:
         """Show a note above the panel."""
         self._terminal.note(text)
+
+    def working(self, work: str, done: int, total: int) -> None:
+        """Show a bar for work before the first update."""
+        if not done:
+            self._work = WorkPanel(work, total, **self._style)
+            self._terminal.hold(self._work)
+        self._work.done = done
+        self._terminal.draw()
+        if done == total:
+            self._terminal.hold(None)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Update the panel, and redraw it a few times a second at most."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
-from rlcore.api.display import UpdatePace, format_duration, format_metric
+from rlcore.api.display import UpdatePace, format_duration, format_metric, format_work
 from rlcore_plugin_tools.display.sparkline import ASCII_LEVELS, BLOCKS, Curve
 
-__all__ = ["RunPanel"]
+__all__ = ["RunPanel", "WorkPanel"]
 
 _WIDEST = 48
 """The most columns of the bar and of the curves."""
@@ -47,13 +48,9 @@ class RunPanel:
         if self.held_out:
             lines.append(self._curve("held-out", self.held_out, self._best, columns))
         if rows > len(lines):
-            lines.insert(0, self._bar(min(_WIDEST, columns)))
+            share = self.pace.step / max(self.pace.total_steps, 1)
+            lines.insert(0, _bar(share, columns, unicode=self._unicode, colours=self._colours))
         return lines[: max(rows, 0)]
-
-    def _bar(self, width: int) -> str:
-        done = round(width * min(self.pace.step / max(self.pace.total_steps, 1), 1.0))
-        full, empty = "━━" if self._unicode else "=-"
-        return self._styled(full * done, _GREEN) + self._styled(empty * (width - done), _DIM)
 
     def _figures(self, columns: int) -> str:
         """Return a line of figures, as many as fit."""
@@ -93,4 +90,30 @@ class RunPanel:
         return text if self._unicode else text.replace("–", "-")
 
     def _styled(self, text: str, style: str) -> str:
-        return f"{style}{text}{_RESET}" if self._colours and text else text
+        return _styled(text, style, colours=self._colours)
+
+
+class WorkPanel:
+    """The panel of slow work before the first update: a bar and a line. ``done`` is set by its owner."""
+
+    def __init__(self, work: str, total: int, *, unicode: bool = True, colours: bool = True) -> None:
+        self.done = 0
+        self._work, self._total = work, total
+        self._begun = time.monotonic()
+        self._unicode, self._colours = unicode, colours
+
+    def __call__(self, columns: int, rows: int) -> Sequence[str]:
+        told = format_work(self.done, self._total, time.monotonic() - self._begun) if self.done else f"0 of {self._total}"
+        share = self.done / max(self._total, 1)
+        return [_bar(share, columns, unicode=self._unicode, colours=self._colours), f"{self._work}: {told}"[:columns]][: max(rows, 0)]
+
+
+def _bar(share: float, columns: int, *, unicode: bool, colours: bool) -> str:
+    width = min(_WIDEST, columns)
+    done = round(width * min(share, 1.0))
+    full, empty = "━━" if unicode else "=-"
+    return _styled(full * done, _GREEN, colours=colours) + _styled(empty * (width - done), _DIM, colours=colours)
+
+
+def _styled(text: str, style: str, *, colours: bool) -> str:
+    return f"{style}{text}{_RESET}" if colours and text else text

@@ -41,6 +41,18 @@ def test_every_figure_is_there_and_none_is_invented() -> None:
         assert words in text
 
 
+def test_slow_work_is_shown_until_it_is_done() -> None:
+    written: list[str] = []
+    display = LiveDisplay(Terminal(written.append, lambda: (100, 30)))
+    for done in (0, 100_000, 200_000):
+        display.working("checking gold answers", done, 200_000)
+    display.note("a note")
+    text = "".join(written)
+    assert "checking gold answers: 0 of 200000" in text
+    assert "checking gold answers: 100000 of 200000 (50 %)" in text
+    assert text.endswith("a note\n")
+
+
 @pytest.fixture
 def terminal_file() -> Iterator[io.TextIOWrapper]:
     own, other = os.openpty()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rlcore_plugin_tools.display.panel import RunPanel
+from rlcore_plugin_tools.display.panel import RunPanel, WorkPanel
 
 from rlcore.api.display import format_duration, format_metric
 
@@ -33,6 +33,18 @@ def test_a_wide_one_shows_everything() -> None:
     assert re.fullmatch(r"reward    0\.750 ▁+▂+▃+▄+▅+▆+▇+█+  0\.025 to 0\.75", reward)
     assert len(reward) == len("reward    0.750 ") + 30 + len("  0.025 to 0.75")
     assert held_out == "held-out  0.500 ▁█▅  best 0.750 at 10"
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 5), (30, 5), (3, 5), (80, 1), (80, 0)])
+def test_work_before_the_first_update_has_a_bar_and_the_time_left(columns: int, rows: int) -> None:
+    made = WorkPanel("counting the tokens of prompts", 200_000, colours=False)
+    assert made(80, 5) == ["━" * 48, "counting the tokens of prompts: 0 of 200000"]
+    made.done = 50_000
+    lines = made(columns, rows)
+    assert len(lines) == min(rows, 2)
+    assert all(cell_len(line) <= columns for line in lines)
+    if (columns, rows) == (80, 5):
+        assert lines[1] == "counting the tokens of prompts: 50000 of 200000 (25 %), 0:00 left"
 
 
 def test_at_forty_columns_the_curves_are_left() -> None:
