@@ -52,7 +52,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.DATA: ("csv", "parquet", "hub"),
         PluginKind.FORMAT: (
             *("verl", "dapo", "trl", "openr1", "gsm8k", "math", "nemotron", "nemotron_post", "intellect2", "intellect3", "deepmath"),
-            *("orz", "dolci", "rllm"),
+            *("orz", "dolci", "rllm", "choices"),
         ),
     },
     "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},

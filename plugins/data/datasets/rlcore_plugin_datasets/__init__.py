@@ -26,6 +26,7 @@ _FORMATS = (
     ("orz", "reasoning_sets:OrzRows", "Open-Reasoner-Zero: two turns, the second with ground_truth.value"),
     ("dolci", "reasoning_sets:DolciRows", "Dolci, mathematics: prompt, dataset, ground_truth"),
     ("rllm", "reasoning_sets:RllmRows", "rllm: question, ground_truth, data_source"),
+    ("choices", "choice_sets:ChoiceRows", "MMLU-Pro, SuperGPQA, ARC: question, options or choices, and the right one"),
 )
 
 

@@ -43,13 +43,13 @@ class Intellect2Rows(RowFormat):
 
 
 class Intellect3Rows(RowFormat):
-    """``question``, ``answer``, and ``info``, an object or JSON of one: mathematics and science of INTELLECT-3."""
+    """``question`` and ``answer``: mathematics of INTELLECT-3; and ``info``, an object or JSON of one: its science."""
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
         """See RowFormat. Tests in ``info`` are of a program; the share of solved attempts is in ``avg@8_…``."""
         info = row.get("info")
         published = any(str(name).startswith("avg@") for name in row)
-        plain = isinstance(info, Mapping | str) and '"tests"' not in str(info).replace("'", '"')
+        plain = isinstance(info, Mapping | str | None) and '"tests"' not in str(info).replace("'", '"')
         return is_text(row.get("question")) and is_text(row.get("answer")) and plain and published
 
     def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:

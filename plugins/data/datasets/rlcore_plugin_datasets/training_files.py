@@ -82,6 +82,8 @@ def _truth(row: Mapping[str, Any]) -> Any:
 
 def _is_dapo(row: Mapping[str, Any]) -> bool:
     source = row.get("data_source")
+    if {"dataset", "ground_truth"} <= set(row):  # Dolci keeps the columns of its sources
+        return False
     return isinstance(source, str) and source.startswith("math_dapo")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_datasets.choice_sets import ChoiceRows
 from rlcore_plugin_datasets.problem_sets import Gsm8kRows, MathRows, NemotronRows, OpenR1Rows
 from rlcore_plugin_datasets.reasoning_sets import (
     DeepMathRows,
@@ -44,6 +45,7 @@ FORMATS: dict[str, type[RowFormat]] = {
     "orz": OrzRows,
     "dolci": DolciRows,
     "rllm": RllmRows,
+    "choices": ChoiceRows,
 }
 PROMPT = [{"role": "user", "content": "1 + 2"}]
 
@@ -172,6 +174,17 @@ class TestRllmRows(OfPublishedRows):
     )
 
 
+class TestChoiceRows(OfPublishedRows):
+    name = "choices"
+    broken = (
+        {"question": "1 + 2", "options": ["2", "3"], "answer": "C"},
+        {"question": "1 + 2", "options": ["2", "3"], "answer_index": 2},
+        {"question": "1 + 2", "choices": ["B", "A"], "answer": "B"},
+        {"question": "", "choices": ["2", "3"], "answer": 1},
+        {"question": "1 + 2", "choices": ["3"], "answer": 0},
+    )
+
+
 def test_every_format_that_is_registered_has_rows() -> None:
     registry = Registry.discover()
     owned = [spec.name for spec in registry.specs("format") if registry.owner("format", spec.name) == "rlcore-plugin-datasets"]
@@ -194,6 +207,7 @@ def test_every_format_that_is_registered_has_rows() -> None:
             (name, "42 \\frac{1}{4} 7 8 (x-1)(x+1) 1024 5050 5\\sqrt{2} 180 4\\pi")
             for name in ("nemotron_post", "intellect2", "synthetic2", "intellect3", "deepmath", "orz", "dolci", "rllm")
         ),
+        ("choices", "B C A D B B A C B A"),
     ],
 )
 def test_the_gold_answers_are_those_that_were_published(name: str, golds: str) -> None:
@@ -286,7 +300,6 @@ def without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
         ("intellect2", {"task_type": "verifiable_code"}),
         ("intellect2", {"task_type": None}),
         ("intellect3", {"info": '{"tests": "{}"}'}),
-        ("intellect3", {"info": None}),
         ("deepmath", {"question": ""}),
         ("orz", {"1": {"from": "gpt", "value": "5"}}),
         ("orz", {"1": {"from": "assistant", "value": "5"}}),
@@ -346,3 +359,36 @@ def test_a_gold_answer_of_many_digits_in_json_is_its_text() -> None:
     row = {**published("intellect2")[0], "verification_info": '{"ground_truth": 1' + "0" * 5000 + "}"}
     assert Intellect2Rows().convert(row)["gt_answer"] == "1" + "0" * 5000
     assert MathRows().convert({"problem": "1 + 2", "answer": -(10**9000)})["gt_answer"] == "-1" + "0" * 9000
+
+
+def test_a_prompt_lists_the_choices_and_asks_for_a_letter() -> None:
+    first, fifth = (ChoiceRows().convert(published("choices")[place])["messages"][0]["content"] for place in (0, 4))
+    assert first == "What is 6 times 7?\n\nA. 13\nB. 42\nC. 67\nD. 1\n\nAnswer with the letter of the right choice."
+    assert fifth == "Which number is prime?\nA) 4\nB) 7", "a question that lists its choices stays as it is"
+
+
+@pytest.mark.parametrize(
+    ("row", "letter"),
+    [
+        ({"options": ["A)4", "B)5"], "correct": "B"}, "B"),
+        ({"choices": {"text": ["four", "five"], "label": ["1", "2"]}, "answerKey": "2"}, "B"),
+        ({"choices": ["four", "five"], "answer": 0}, "A"),
+        ({"options": ["four", "five"], "answer": "five"}, "B"),
+        ({"options": ["four", "five"], "answer": "four", "answer_letter": "A"}, "A"),
+    ],
+)
+def test_the_right_choice_may_be_a_letter_a_label_a_number_or_its_text(row: Mapping[str, Any], letter: str) -> None:
+    assert ChoiceRows().recognises({"question": "2 + 3", **row})
+    assert ChoiceRows().convert({"question": "2 + 3", **row})["gt_answer"] == letter
+
+
+def test_the_mathematics_of_intellect3_has_no_info_as_published() -> None:
+    row = without(published("intellect3")[0], "info")
+    assert Intellect3Rows().recognises(row)
+    assert Intellect3Rows().convert(row)["gt_answer"] == "42"
+
+
+def test_a_row_of_dolci_that_keeps_the_columns_of_dapo_is_read_by_one_format() -> None:
+    columns = {"data_source": "math_dapo", "reward_model": {"ground_truth": "42", "style": "rule"}, "solution": "42", "ability": "MATH"}
+    row = {**published("dolci")[0], **columns, "source_prompt": PROMPT}
+    assert [name for name, kind in FORMATS.items() if kind().recognises(row)] == ["dolci"]

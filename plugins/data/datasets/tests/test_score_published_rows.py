@@ -20,7 +20,7 @@ WRONG = {
     "dapo": 2,
     "dapo_processed": 2,
     **dict.fromkeys(("trl", "trl_text", "openr1", "gsm8k", "math", "nemotron", "nemotron_rl", "nemotron_post"), 2),
-    **dict.fromkeys(("intellect2", "synthetic2", "intellect3", "deepmath", "orz", "dolci", "rllm"), 2),
+    **dict.fromkeys(("intellect2", "synthetic2", "intellect3", "deepmath", "orz", "dolci", "rllm", "choices"), 2),
 }
 """Completions of each file that are wrong, of 10; the last row of verl has two completions."""
 

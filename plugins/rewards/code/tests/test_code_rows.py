@@ -182,6 +182,13 @@ def test_a_row_of_almost_these_columns_is_not_recognised(name, change):
     assert not FORMATS[name].recognises(rows(name)[0] | change)
 
 
+def test_the_code_of_intellect3_has_no_answer_as_published():
+    row = {name: value for name, value in rows("intellect3_code")[0].items() if name != "answer"}
+    assert [name for name, one in FORMATS.items() if one.recognises(row)] == ["intellect3_code"]
+    unmarked = {name: value for name, value in row.items() if not name.startswith("avg@")}
+    assert not any(one.recognises(unmarked) for one in FORMATS.values())
+
+
 def test_a_row_of_leetcode_dataset_is_not_one_of_humaneval():
     row = rows("leetcode")[0]
     assert [name for name, one in FORMATS.items() if one.recognises(row)] == ["leetcode"]
