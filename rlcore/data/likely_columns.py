@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore.data.json_texts import place_in
+from rlcore.data.row_sense import is_object_text
 
 __all__ = ["columns_advice", "likely_place"]
 
@@ -33,6 +34,8 @@ def likely_place(row: Mapping[Any, Any], target: str) -> str:
         first, _, rest = known.partition(".")
         path = ".".join(filter(None, (folded.get(first, first), rest)))
         _, value = place_in(row, path)
+        if target == "gt_answer" and isinstance(value, str) and is_object_text(value):
+            continue
         if _is_said(value) or (target == "messages" and _is_chat(value)):
             return path
         if isinstance(value, list | tuple) and len(value) == 1 and _is_said(value[0]):

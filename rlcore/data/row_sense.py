@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["unwrapped", "why_invalid", "why_no_answer"]
+__all__ = ["is_object_text", "unwrapped", "why_invalid", "why_no_answer", "why_no_choices"]
 
 _VALIDITY = re.compile(r"(?:\w+_)?is_valid")
 _YES = frozenset({"yes", "y", "true", "t", "valid", "correct", "ok", "1"})
@@ -40,6 +40,9 @@ _OFFER = (
 """The text before a word that a question offers: the label of a choice, a quotation mark, a comma, or a verb that asks for it."""
 _ONE_QUOTED = re.compile(r'\[\s*"([^"]*)"\s*\]')
 _CONTROL = re.compile(r"[\x00-\x1f]")
+_OBJECT = re.compile(r"""\[?\s*\{\s*(?:"\w[^"]*"|'\w[^']*')\s*:""")
+_CHOICES = ("options", "choices")
+_LETTER = re.compile(r"\(?([A-Z])[).]?")
 
 
 def why_invalid(row: Mapping[Any, Any]) -> str:
@@ -95,6 +98,8 @@ def unwrapped(gold: str) -> tuple[str, str]:
     Only quoted elements make a list of answers: ``[1, 2]`` and ``[5]`` are answers themselves, an interval or a list of numbers. If
     backslashes of LaTeX were not escaped (``["\frac{1}{2}"]``), the text between the quotation marks counts."""
     text = gold.strip()
+    if is_object_text(text):
+        return gold, f'"gt_answer" is an object in a text ({_short(text)}), not an answer that this reward can compare with'
     if not (text.startswith("[") and text.endswith("]")):
         return gold, ""
     raw = _ONE_QUOTED.fullmatch(text)
@@ -113,6 +118,26 @@ def unwrapped(gold: str) -> tuple[str, str]:
         )
     only = str(found[0])
     return (raw[1] if raw and _CONTROL.search(only) else only).strip(), ""
+
+
+def is_object_text(text: str) -> bool:
+    """Return whether a text is an object of JSON or of Python, or a list of objects: tests, or conditions that an answer must meet."""
+    bare = text.strip()
+    return bare.endswith(("}", "]")) and bool(_OBJECT.match(bare))
+
+
+def why_no_choices(gold: str, question: str, row: Mapping[Any, Any]) -> str:
+    """Return why a gold answer that is a letter means nothing: its choices are in a column and not in the prompt; "" if it may."""
+    name = next((name for name in _CHOICES if row.get(name)), "")
+    texts = row[name] if name else ()
+    texts = texts.get("text") if isinstance(texts, Mapping) else texts
+    if not isinstance(texts, list | tuple) or len(texts) < 2 or not _LETTER.fullmatch(_bare(gold)):
+        return ""
+    asked = " ".join(question.split())
+    if 2 * sum(" ".join(str(text).split()) in asked for text in texts) >= len(texts):  # a short choice may be in any question
+        return ""
+    missing = f'"gt_answer" is the letter {_bare(gold)}, and the prompt does not contain the choices, which are in "{name}"'
+    return f"{missing}; write them into the prompt, or leave out --columns and type --data-format choices"
 
 
 def _short(text: str) -> str:

@@ -14,7 +14,7 @@ from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.json_texts import number_text
 from rlcore.data.likely_columns import columns_advice
-from rlcore.data.row_sense import unwrapped, why_invalid, why_no_answer
+from rlcore.data.row_sense import unwrapped, why_invalid, why_no_answer, why_no_choices
 from rlcore.data.tool_messages import tool_calls_of, tools_of
 
 __all__ = ["ROLES", "BadRow", "Routes", "kind_of", "listed", "parse_row", "readable"]
@@ -71,7 +71,7 @@ def parse_row(row: object, *, index: int, default_id: str, source: str, routes: 
     _check_columns(columns, routes.required(route))
     invalid = why_invalid(columns)
     if "gt_answer" in columns:
-        columns["gt_answer"] = _sensible_gold(columns["gt_answer"], messages, routes.judging(route), invalid)
+        columns["gt_answer"] = _sensible_gold(columns, messages, routes.judging(route), invalid)
     if invalid:
         raise BadRow(invalid)
     return Prompt(
@@ -177,17 +177,19 @@ def _check_gold(value: object) -> None:
         raise BadRow('"gt_answer" is empty; every answer would be wrong')
 
 
-def _sensible_gold(gold: str, messages: Sequence[Message], rewards: Sequence[RewardSpec], invalid: str) -> str:
+def _sensible_gold(row: Mapping[str, Any], messages: Sequence[Message], rewards: Sequence[RewardSpec], invalid: str) -> str:
     """Return the gold answer as the rewards of the row compare it. Raises BadRow if it is none.
 
     :param invalid: why the row says that it is not valid, for the reason."""
+    gold: str = row["gt_answer"]
     if any(spec.gold == "text" for spec in rewards):
         return gold
+    question = "\n".join(message.content for message in messages)
     if any(spec.gold == "answer" for spec in rewards):
         gold, why = unwrapped(gold)
-        if why:
+        if why := why or why_no_choices(gold, question, row):
             raise BadRow(why)
-    if why := why_no_answer(gold, "\n".join(message.content for message in messages)):
+    if why := why_no_answer(gold, question):
         raise BadRow(f"{why} ({invalid})" if invalid else why)
     return gold
 

@@ -181,3 +181,39 @@ def test_a_row_that_does_not_say_so_stays(columns: dict[str, Any]) -> None:
 def test_a_row_that_is_bad_twice_names_both() -> None:
     with pytest.raises(BadRow, match=r'"gt_answer" is "notfound".*"problem_is_valid" is "No"'):
         gold_of("notfound", ONE_ANSWER, problem_is_valid="No")
+
+
+# --- what is no answer at all ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        "[{'instruction_id': ['keywords:existence'], 'kwargs': [{'keywords': ['rain']}]}]",
+        '{"func_name": "validate_title", "N": null}',
+        '{"inputs": ["1"], "outputs": ["2"]}',
+        '[ {"input": "1", "output": "2"} ]',
+    ],
+)
+def test_an_object_in_a_text_is_no_answer(gold: str) -> None:
+    with pytest.raises(BadRow, match=r'^"gt_answer" is an object in a text \(.*\), not an answer that this reward can compare with$'):
+        gold_of(gold, ONE_ANSWER)
+    assert gold_of(gold, UNDECLARED) == gold
+
+
+@pytest.mark.parametrize("gold", ["\\{a: a > 1\\}", "{x : x > 1}", "{'a', 'b'}", '{"a"}', "[[1, 2]]", "{1: 2}", "f: x"])
+def test_a_set_stays_an_answer(gold: str) -> None:
+    assert gold_of(gold, ONE_ANSWER) == gold
+
+
+def test_a_letter_needs_the_choices_in_the_prompt() -> None:
+    asked = "Which number is twice four?"
+    for choices in ({"options": ["two", "eight"]}, {"choices": {"text": ["two", "eight"], "label": ["A", "B"]}}):
+        with pytest.raises(BadRow, match=r"the letter B, and the prompt does not contain the choices, .*type --data-format choices$"):
+            gold_of("B", ONE_ANSWER, question=asked, **choices)
+        assert gold_of("eight", ONE_ANSWER, question=asked, **choices) == "eight"
+        assert gold_of("B", ONE_ANSWER, question=f"{asked} A. two B. eight", **choices) == "B"
+    with pytest.raises(BadRow, match="does not contain the choices"):
+        gold_of("B", ONE_ANSWER, question="What is half of 8?", options=["2", "4", "8"])
+    assert gold_of("B", ONE_ANSWER, question=asked, options=None) == "B"
+    assert gold_of("B", ONE_ANSWER, question=asked, options={"speed": 1}) == "B"

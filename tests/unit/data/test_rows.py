@@ -71,6 +71,7 @@ BAD: list[tuple[Any, str]] = [
     ({"messages": {**USER, "images": ["a.png"]}}, '"images", which would not reach the model'),
     ({**M}, 'no "gt_answer", which the reward "boxed" needs'),
     ({**M, "answer": "3"}, """if "answer" holds the answer, type --columns '{"gt_answer": "answer"}'"""),
+    ({**M, "ground_truth": '{"func_name": "f"}'}, r"""name that: \[data.columns\] gt_answer = "…\""""),
     ({**M, "truth": "3"}, r"""name that: \[data.columns\] gt_answer = "…\""""),
     ({**M, "gt_answer": None}, 'no "gt_answer"'),
     ({**M, "gt_answer": " "}, '"gt_answer" is empty'),
