@@ -48,9 +48,10 @@ class TrlRows(RowFormat):
     """``prompt`` (text or messages) and ``solution``, whose last box is the answer; without a box, the whole solution is."""
 
     def recognises(self, row: Mapping[str, Any]) -> bool:
-        """See RowFormat. A row for verl has its ground truth elsewhere."""
+        """See RowFormat. A row for verl has its ground truth elsewhere; beside a ground truth, the solution may be a program."""
         prompt = row.get("prompt")
-        return (is_text(prompt) or is_chat(prompt)) and is_text(row.get("solution")) and "reward_model" not in row and "problem" not in row
+        others = {"reward_model", "problem", "ground_truth"}
+        return (is_text(prompt) or is_chat(prompt)) and is_text(row.get("solution")) and others.isdisjoint(row)
 
     def convert(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """See RowFormat. A CSV file already has its prompt as messages."""

@@ -392,3 +392,10 @@ def test_a_row_of_dolci_that_keeps_the_columns_of_dapo_is_read_by_one_format() -
     columns = {"data_source": "math_dapo", "reward_model": {"ground_truth": "42", "style": "rule"}, "solution": "42", "ability": "MATH"}
     row = {**published("dolci")[0], **columns, "source_prompt": PROMPT}
     assert [name for name, kind in FORMATS.items() if kind().recognises(row)] == ["dolci"]
+
+
+@pytest.mark.parametrize("tests", ['["assert add(1, 2) == 3"]', '[{"input": "1 2", "output": "3"}]', "eJxLzs8tKEotLgYAD7wDZw=="])
+def test_a_program_beside_its_tests_is_no_answer(tests: str) -> None:
+    row = {"id": "x", "solution": "def add(a, b): return a + b", "prompt": "user: Add two numbers.", "ground_truth": [tests]}
+    assert not any(kind().recognises(row) for kind in FORMATS.values())
+    assert TrlRows().recognises(without(row, "ground_truth"))

@@ -189,6 +189,15 @@ def test_the_code_of_intellect3_has_no_answer_as_published():
     assert not any(one.recognises(unmarked) for one in FORMATS.values())
 
 
+@pytest.mark.parametrize("place", [place for place, row in enumerate(rows("dolci_code")) if isinstance(row["ground_truth"], list)])
+def test_the_code_of_dolci_rl_zero_names_no_verifier(place):
+    row = {name: rows("dolci_code")[place][name] for name in ("prompt", "ground_truth")} | {"id": "x", "solution": "print(1)"}
+    assert [name for name, one in FORMATS.items() if one.recognises(row)] == ["dolci_code"]
+    assert FORMATS["dolci_code"].convert(row)["test_cases"] == FORMATS["dolci_code"].convert(rows("dolci_code")[place])["test_cases"]
+    for truth in (["5"], ["[1, 2]"], ["["], '["assert f() == 1"]', ["[]"]):
+        assert not FORMATS["dolci_code"].recognises(row | {"ground_truth": truth})
+
+
 def test_a_row_of_leetcode_dataset_is_not_one_of_humaneval():
     row = rows("leetcode")[0]
     assert [name for name, one in FORMATS.items() if one.recognises(row)] == ["leetcode"]
