@@ -198,6 +198,13 @@ def test_the_code_of_dolci_rl_zero_names_no_verifier(place):
         assert not FORMATS["dolci_code"].recognises(row | {"ground_truth": truth})
 
 
+def test_an_early_version_of_kodcode_names_its_tests_test_code():
+    for row in rows("kodcode"):
+        early = {"test_code" if name == "test" else name: value for name, value in row.items()}
+        assert [name for name, one in FORMATS.items() if one.recognises(early)] == ["kodcode"]
+        assert FORMATS["kodcode"].convert(early)["test_cases"] == FORMATS["kodcode"].convert(row)["test_cases"]
+
+
 def test_a_row_of_leetcode_dataset_is_not_one_of_humaneval():
     row = rows("leetcode")[0]
     assert [name for name, one in FORMATS.items() if one.recognises(row)] == ["leetcode"]

@@ -19,14 +19,14 @@ __all__ = ["is_kodcode", "kodcode_row"]
 
 def is_kodcode(row: Mapping[Any, Any]) -> bool:
     """Return whether the row has its columns."""
-    return has(row, "style", "subset", "solution", "test_info") and said(row.get("question")) and isinstance(row.get("test"), str)
+    return has(row, "style", "subset", "solution", "test_info") and said(row.get("question")) and isinstance(row.get(_test(row)), str)
 
 
 def kodcode_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the row with the test file as it is, or with tests of standard input."""
-    question, test = text_in(row, "question"), text_in(row, "test")
+    question, test = text_in(row, "question"), text_in(row, _test(row))
     if test.lstrip().startswith("{"):
-        table = table_in(row, "test")
+        table = table_in(row, _test(row))
         tests = tests_of({"inputs": table.get("stdin"), "outputs": table.get("stdout")})
         return whole(row, stdin_prompt(question), tests, row.get("question_id"))
     tests = {"test_file": test, "module": "solution", "names": _tested(row, "function_name")}
@@ -35,6 +35,11 @@ def kodcode_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     else:
         messages = function_prompt(question, "\n".join(_tested(row, "function_declaration")))
     return whole(row, messages, tests, row.get("question_id"))
+
+
+def _test(row: Mapping[Any, Any]) -> str:
+    """Return the column of the tests: early versions of the set name it ``test_code``."""
+    return "test" if row.get("test") is not None else "test_code"
 
 
 def _tested(row: Mapping[Any, Any], name: str) -> list[str]:
