@@ -213,6 +213,7 @@ def test_a_letter_needs_the_choices_in_the_prompt() -> None:
             gold_of("B", ONE_ANSWER, question=asked, **choices)
         assert gold_of("eight", ONE_ANSWER, question=asked, **choices) == "eight"
         assert gold_of("B", ONE_ANSWER, question=f"{asked} A. two B. eight", **choices) == "B"
+        assert gold_of("B", ONE_ANSWER, question=f"{asked} (A) two (B) eight", options=["A. two", "B. eight"]) == "B"
     with pytest.raises(BadRow, match="does not contain the choices"):
         gold_of("B", ONE_ANSWER, question="What is half of 8?", options=["2", "4", "8"])
     assert gold_of("B", ONE_ANSWER, question=asked, options=None) == "B"
