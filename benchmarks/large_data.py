@@ -2,8 +2,8 @@
 JSON object.
 
 Two files: ``short``, 17 MB of sums, and ``long``, rows of 1 KB. The tokenizer is a BPE of 32,000 tokens that learns from this repository,
-with a chat template; the model is two small layers. ``bare``: the chat template and the tokenizer in batches of 1000, and the reward's
-``check`` called in a loop, in one thread. ``cold``: nothing is in the user's cache; ``warm``: the same command again. ``memory`` is the sum
+with a chat template; the model is two small layers. ``bare``: the chat template and the tokenizer in batches of 1000, on the prompts of the
+run, and the reward's ``check`` called in a loop, in one thread. ``cold``: nothing is in the user's cache; ``warm``: the same command again. ``memory`` is the sum
 of the peaks of the run's processes, in MB.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rlcore_plugin_math import BOXED
 from rlcore_plugin_math.options import BoxedOptions
 from rlcore_plugin_math.rewards import BoxedReward
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -90,7 +91,8 @@ def bare(place: Path, shape: str) -> dict[str, float]:
     rows = [json.loads(line) for line in (place / f"{shape}.jsonl").read_text().splitlines()]
     tokenizer = AutoTokenizer.from_pretrained(place / "model")
     times = [time.monotonic()]
-    texts = [tokenizer.apply_chat_template(row["messages"], tokenize=False, add_generation_prompt=True) for row in rows]
+    chats = [[{"role": "system", "content": BOXED.system_prompt}, *row["messages"]] for row in rows]
+    texts = [tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]
     times.append(time.monotonic())
     for start in range(0, len(texts), 1000):
         tokenizer(texts[start : start + 1000], add_special_tokens=False)

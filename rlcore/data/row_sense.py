@@ -135,9 +135,8 @@ def why_no_choices(gold: str, question: str, row: Mapping[Any, Any]) -> str:
     if not isinstance(texts, list | tuple) or len(texts) < 2 or not _LETTER.fullmatch(_bare(gold)):
         return ""
     asked = " ".join(question.split())
-    if 2 * sum(_LABEL.sub("", " ".join(str(text).split())) in asked for text in texts) >= len(
-        texts
-    ):  # a short choice may be in any question
+    shown = sum(_LABEL.sub("", " ".join(str(text).split())) in asked for text in texts)
+    if 2 * shown >= len(texts):  # a short choice may be in any question
         return ""
     missing = f'"gt_answer" is the letter {_bare(gold)}, and the prompt does not contain the choices, which are in "{name}"'
     return f"{missing}; write them into the prompt, or leave out --columns and type --data-format choices"
