@@ -2,9 +2,9 @@
 JSON object.
 
 Two files: ``short``, 17 MB of sums, and ``long``, rows of 1 KB. The tokenizer is a BPE of 32,000 tokens that learns from this repository,
-with a chat template; the model is two small layers. ``bare``: the chat template and the tokenizer in batches of 1000, on the prompts of the
-run, and the reward's ``check`` called in a loop, in one thread. ``cold``: nothing is in the user's cache; ``warm``: the same command again. ``memory`` is the sum
-of the peaks of the run's processes, in MB.
+with a chat template; the model is two small layers. ``bare``: the chat template and the tokenizer in batches of 1000, on the prompts of
+the run, and the reward's ``check`` called in a loop, in one thread. ``cold``: nothing is in the user's cache; ``warm``: the same command
+again. ``memory`` is the sum of the peaks of the run's processes, in MB.
 """
 
 from __future__ import annotations
