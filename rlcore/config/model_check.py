@@ -18,6 +18,11 @@ _LONGEST_HEADER = 100_000_000
 """Bytes: the maximum that the safetensors library accepts."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tiktoken.model")
 
+_MEDIA = {"vision_config": "a vision model", "audio_config": "an audio model"}
+"""Tables of a ``config.json`` that only models of images, videos or sounds have, and the kind of such a model."""
+_CONDITIONAL = "ForConditionalGeneration"
+"""The end of the class name of models that read images or sounds, or that have an encoder."""
+
 
 def is_hub_name(name: str) -> bool:
     """Return whether the name has the form ``org/name`` and no such local path exists."""
@@ -43,11 +48,23 @@ def check_checkpoint(folder: Path) -> dict[str, Any]:
     config = _read(folder / "config.json")
     if not config.get("model_type"):
         raise ConfigError(f"{folder / 'config.json'} has no model_type, so no architecture can be chosen; save the checkpoint again")
+    _check_causal(folder, config)
     if not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
         raise ConfigError(f"model {folder} holds no weights (*.safetensors or *.bin); save the checkpoint again")
     for file in _weight_files(folder):
         _check_safetensors(file)
     return config
+
+
+def _check_causal(folder: Path, config: dict[str, Any]) -> None:
+    """Raise ConfigError if the config describes a model that reads more than text, or an encoder with a decoder."""
+    media = [key for key in _MEDIA if config.get(key) is not None]
+    listed = config.get("architectures")
+    named = [name for name in listed if str(name).endswith(_CONDITIONAL)] if isinstance(listed, list) else []
+    if not media and not named:
+        return
+    kind = f"{_MEDIA[media[0]]} ({', '.join([*media, *named])})" if media else f"a {named[0]}"
+    raise ConfigError(f"model {folder} is {kind}, but rlcore trains causal language models of text only; type -m and a model …ForCausalLM")
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -54,6 +54,31 @@ def test_a_damaged_tokenizer(checkpoint: Path) -> None:
         check_tokenizer(checkpoint)
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"vision_config": {"depth": 2}}, "is a vision model (vision_config)"),
+        ({"audio_config": {}}, "is an audio model (audio_config)"),
+        ({"architectures": ["T5ForConditionalGeneration"]}, "is a T5ForConditionalGeneration"),
+        (
+            {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}},
+            "is a vision model (vision_config, Qwen2_5_VLForConditionalGeneration)",
+        ),
+    ],
+)
+def test_a_model_that_is_not_a_causal_language_model_is_refused(more: dict[str, object], said: str, checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text(json.dumps(CONFIG | more))
+    with pytest.raises(ConfigError) as refused:
+        check_checkpoint(checkpoint)
+    assert said in str(refused.value)
+    assert "type -m and" in str(refused.value)
+
+
+def test_a_causal_model_with_an_empty_vision_config_is_taken(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text(json.dumps(CONFIG | {"architectures": ["Qwen2ForCausalLM"], "vision_config": None}))
+    check_checkpoint(checkpoint)
+
+
 @pytest.mark.parametrize(("config", "limit"), [({}, None), ({"text_config": {"max_position_embeddings": 8}}, 8)])
 def test_longest_context(config: dict[str, object], limit: int | None) -> None:
     assert longest_context(config) == limit
