@@ -9,17 +9,17 @@ import sys
 
 from benchmarks.gpu.setting import REPOSITORY, Outcome, Setting
 
-__all__ = ["conformance", "counted", "own_tests"]
+__all__ = ["SUITES", "conformance", "counted", "own_tests"]
 
 _BACKENDS = REPOSITORY / "plugins" / "backends"
-_SUITES = ("torch/tests/test_torch_conforms.py", "transformers/tests/test_transformers_conforms.py")
+SUITES = ("torch/tests/test_torch_conforms.py", "transformers/tests/test_transformers_conforms.py")
 _QUICK = "test_sleeps_and_wakes or test_logprobs_are_those_of_the_probe"
 """Tests that a tiny run selects."""
 
 
 def conformance(setting: Setting, dtype: str) -> Outcome:
     """Both suites; the case with two ranks, which needs two devices, stays out with the other tests marked ``full``."""
-    return _pytest(setting, dtype, *(str(_BACKENDS / suite) for suite in _SUITES))
+    return _pytest(setting, dtype, *(str(_BACKENDS / suite) for suite in SUITES))
 
 
 def own_tests(setting: Setting) -> Outcome:
