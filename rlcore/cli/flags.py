@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.cli.help_values import planned_values
 from rlcore.cli.parser import CollectWords, Parser
 from rlcore.config.layers import TEMPLATE_VALUE, TypedFlag, as_typed
 from rlcore.config.options import plugin_settings
@@ -25,15 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["add_train_flags", "train_flags"]
 
 _COMMON = {
-    "the run": "model.model data.dataset rewards algorithm.name run.num_episodes run.max_steps run.seed run.project",
-    "batches and sampling": "training.train_batch_size sampling.num_generations data.max_prompt_tokens sampling.max_new_tokens "
-    "sampling.temperature training.train_microbatch_size inference.inference_microbatch_size",
-    "learning": "training.learning_rate algorithm.kl_coeff algorithm.loss schedule.max_staleness training.lora_rank",
-    "backends and devices": "inference.name training.name inference.num_inferencer training.num_trainers "
-    "training.tensor_parallel_size training.zero_stage inference.device training.device",
-    "evaluation and output": "eval.eval_dataset eval.eval_interval log.save_interval log.trackers run.run_dir",
+    "the model  [model]": "model.model",
+    "the data  [data]": "data.dataset data.max_prompt_tokens",
+    "the rewards  [[rewards]]": "rewards",
+    "the algorithm  [algorithm]": "algorithm.name algorithm.kl_coeff algorithm.loss",
+    "training  [training]": "training.train_batch_size training.train_microbatch_size training.learning_rate training.lora_rank "
+    "training.name training.num_trainers training.tensor_parallel_size training.zero_stage training.device",
+    "sampling  [sampling]": "sampling.num_generations sampling.max_new_tokens sampling.temperature",
+    "generation  [inference]": "inference.name inference.num_inferencer inference.inference_microbatch_size inference.device",
+    "staleness  [schedule]": "schedule.max_staleness",
+    "evaluation  [eval]": "eval.eval_dataset eval.eval_interval",
+    "output  [log]": "log.save_interval log.trackers",
+    "the run  [run]": "run.num_episodes run.max_steps run.seed run.project run.run_dir",
 }
-"""The settings that ``--help`` shows, by the title of their group. ``--help-all`` shows the others below them."""
+"""The settings that ``--help`` shows, by title and TOML table of their group. ``--help-all`` shows the others below them."""
 _VARIABLE = "--data.template."
 _WORDS = {"a whole number": "INT", "a finite number": "NUMBER", "a text": "TEXT", "a table": "JSON", "a pair": "NUMBER"}
 
@@ -130,12 +136,11 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
 
         registry = Found.discover()
         parser.set_defaults(registry=registry)
-    for action in parser._actions if "--help-all" in words else ():
-        action.help = getattr(action, "rare_help", "") or action.help
     if reads("data.template"):
         _add_template_flags(parser, words)
     files, flags = _peeked(parser, words)
-    if {"-h", "--help", "--help-all"} & set(words):
+    asked = bool({"-h", "--help", "--help-all"} & set(words))
+    if asked:
         files = [file for file in files if file.is_file()]
     chosen = preview_settings(files, flags, registry, names, reads)
     table = plugin_settings(chosen)
@@ -153,8 +158,23 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
     groups: dict[str, Any] = {}
     for setting in table.values():
         if setting.owner not in groups:
-            groups[setting.owner] = parser.add_argument_group(f"options of {setting.owner}")
+            section = "rewards.options" if setting.section == "rewards" else setting.path.rpartition(".")[0]
+            groups[setting.owner] = parser.add_argument_group(f"options of {setting.owner}  [{section}]")
         _add(groups[setting.owner], setting, taken, uses)
+    if asked:
+        _tell_values(parser, planned_values(files, flags, registry, names, reads), every="--help-all" in words)
+
+
+def _tell_values(parser: Parser, values: Mapping[str, str], *, every: bool) -> None:
+    """Replace defaults in the help by the values of the run; ``every`` shows the flags that ``--help`` leaves out, too."""
+    for action in parser._actions:
+        if not isinstance(action, CollectWords) or action.negated:
+            continue
+        action.help = action.rare_help or action.help if every else action.help
+        path = action.setting.path
+        value = values.get(path, values.get(path.replace("rewards.", "rewards.0.", 1)))
+        if value is not None and action.help not in (None, argparse.SUPPRESS):
+            action.help = f"{action.setting.help} [{value}]".replace("%", "%%")
 
 
 def _add_template_flags(parser: Parser, words: Sequence[str]) -> None:

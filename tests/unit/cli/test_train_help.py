@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from rlcore.testing import RunTester
 
 COMMON = ["-m", "-d", "-rt", "-a", "-e", "--max-steps", "-tbs", "-g", "-mpt", "-mnt", "-temp", "-lr", "-kl", "-b", "-i", "-t", "-ei", "-si"]
 COMMON += ["-tp", "-zero", "--lora-rank"]
-TWO_SCREENS = 75
+TWO_SCREENS = 90
 
 
 @pytest.fixture
@@ -50,9 +51,9 @@ def test_help_all_has_every_setting_once_and_begins_as_help_does(tester: RunTest
 def test_the_options_of_each_chosen_plugin_are_a_group(flag: str, tester: RunTester) -> None:
     tester.fake_run()
     lines = tester.run("train", "run.toml", "--loss", "clipped", flag).assert_ok().lines
-    start = lines.index("options of loss clipped of rlcore:")
+    start = lines.index("options of loss clipped of rlcore  [algorithm.options]:")
     assert flags_of(lines[start : start + 9])[:2] == ["--clip-eps-low", "--clip-eps-high"]
-    assert "options of reward fake of rlcore-plugin-fakes:" in lines
+    assert "options of reward fake of rlcore-plugin-fakes  [rewards.options]:" in lines
 
 
 @pytest.mark.parametrize("command", [("show", "config"), ("quickstart",), ("launch", "slurm")], ids=" ".join)
@@ -63,9 +64,37 @@ def test_the_other_commands_with_flags_of_train_have_it_too(command: tuple[str, 
 
 
 def test_a_flag_that_takes_auto_beside_a_number_says_so_and_max_staleness_says_what_it_means(tester: RunTester) -> None:
-    told = " ".join(" ".join(tester.run("train", "--help").assert_ok().lines).split())
-    assert (
-        "--max-staleness INT|auto versions that a group may lag behind the policy; 0: none; auto: 1 if generation can run ahead, "
-        "else 0 [auto]" in told
-    )
-    assert "-i, --num-inferencer INT number of producers" in told
+    text = told(tester, "train", "--help")
+    meaning = "versions that a group may lag behind the policy; 0: none; auto: 1 if generation can run ahead, else 0"
+    assert re.search(rf"--max-staleness INT\|auto {meaning} \[(auto|[01], auto)\]", text)
+    assert "-i, --num-inferencer INT number of producers" in text
+
+
+def told(tester: RunTester, *words: str) -> str:
+    return " ".join(" ".join(tester.run(*words).assert_ok().lines).split())
+
+
+def test_help_shows_the_value_of_this_run_and_its_origin(tester: RunTester) -> None:
+    (tester.folder / "mine.toml").write_text('[training]\nlearning_rate = 0.0004\nwarmup_steps = 7\n[run]\nproject = "100 %"\n')
+    text = told(tester, "train", "mine.toml", "-g", "4", "--help-all")
+    for wanted in (
+        "weight of the KL penalty; 0: no reference [0.01, recipe grpo]",
+        "peak learning rate of AdamW [0.0004, mine.toml]",
+        "[7, mine.toml]",
+        "completions per prompt [4, -g]",
+        "stop after this many updates [none]",
+        "100 %",
+        "how far the ratio may fall below 1 before its gradient stops [0.2, recipe grpo]",
+    ):
+        assert wanted in text, wanted
+
+
+def test_help_shows_the_defaults_if_the_words_cannot_be_planned(tester: RunTester) -> None:
+    assert "peak learning rate of AdamW [1e-06]" in told(tester, "train", "-tbs", "0", "--help")
+
+
+def test_every_heading_of_settings_names_its_table(tester: RunTester) -> None:
+    lines = tester.run("train", "--help", "--loss", "clipped").assert_ok().lines
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(("  ", "options:", "positional", "usage"))]
+    assert len(headings) > 10
+    assert [line for line in headings if "[" not in line] == []
