@@ -83,7 +83,8 @@ def _plugins(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _settings(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    """Yield path, value and origin of each setting that is not a default: first those that somebody typed, then those of the recipe."""
     own = str(plan.resume.run / "run.toml") if plan.resume else ""  # all settings of a resumed run
-    for path, origin in plan.origins.items():
+    for path, origin in sorted(plan.origins.items(), key=lambda item: item[1].layer == "recipe"):
         if origin.detail != own and origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
             yield path, as_typed(get_path(plan.config, path)), str(origin)

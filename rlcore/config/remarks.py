@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rlcore.config.resolve import in_one_process, ratio_is_one
 from rlcore.config.rules import BACKENDS, RuleContext
 from rlcore.config.run_config import AlgorithmSection, RunConfig, ScheduleSection
+from rlcore.config.scale_remarks import scale_remarks
 from rlcore.contracts.specs import DEADLINE_SETTINGS, LossSpec
 
 __all__ = ["remarks"]
@@ -72,6 +73,7 @@ def remarks(facts: RuleContext) -> Iterator[str]:
         if spec is not None and spec.capabilities is None:
             yield f"the spec of backend {spec.name} declares no capabilities, so its limits are known only when it is built"
     yield from _without_use(facts)
+    yield from scale_remarks(facts)
 
 
 def _without_use(facts: RuleContext) -> Iterator[str]:

@@ -268,3 +268,11 @@ def test_an_option_of_a_tracker_with_signs_in_its_name_is_typed_as_show_prints_i
     for flag in (path, "log.options.c-d+e.large-crowd", "large-crowd"):
         done = tester.run("train", run, f"--{flag}", "3", "--dry-run", "--json").assert_ok()
         assert done.json["config"]["log"]["options"]["c-d+e"]["large_crowd"] == 3
+
+
+def test_a_dry_run_shows_typed_settings_before_those_of_the_recipe(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    lines = tester.run("train", tester.fake_run(), "-a", "grpo", "--eval-samples", "2", "--dry-run").assert_ok().lines
+    rows = [line for line in lines if line.startswith("  ") and line.split()[0].count(".") == 1]
+    typed, recipe = (next(number for number, line in enumerate(rows) if line.endswith(end)) for end in ("--eval-samples", "recipe grpo"))
+    assert typed < recipe

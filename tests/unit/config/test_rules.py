@@ -289,6 +289,15 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
         ({"runtime": "ray", "master_address": "h:1", "ray_dir": "/tmp/r"}, "is not used: the cluster that the run joins"),
         ({"producer_restarts": 1}, "producer_restarts = 1 (Python) is not used"),
         ({"producer_load_deadline": 9.0}, "producer_load_deadline = 9.0 (Python) is not used"),
+        ({"learning_rate": 2e4}, "looks mistyped: AdamW trains with 1e-6 to 1e-3; did you mean 2e-4?"),
+        ({"learning_rate": 1.0}, "learning_rate = 1.0 (Python) looks mistyped: AdamW trains with 1e-6 to 1e-3"),
+        ({"kl_coeff": 100.0}, "looks mistyped: 0 to 0.1 is usual; did you mean 1e-2?"),
+        ({"temperature": 70.0}, "temperature = 70.0 (Python) looks mistyped: 0.6 to 1.2 is usual; did you mean 7e-1?"),
+        (
+            {"eval_dataset": {"a": "hf:x"}},
+            "eval_temperature = 0.6 (default); training samples with temperature = 1.0 (default)",
+        ),
+        ({"eval_dataset": {"a": "hf:x"}, "eval_temperature": 0.0}, "eval_temperature = 0.0 (Python), so it is greedy"),
     ],
 )
 def test_remarks(values: dict[str, Any], said: str, registry: Registry) -> None:
@@ -314,6 +323,9 @@ def test_remarks(values: dict[str, Any], said: str, registry: Registry) -> None:
         ({"max_staleness": 2, "mismatch_correction": "decoupled"}, "as if it were fresh"),
         ({"max_staleness": 2, "old_logprobs": "trainer", "updates_per_batch": 2}, "as if it were fresh"),
         ({"filter_range": [0, 1], "dynamic_batching": True, "max_steps": 9}, "--max-steps sets"),
+        ({}, "mistyped"),
+        ({"learning_rate": 1e-3, "kl_coeff": 0.5, "weight_decay": 0.0, "temperature": 0.6}, "mistyped"),
+        ({}, "evaluation: "),
     ],
 )
 def test_no_remark_where_there_is_nothing_to_remark(values: dict[str, Any], said: str, registry: Registry) -> None:
@@ -334,3 +346,21 @@ def test_what_a_run_cannot_do_without(name: str, flag: str, registry: Registry, 
 
 def test_what_a_plugin_says_of_a_run_is_among_the_notes(registry: Registry) -> None:
     assert "rlcore-plugin-acme: seed 3 will do" in plan(registry, {"seed": 3}).notes
+
+
+@pytest.mark.parametrize(
+    ("rewards", "said"),
+    [
+        ([{"name": "right"}], "reward right: a right answer is worth 1"),
+        (
+            [{"name": "right", "weight": 3.0}, {"name": "nice"}],
+            "a right answer is worth at most 4: right 1 x weight 3 = 75%, nice 1 x weight 1 = 25%",
+        ),
+        (
+            [{"name": "right"}, {"name": "nice", "weight": -1.0}],
+            "at most 1: right 1 x weight 1 = 100%, nice 1 x weight -1 (reduces it)",
+        ),
+    ],
+)
+def test_the_full_mark_of_each_reward_is_told(rewards: list[dict[str, Any]], said: str, registry: Registry) -> None:
+    assert any(note.endswith(said) for note in plan(registry, {"rewards": rewards}).notes)

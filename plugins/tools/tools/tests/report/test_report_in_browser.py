@@ -148,6 +148,37 @@ def test_seeds_are_a_mean_and_settings_that_differ_come_first(chromium: Chromium
         assert settings == [["run.seed", "0", "1", "2", "0"], ["training.learning_rate", *["0.000001"] * 3, "0.000003"]]
 
 
+def shown_settings(page: Any) -> dict[str, str]:
+    rows = page.evaluate(
+        "[...document.querySelectorAll('#configuration tbody tr')].map((row) => [...row.children].map((cell) => cell.innerText))"
+    )
+    return {name: origin for name, _, origin in rows}
+
+
+def test_settings_that_somebody_set_come_before_those_of_the_recipe(chromium: Chromium, tmp_path: Path) -> None:
+    run = SyntheticRun(steps=3, groups=2).write(tmp_path / "run")
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["origins"] = {
+        "training.learning_rate": "-lr",
+        "run.seed": "mine.toml",
+        "algorithm.name": "recipe grpo",
+        "sampling.num_generations": "auto: one core",
+        "rewards": "mine.toml",
+        "rewards.0.name": "mine.toml",
+        "rewards.0.weight": "default",
+    }
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with opened(chromium, written(tmp_path, run)) as page:
+        first = shown_settings(page)
+        page.evaluate(
+            "[...document.querySelectorAll('#configuration button')].find((one) => one.innerText === 'By recipe or derived').click()"
+        )
+        derived = shown_settings(page)
+    assert {"training.learning_rate": "-lr", "run.seed": "mine.toml", "rewards[0].name": "mine.toml"}.items() <= first.items()
+    assert not {"algorithm.name", "sampling.num_generations", "rewards[0].weight"} & set(first)
+    assert set(derived.values()) == {"recipe grpo", "auto: one core"}
+
+
 # --- nothing of a run acts ----------------------------------------------------------------------------------------------
 
 HOSTILE = [

@@ -10,7 +10,7 @@ export function settings(state) {
   const node = section("configuration", "Configuration", controls, table);
   const update = () => {
     const { runs } = state.figures;
-    view.wanted ??= runs.length > 1 ? "differences" : Object.keys(runs[0].origins).length ? "set" : "all";
+    view.wanted ??= runs.length > 1 ? "differences" : Object.keys(runs[0].origins).length ? "typed" : "all";
     choices(view, controls, update);
     drawSettings(view, table);
   };
@@ -20,7 +20,8 @@ export function settings(state) {
 
 function choices(view, controls, update) {
   const { runs } = view.state.figures;
-  const offered = [runs.length > 1 && ["differences", "What differs"], runs.some((run) => Object.keys(run.origins).length) && ["set", "Not a default"], ["all", "All"]].filter(Boolean);
+  const known = runs.some((run) => Object.keys(run.origins).length);
+  const offered = [runs.length > 1 && ["differences", "What differs"], known && ["typed", "Set by you"], known && ["derived", "By recipe or derived"], ["all", "All"]].filter(Boolean);
   const now = JSON.stringify([offered, view.wanted]);
   if (view.choicesFor === now) return;
   view.choicesFor = now;
@@ -37,7 +38,8 @@ function choices(view, controls, update) {
 function drawSettings(view, table) {
   const { runs, differences } = view.state.figures;
   const paths = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
-  const chosen = paths.filter((path) => path.toLowerCase().includes(view.text.toLowerCase()) && (view.wanted === "all" || (view.wanted === "differences" ? differences.includes(path) : runs.some((run) => wasSet(run, path)))));
+  const wanted = (path) => view.wanted === "all" || (view.wanted === "differences" ? differences.includes(path) : runs.some((run) => setBy(run, path) === view.wanted));
+  const chosen = paths.filter((path) => path.toLowerCase().includes(view.text.toLowerCase()) && wanted(path));
   if (!chosen.length) return void fill(table, h("p.empty", {}, view.wanted === "differences" && !view.text ? "These runs have the same settings." : "No setting is like this."));
   const columns = runs.length > 1 ? runs.map((run) => run.name) : ["Value"];
   fill(table, h("table.settings", {},
@@ -49,15 +51,17 @@ function drawSettings(view, table) {
       runs.length === 1 && h("td.quiet", {}, h("bdi", {}, originOf(runs[0], path) ?? "")))))));
 }
 
-// The origin of a table is that of what is in it.
+// Without an origin of its own, a value has that of its table. Origins write rewards.0.weight, settings rewards[0].weight.
 function originOf(run, path) {
-  for (let part = path; part; part = part.slice(0, Math.max(part.lastIndexOf("."), part.lastIndexOf("["), 0))) if (part in run.origins) return run.origins[part];
+  for (let part = path.replace(/\[(\d+)\]/g, ".$1"); part; part = part.slice(0, Math.max(part.lastIndexOf("."), 0))) if (part in run.origins) return run.origins[part];
   return undefined;
 }
 
-function wasSet(run, path) {
-  const origin = originOf(run, path);
-  return origin === undefined || !origin.startsWith("default");
+// "typed": in a file, as a flag or from Python. "derived": by a recipe, or resolved from others. "default": neither.
+function setBy(run, path) {
+  const origin = originOf(run, path) ?? "default";
+  if (origin === "default" || origin === "default of the plugin") return "default";
+  return /^(auto: |recipe )/.test(origin) ? "derived" : "typed";
 }
 
 function shownValue(value) {
