@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PluginsCommand", "describe"]
 
+_PIPE_COLUMNS = 160
+"""The width of the table in a file or a pipe."""
+
 
 class PluginsCommand(Command):
     """``rlcore plugins``."""
@@ -76,7 +79,7 @@ def _print_table(described: dict[str, Any]) -> None:
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = 1000  # a file or a pipe: one plugin per line; the table is as wide as its content
+        console.width = _PIPE_COLUMNS
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("distribution", "version", "API", "offers, or why it failed"):
         table.add_column(heading, overflow="fold")

@@ -51,6 +51,17 @@ def test_plugins_lists_offers_failures_and_switches(
     assert "names 'acmee', which is not the name of an installed plugin, did you mean 'acme'" in lines["RLCORE_PLUGINS"]
 
 
+def test_the_table_fits_160_columns_in_a_pipe(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ", ".join(f'RewardSpec(name="reward_{number}", target="a:b", summary="")' for number in range(40))
+    one = "from rlcore.api import RewardSpec, hookimpl\nrlcore_api = '2.0'\n\n@hookimpl\ndef rlcore_register_rewards():\n"
+    folder.install("acme", f"{one}    return [{names}]\n")
+    assert run_command("plugins", []) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 160
+    assert all("reward_" not in line or not line.rstrip().endswith("rewar") for line in lines)
+    assert any("reward_39" in line for line in lines)
+
+
 def test_plugins_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("plugins", ["--json"]) == 0
     rows = {row["distribution"]: row for row in json.loads(capsys.readouterr().out)["plugins"]}

@@ -68,6 +68,8 @@ def _state(lock: Lock) -> dict[str, Any]:
         "name": lock.name,
         "owner": lock.owner,
         "packages": len(lock.requirements),
+        "megabytes": lock.cost[0] if lock.cost else None,
+        "minutes": lock.cost[1] if lock.cost else None,
         "folder": str(folder),
         "built": is_whole(folder),
         "old": old,
@@ -93,13 +95,20 @@ def _list(states: list[dict[str, Any]], *, as_json: bool) -> None:
 def _build(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
     lock.check_machine()
     if args.dry_run:
-        verb = "is there" if is_whole(folder_of(lock)) else f"would be made of {len(lock.requirements)} packages"
-        print(f"{lock.name} {verb}: {folder_of(lock)}", file=sys.stderr if args.json else sys.stdout)
+        print(_announced(lock), file=sys.stderr if args.json else sys.stdout)
         return _state(lock)
     made = build(lock, _progress)
     if not args.json:
         print(folder_of(lock))
     return {**_state(lock), "made": made}
+
+
+def _announced(lock: Lock) -> str:
+    """Return what a build would make, and its cost if the lock names it."""
+    if is_whole(folder_of(lock)):
+        return f"{lock.name} is there: {folder_of(lock)}"
+    cost = f"; about {lock.cost[0]} MB, {lock.cost[1]} min with a fast package index" if lock.cost else ""
+    return f"{lock.name} would be made of {len(lock.requirements)} packages: {folder_of(lock)}{cost}"
 
 
 def _path(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:

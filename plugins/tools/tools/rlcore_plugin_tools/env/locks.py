@@ -57,6 +57,12 @@ class Lock:
         if fits and HERE not in fits:
             raise UsageError(f"environment {self.name} is for {' or '.join(fits)}, but this is {HERE}; build it with rlcore there")
 
+    @property
+    def cost(self) -> tuple[int, int] | None:
+        """Megabytes on disk and minutes of a build as the lock names them (line ``# cost: 1600 MB, 2 minutes``); None if it does not."""
+        found = re.search(r"^#\s*cost:\s*(\d+) MB, (\d+) minutes?\s*$", self._text, re.MULTILINE)
+        return (int(found[1]), int(found[2])) if found else None
+
     @cached_property
     def _text(self) -> str:
         return self.path.read_text(encoding="utf-8")

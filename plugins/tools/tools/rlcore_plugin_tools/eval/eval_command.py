@@ -100,7 +100,7 @@ def _evaluated(plan: Plan, subject: Subject, *, as_json: bool) -> Evaluated:
 
     console = SteadyConsole(stderr=as_json, highlight=False, markup=False)
     if not console.is_terminal:
-        console.width = 200
+        console.width = 160
 
     def say(text: str) -> None:
         console.print(escape_control(text, lines=True), soft_wrap=True)

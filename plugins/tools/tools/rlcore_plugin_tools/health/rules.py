@@ -81,7 +81,9 @@ def _ratio_outside(past: MetricHistory, rule: Rule) -> str | None:
         return None
     several = past.mean("optimizer_steps", rule.window) > 1
     advice = (
-        "lower -lr, or take fewer optimizer steps a batch (a larger -tMbs)" if several else "see sampler_gap: engine and trainer disagree"
+        "lower -lr, or take fewer optimizer steps per batch (--updates-per-batch, --epochs-per-batch)"
+        if several
+        else "see sampler_gap: engine and trainer disagree"
     )
     return (
         f"{outside:.0%} of the tokens of fresh data had a probability ratio outside 0.9 to 1.1 over the last {rule.window} updates: the "

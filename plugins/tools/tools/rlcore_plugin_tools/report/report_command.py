@@ -33,7 +33,7 @@ class ReportCommand(Command):
         parser.description = _TEXT
         parser.epilog = _EPILOG
         parser.formatter_class = ExampleFormatter
-        parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
+        parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder; a project means its newest run")
         parser.add_argument(
             "-o", "--output", type=Path, metavar="FILE", help="output file [RUN/report.html; for several runs ./report.html]"
         )
@@ -43,9 +43,9 @@ class ReportCommand(Command):
     def run(self, args: argparse.Namespace) -> int:
         """Write the report and print its path."""
         from rlcore_plugin_tools.report.page_text import page
-        from rlcore_plugin_tools.report.report_content import Bounds, ReportContent
+        from rlcore_plugin_tools.report.report_content import Bounds, ReportContent, run_folder
 
-        runs = runs_among(args.runs)
+        runs = [run_folder(run) for run in runs_among(args.runs)]
         content = ReportContent(runs, Bounds(args.rollouts, args.characters))
         target = args.output or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
         if target.exists() and not target.is_file():  # a rename would replace a device, such as /dev/null, for the whole machine

@@ -17,7 +17,7 @@ from rlcore_plugin_tools.report.run_figures import run_figures
 from rlcore_plugin_tools.run_record import RunRecord
 from rlcore_plugin_tools.settings_compared import differing_settings, groups_by_seed
 
-__all__ = ["Bounds", "ReportContent"]
+__all__ = ["Bounds", "ReportContent", "run_folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +28,23 @@ class Bounds:
     characters: int
 
 
-def _run_folder(root: Path) -> Path:
-    """Return ``root`` if it is a run folder; otherwise raise UsageError, which says what to type."""
+def run_folder(root: Path) -> Path:
+    """Return ``root`` if it is a run folder, or the newest run of a project; otherwise raise UsageError, which says what to type."""
     if (root / "run.toml").is_file():
         return root
     if root.is_dir() and (runs := past_runs(root)):
-        raise UsageError(
-            f"{root} is not a run folder but contains {len(runs)}: type {runs[0].root} for the newest, or {root}/* for all of them"
-        )
+        return runs[0].root
     what = "is not a run folder, since it has no run.toml" if root.exists() else "is not there"
-    raise UsageError(f"{root} {what}; type the folder that rlcore train printed")
+    raise UsageError(f"{root} {what}; type the folder that rlcore train printed, or that of a project")
 
 
 class ReportContent:
     """The content of some run folders. Each call reads again the files that have changed. Calls are thread-safe."""
 
     def __init__(self, roots: Sequence[Path], bounds: Bounds) -> None:
-        """Open the runs. Raises UsageError if one of ``roots`` is not a run folder, ConfigError if its ``run.toml`` cannot be read."""
-        self._roots, self._bounds = [_run_folder(root) for root in roots], bounds
+        """Open the runs. Raises UsageError if one of ``roots`` is neither a run folder nor a project, and ConfigError if its ``run.toml``
+        cannot be read."""
+        self._roots, self._bounds = [run_folder(root) for root in roots], bounds
         self._readings = [RolloutReading(RunRecord(root), bounds.characters) for root in self._roots]
         self._lock = threading.Lock()
 

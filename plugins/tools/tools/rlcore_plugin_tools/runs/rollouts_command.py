@@ -31,6 +31,10 @@ on a terminal: n or right for the next, p or left for the previous, up, down, sp
                / then words and Enter for the next one that contains them, / and Enter to repeat the search"""
 
 
+_PIPED = 20
+"""Rollouts that are printed as text where there is no terminal and no ``--limit``."""
+
+
 class RolloutsCommand(Command):
     """The command ``rlcore rollouts``."""
 
@@ -48,7 +52,7 @@ class RolloutsCommand(Command):
         parser.add_argument("--outcome", choices=outcomes, metavar="OUTCOME", help=f"rollouts with this outcome: {', '.join(outcomes)}")
         parser.add_argument("--search", metavar="TEXT", help="rollouts with this text (any case) in prompt, answer, gold, parsed or reason")
         parser.add_argument("--prompt", metavar="ID", help="rollouts of the prompt with this id (train:12)")
-        parser.add_argument("--limit", type=int, metavar="N", help="the first N that match")
+        parser.add_argument("-n", "--limit", type=int, metavar="N", help=f"the first N that match [{_PIPED} if not on a terminal]")
         parser.add_argument("--json", action="store_true", help="print one JSON object per rollout, one per line")
         parser.add_argument("--parquet", type=Path, metavar="FILE", help="write them to a Parquet file; needs pyarrow")
 
@@ -97,11 +101,15 @@ def _show(source: RolloutSource, wanted: RolloutFilter, limit: int | None) -> No
 
             page(reel)
             return
+    most = limit or _PIPED
+    matching = source.matching(wanted)
     shown = 0
-    for shown, row in enumerate(islice(source.matching(wanted), limit), 1):
+    for shown, row in enumerate(islice(matching, most), 1):
         print(("\n" if shown > 1 else "") + "\n".join(rollout_lines(row)))
     if not shown:
         print("no rollout matches", file=sys.stderr)
+    elif limit is None and (more := sum(1 for _ in matching)):
+        print(f"{shown} of {shown + more} rollouts; -n {shown + more} prints all, --json one per line", file=sys.stderr)
 
 
 def _take_any_character() -> None:

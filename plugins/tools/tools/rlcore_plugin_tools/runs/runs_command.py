@@ -40,7 +40,7 @@ class RunsCommand(Command):
         parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="a folder of projects or of runs")
         parser.add_argument("-p", "--project", metavar="P", help="the runs of this project in FOLDER only")
         parser.add_argument("--sort", choices=_SORTS, default="time", metavar="BY", help=f"{', '.join(_SORTS)}; time: the newest first")
-        parser.add_argument("--limit", type=int, metavar="N", help="show the first N only")
+        parser.add_argument("-n", "--limit", type=int, metavar="N", help="show the first N only")
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
     def run(self, args: argparse.Namespace) -> int:

@@ -81,7 +81,7 @@ class ScoreCommand(Command):
         )
         parser.add_argument("--strict", action="store_true", help="refuse the file (exit code 2) if a row cannot be judged; check it first")
         parser.add_argument("--resume", action="store_true", help="continue the result file of --out, if it was interrupted")
-        parser.add_argument("--limit", metavar="N", help="judge the first N rows only [all]")
+        parser.add_argument("-n", "--limit", metavar="N", help="judge the first N rows only [all]")
         parser.add_argument("--dry-run", "--dry_run", action="store_true", help="read the file and print the plan; judge and write nothing")
         parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from rlcore.api.commands import Parser, Plan, Registry, add_train_flags, escape_
 from rlcore.api.settings import as_typed, get_path
 
 __all__ = ["run"]
+
+_COLUMNS = 160
 
 
 def run(words: Sequence[str], registry: Registry) -> int:
@@ -35,6 +38,13 @@ def run(words: Sequence[str], registry: Registry) -> int:
     return 0
 
 
+def _folded(start: str, origin: str, column: int) -> list[str]:
+    """Return a row whose origin continues below itself, in ``column``, if the line would be wider than ``_COLUMNS``. Paths stay whole."""
+    lines = textwrap.wrap(origin, max(_COLUMNS - column, 20), break_long_words=False, break_on_hyphens=False) or [""]
+    below = [f"{'':<{column}}{line}" for line in lines]
+    return [start.rstrip(), *below] if len(start) > column else [f"{start}{lines[0]}".rstrip(), *below[1:]]
+
+
 def _show(plan: Plan) -> None:
     chosen = [(path, as_typed(get_path(plan.config, path)), str(origin)) for path, origin in plan.origins.items() if path != "rewards"]
     rows = [[escape_control(cell) for cell in row] for row in chosen]
@@ -44,7 +54,7 @@ def _show(plan: Plan) -> None:
         if row[0].partition(".")[0] != section:
             section = row[0].partition(".")[0]
             print(f"\n[{section}]")
-        print(f"  {row[0]:<{name}}   {row[1]:<{value}}   {row[2]}".rstrip())
+        print("\n".join(_folded(f"  {row[0]:<{name}}   {row[1]:<{value}}   ", row[2], name + value + 8)))
     for item in plan.missing:
         print(f"\nmissing: {escape_control(str(item))}")
     print(f"\nTo paste into run.toml:\n\n{plan.to_toml()}", end="")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rlcore_plugin_tools import rlcore_register_commands
 from rlcore_plugin_tools.env.environment_folders import MARKER
-from rlcore_plugin_tools.env.locks import HERE
+from rlcore_plugin_tools.env.locks import HERE, Lock
 
 from rlcore.testing import RunTester, check_command
 
@@ -147,6 +147,19 @@ def test_a_dry_run_makes_nothing(site: Site) -> None:
     told = site.run("build", "acme-cpu", "--dry-run").assert_ok()
     assert told.lines[0].startswith("acme-cpu would be made of 1 packages: ")
     assert not site.cache.exists()
+
+
+def test_a_dry_run_says_megabytes_and_minutes_if_the_lock_names_them(site: Site) -> None:
+    assert "MB" not in site.run("build", "acme-cpu", "--dry-run").assert_ok().stdout
+    site.lock(f"# cost: 1600 MB, 2 minutes\n{LOCK}")
+    assert site.run("build", "acme-cpu", "--dry-run").assert_ok().lines[0].endswith("; about 1600 MB, 2 min with a fast package index")
+    told = site.run("build", "acme-cpu", "--dry-run", "--json").assert_ok().json
+    assert (told["megabytes"], told["minutes"]) == (1600, 2)
+
+
+@pytest.mark.parametrize("lock", sorted(Path(__file__).parents[4].glob("backends/*/*/environments/*.lock")), ids=lambda path: path.stem)
+def test_the_locks_of_this_repository_name_their_cost(lock: Path) -> None:
+    assert Lock(lock.stem, "owner", lock).cost is not None
 
 
 @pytest.mark.parametrize(

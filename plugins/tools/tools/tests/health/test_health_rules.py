@@ -93,6 +93,11 @@ def ill(rule: str, **changed: float) -> dict[str, float]:
     return {**HEALTHY, **ILL[rule], **changed}
 
 
+def test_the_advice_on_several_optimizer_steps_names_the_settings_that_make_them() -> None:
+    found = told([*[HEALTHY] * 20, *[ill("ratio-outside", optimizer_steps=4.0)] * 20])
+    assert "fewer optimizer steps per batch (--updates-per-batch, --epochs-per-batch)" in found[0][1]
+
+
 def test_every_rule_has_a_series_here_and_a_name_of_its_own() -> None:
     assert [rule.name for rule in RULES] == list(ILL) == list(WORDS)
 

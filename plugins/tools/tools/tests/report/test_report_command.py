@@ -63,10 +63,17 @@ def test_other_files_of_a_glob_are_left_out_with_a_note(tester: RunTester) -> No
     tester.run("report", "report.html", "nowhere").assert_refused("report.html is not a run folder")
 
 
+def test_a_project_means_its_newest_run(tester: RunTester) -> None:
+    for name in ("20260131-120000-aaaaaa", "20260131-130000-bbbbbb"):
+        SyntheticRun(steps=2).write(tester.folder / "project" / name)
+    done = tester.run("report", "project", "--json").assert_ok()
+    assert [run["run"].rpartition("/")[2] for run in done.json["runs"]] == ["20260131-130000-bbbbbb"]
+    assert done.json["report"] == "project/20260131-130000-bbbbbb/report.html"
+
+
 def test_what_is_no_run_is_refused_in_one_sentence(tester: RunTester) -> None:
     SyntheticRun(steps=1).write(tester.folder / "project" / "20260131-120000-aaaaaa")
     (tester.folder / "empty").mkdir()
-    tester.run("report", "project").assert_refused("project is not a run folder but contains 1", "type project/20260131-120000-aaaaaa")
     tester.run("report", "empty").assert_refused("empty is not a run folder, since it has no run.toml")
     tester.run("report", "absent").assert_refused("absent is not there")
     tester.run("report", "project/20260131-120000-aaaaaa", "--rollouts", "-3").assert_refused("-3")

@@ -424,3 +424,19 @@ def test_a_page_whose_server_has_ended_says_so(chromium: Chromium, run: Path) ->
             assert watching.wait(timeout=60) == 0
             page.wait("document.querySelector('#connection').textContent.includes('has ended')")
             assert text(page, "h1") == run.name
+
+
+@pytest.mark.parametrize(("width", "folded"), [(390, True), (1280, False)])
+def test_settings_are_folded_on_a_phone(chromium: Chromium, run: Path, tmp_path: Path, width: int, folded: bool) -> None:
+    with opened(chromium, written(tmp_path, run), width=width) as page:
+        assert page.evaluate("!document.querySelector('#configuration details').open") is folded
+        assert page.evaluate("document.querySelector('#configuration summary').offsetHeight > 0") is folded
+
+
+def test_charts_carry_the_names_of_the_field(chromium: Chromium, tmp_path: Path) -> None:
+    run = SyntheticRun(steps=3, groups=2).write(tmp_path / "run")
+    rows = [json.loads(line) | {"kl_reference": 0.1, "kl_old": 0.1} for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with opened(chromium, written(tmp_path, run)) as page:
+        titles = " ".join(page.evaluate("[...document.querySelectorAll('#learning .chart h3')].map((title) => title.innerText)"))
+    assert [word for word in ("KL", "Ratio", "Clip fraction", "Entropy") if word not in titles] == []

@@ -68,6 +68,7 @@ def test_json_is_every_row_as_it_was_written_in_the_order_of_the_steps(tester: R
         (("--search", "NOT 3"), ["it is\n4"]),
         (("--search", "1 + 2"), ["it is 3", "it is\n4", "Nothing", "", "GOLD", "last"]),
         (("--limit", "2"), ["it is 3", "it is\n4"]),
+        (("-n", "2"), ["it is 3", "it is\n4"]),
         (("--outcome", "ok", "--limit", "2"), ["it is 3", "GOLD"]),
     ],
 )
@@ -106,6 +107,16 @@ def test_in_words(tester: RunTester) -> None:
     said = tester.run("rollouts", "runs/p", "--step", "2").assert_ok().stdout
     assert "    (empty)" in said
     assert "turn rewards  [0.5, 1.0]" in said
+
+
+def test_a_pipe_gets_twenty_and_the_number_of_all(tester: RunTester, tmp_path: Path) -> None:
+    many = {1: [a_rollout(number, text=f"answer {number}") for number in range(30)]}
+    write_run(tmp_path / "runs" / "q" / "20260101-120000-aaaaaa", rollouts=many)
+    done = tester.run("rollouts", "runs/q").assert_ok()
+    assert (done.stdout.count("── step"), done.stderr.strip()) == (20, "20 of 30 rollouts; -n 30 prints all, --json one per line")
+    some = tester.run("rollouts", "runs/q", "-n", "25").assert_ok()
+    assert (some.stdout.count("── step"), some.stderr) == (25, "")
+    assert len(tester.run("rollouts", "runs/q", "--json").assert_ok().lines) == 30
 
 
 def test_a_log_of_an_older_run_without_prompts_is_shown(tester: RunTester, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rlcore.api.commands import Command, Parser
 
 OF_SCORE = (
     "--against --against-option --against_option --columns --config --data-format --data_format --deadline --dry-run --dry_run --help "
-    "--json --limit --option --out --resume --reward --reward-deadline --strict --workers -h"
+    "--json --limit --option --out --resume --reward --reward-deadline --strict --workers -h -n"
 )
 OF_AUDIT = "--all --columns --data --data-format --data_format --deadline --help --json --option --reward --reward-deadline --workers -h"
 

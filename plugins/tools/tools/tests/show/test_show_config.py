@@ -34,6 +34,13 @@ def test_it_names_the_origin_of_each_value(tester: RunTester) -> None:
     assert found["config"]["algorithm"]["options"] == {"clip_eps_low": 0.2, "clip_eps_high": 0.3, "dual_clip": None}
 
 
+def test_the_table_fits_160_columns(tester: RunTester) -> None:
+    tester.fake_run()
+    lines = tester.run("show", "config", "run.toml", "--loss", "clipped").assert_ok().stdout.partition("To paste")[0].splitlines()
+    assert max(map(len, lines)) <= 160
+    assert any(line.startswith("        ") for line in lines), "no origin was long enough to continue below itself"
+
+
 def test_its_toml_resolves_to_the_same(tester: RunTester) -> None:
     first = tester.run("show", "config", tester.fake_run(), "-lr", "3e-5", "--filter-range", "none", "--toml").assert_ok().stdout
     assert tomllib.loads(first)["training"]["learning_rate"] == 3e-5

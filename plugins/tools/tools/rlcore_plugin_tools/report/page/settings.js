@@ -7,7 +7,7 @@ export function settings(state) {
   const view = { state, wanted: null, text: "" };
   const table = h("div.card.scroll", { tabindex: "0", role: "region", "aria-label": "Settings" });
   const controls = h("div.controls", {});
-  const node = section("configuration", "Configuration", controls, table);
+  const node = section("configuration", "Configuration", h("details.fold", { open: window.innerWidth > 560 }, h("summary", {}, "Settings"), controls, table));
   const update = () => {
     const { runs } = state.figures;
     view.wanted ??= runs.length > 1 ? "differences" : Object.keys(runs[0].origins).length ? "typed" : "all";
