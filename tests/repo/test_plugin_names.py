@@ -43,6 +43,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
     "rlcore/data/answer_marks.py": {"boxed": "a mark of an answer"},
+    "rlcore/data/row_sense.py": {"choices": "a column"},
     "rlcore/host/threads.py": {"torch": "the library"},
     "rlcore/learning/advantages.py": {"group_mean": "a function"},
     "rlcore/learning/correction.py": dict.fromkeys(
