@@ -144,7 +144,7 @@ def check_data(plan: Plan, *, dry: bool = False) -> Plan:
     if len(specs) < len(plan.config.rewards) or any(item.path == "data.format" for item in plan.missing):
         return plan
     from rlcore.data import load_eval, load_prompts
-    from rlcore.runtime.loading import bad_rows_of, data_notes
+    from rlcore.runtime.loading import bad_rows_of, check_template, data_notes
 
     notes: list[str] = []
 
@@ -160,6 +160,7 @@ def check_data(plan: Plan, *, dry: bool = False) -> Plan:
     if not dry:  # the run says them
         return plan
     notes += data_notes(plan, data)
+    check_template(plan)
     return replace(plan, notes=(*plan.notes, *notes), bad_rows=bad_rows_of(data))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class ChatTemplate:
                 raise ConfigError(
                     f"[data.template] {name}: the chat template of {path} does not read {name}{closest(name, words)}; leave it out"
                 )
+        self._check_syntax(path)
         found = {parts: self._shows_text(parts) for parts in (False, True)}
         if not found[False] and False in found.values() and True not in found.values():
             raise ConfigError(
@@ -79,14 +80,25 @@ class ChatTemplate:
             )
         self._parts = not found[False] and bool(found[True])
 
+    def _check_syntax(self, path: str) -> None:
+        from jinja2 import TemplateSyntaxError
+
+        try:
+            self._shows_text(False)
+        except TemplateSyntaxError as error:
+            said = (error.message or "").rstrip(".")
+            raise ConfigError(f"the chat template of {path} is not valid Jinja (line {error.lineno}: {said}); correct it") from error
+
     def _shows_text(self, parts: bool) -> bool | None:
         """Return whether the text of a message is in the rendered chat; None if the template refuses the probes."""
-        from jinja2 import TemplateError
+        from jinja2 import TemplateError, TemplateSyntaxError
 
         for messages in _PROBES:
             try:
                 turns = [_turn(message, parts=parts) for message in messages]
                 return PROBE in self._apply(turns, self.settings.tools)
+            except TemplateSyntaxError:
+                raise
             except (TemplateError, TypeError, AttributeError, KeyError, IndexError):
                 continue
         return None
@@ -110,18 +122,27 @@ class ChatTemplate:
         if not (results or calls or schemas):
             return
         text = self.text(messages, tools)
+        bare = [replace(message, tool_calls=()) for message in messages]
+        if schemas and self._apply([_turn(message, parts=self._parts) for message in messages], ()) == text:
+            raise _left_out(f"tool {schemas[0]!r}")
+        if calls and self.text(bare, tools) == text:
+            raise _left_out(f"call of the tool {calls[0]!r}")
         words = [found[0] for message in results if (found := re.search(r"\w+", message.content, re.ASCII))]
         for what, names in (("tool", schemas), ("call of the tool", calls), ("result of a tool, which begins with", words)):
             if lost := next((name for name in names if name not in text), ""):
-                raise DataError(
-                    f"the chat template leaves out the {what} {lost!r}; use a template that renders tools (--chat-template FILE.jinja), "
-                    "or leave them out of the data"
-                )
+                raise _left_out(f"{what} {lost!r}")
 
     def _apply(self, turns: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], *, prompt: bool = True) -> str:
         given = {"tools": [dict(tool) for tool in tools]} if tools else {}
         settings = {**given, **self.settings.variables}
         return str(self._inner.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False, **settings))
+
+
+def _left_out(what: str) -> DataError:
+    return DataError(
+        f"the chat template leaves out the {what}; use a template that renders tools (--chat-template FILE.jinja), or leave them out of "
+        "the data"
+    )
 
 
 def _turn(message: Message, *, parts: bool, text_arguments: bool = False) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.row_interfaces import RowFormat
 from rlcore.contracts.specs import PluginKind
-from rlcore.data.json_texts import number_text, place_in
+from rlcore.data.json_texts import number_text, opened_text, place_in
 from rlcore.data.likely_columns import columns_advice
 from rlcore.data.row_sense import why_invalid
 from rlcore.data.rows import BadRow, kind_of, listed
@@ -150,9 +150,12 @@ def _mapped(row: Mapping[Any, Any], columns: Mapping[str, str]) -> tuple[dict[st
 
 
 def _fitted(target: str, value: Any) -> Any:
-    """Adapt a value that a user cannot change in another author's data set: a prompt that is text, or a gold answer that is a number."""
+    """Adapt a value that a user cannot change in another author's data set: a prompt that is text, or the JSON text of a chat, or a gold
+    answer that is a number."""
     if target == "messages" and isinstance(value, str):
-        return {"role": "user", "content": value}
+        chat = opened_text(value)
+        is_chat = isinstance(chat, list) and bool(chat) and all(isinstance(turn, Mapping) and "role" in turn for turn in chat)
+        return chat if is_chat else {"role": "user", "content": value}
     if target == "gt_answer" and isinstance(value, int | float) and not isinstance(value, bool):
         return number_text(value)
     return value

@@ -25,11 +25,11 @@ _NEVER_AN_ANSWER = frozenset(
     {
         *("notfound", "not found", "not_found", "not-found", "answer not found", "no answer", "no answer found", "not available"),
         *("see solution", "see the solution", "see solutions", "see explanation", "see above", "see below", "see proof"),
-        *("proof", "proof.", "see the proof", "<na>", "#n/a"),
+        *("proof", "see the proof", "<na>", "#n/a"),
     }
 )
 """Words that no question offers as an answer. "no solution" and "undefined" are answers, and so is "Na"."""
-_PERHAPS_AN_ANSWER = frozenset({"none", "nan", "null", "n/a", "n.a.", "not applicable"})
+_PERHAPS_AN_ANSWER = frozenset({"none", "nan", "null", "n/a", "n.a", "not applicable"})
 """Words that stand for an absent answer, unless the question offers them."""
 _AROUND = " \t\r\n.$*`\"'"
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|boxed)\s*\{([^{}]*)\}")
@@ -38,6 +38,10 @@ _OFFER = (
     r"|\b(?:answer|write|say|state|return|returns|print|prints|output|outputs|respond|reply|type|or|put|give|enter|is)\b)"
 )
 """The text before a word that a question offers: the label of a choice, a quotation mark, a comma, or a verb that asks for it."""
+_OF_A_PROGRAM = frozenset({"None", "null", "NaN", "nan"})
+_PROGRAM = re.compile(r"`[^`]*`[^`]*\b(?:prints?|returns?|outputs?|evaluates?)\b|\b(?:prints?|returns?|outputs?|value of)\b[^`]*`[^`]+`")
+"""A question about what a piece of a program gives, which may be one of these words."""
+_QUOTED_PROOF = re.compile(r"[\"'`“‘]proof[\"'`”’]", re.IGNORECASE)
 _ONE_QUOTED = re.compile(r'\[\s*"([^"]*)"\s*\]')
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _OBJECT = re.compile(r"""\[?\s*\{\s*(?:"\w[^"]*"|'\w[^']*')\s*:""")
@@ -73,6 +77,8 @@ def why_no_answer(gold: str, question: str) -> str:
     word = " ".join(bare.lower().split())
     if word in _PERHAPS_AN_ANSWER and _offers(question, bare):
         return ""
+    if word == "proof" and _QUOTED_PROOF.search(question):
+        return ""
     if word not in _NEVER_AN_ANSWER and word not in _PERHAPS_AN_ANSWER:
         return ""
     return f'"gt_answer" is "{gold.strip()}", which stands for an answer that is absent'
@@ -90,7 +96,9 @@ def _bare(gold: str) -> str:
 def _offers(question: str, word: str) -> bool:
     """Return whether a question offers a word, spelled like this, as an answer."""
     lone = rf"(?:^|\n)\s*{re.escape(word)}\s*(?:\n|$)"
-    return bool(re.search(rf"{_OFFER}\s*[\"'`“‘*]*(?:\\\\text\{{)?{re.escape(word)}(?!\w)|{lone}", question))
+    return bool(re.search(rf"(?i:{_OFFER})\s*[\"'`“‘*]*(?:\\\\text\{{)?{re.escape(word)}(?!\w)|{lone}", question)) or (
+        word in _OF_A_PROGRAM and bool(_PROGRAM.search(question))
+    )
 
 
 def unwrapped(gold: str) -> tuple[str, str]:

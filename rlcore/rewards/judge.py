@@ -276,8 +276,8 @@ class Judge(RewardMixer[PendingGroup]):
             if result.failure is Outcome.INFRA:
                 return InfrastructureError(f"reward {self.entries[r].name} could not check {_place(prompt)}, twice: {result.complaint}")
         named = "; ".join(f"{_place(prompt)}: {self._said_of(r, result)}" for prompt, r, result in bad[:_NAMED_ROWS])
-        more = len(bad) - _NAMED_ROWS
-        return DataError(f"{named}; and {more} more rows" if more > 0 else named)
+        more, least = len(bad) - _NAMED_ROWS, "at least " if len(bad) >= _ENOUGH_ROWS else ""
+        return DataError(f"{named}; and {least}{more} more rows" if more > 0 else named)
 
     def _said_of(self, r: int, result: Result) -> str:
         return f"reward {self.entries[r].name} cannot score this row: {result.complaint}"

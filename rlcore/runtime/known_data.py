@@ -9,9 +9,11 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import numpy as np
 
@@ -78,13 +80,31 @@ def keep_good(name: str) -> None:
 
 
 def _name(facts: list[Any]) -> str:
-    libraries = sorted(f"{found.name} {found.version}" for found in importlib.metadata.distributions())
-    return f"data/{hashlib.sha256(json.dumps([facts, libraries, _files('rlcore')], sort_keys=True).encode()).hexdigest()}"
+    installed = list(importlib.metadata.distributions())
+    libraries = sorted(f"{found.name} {found.version}" for found in installed)
+    edited = [_stamps(folder) for folder in sorted(filter(None, map(_editable, installed)))]
+    return f"data/{hashlib.sha256(json.dumps([facts, libraries, edited], sort_keys=True).encode()).hexdigest()}"
+
+
+def _editable(distribution: importlib.metadata.Distribution) -> str:
+    """Return the folder of a distribution that is installed in editable form, whose author edits it without a new version; else ""."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    return unquote(urlparse(origin["url"]).path) if origin.get("dir_info", {}).get("editable") else ""
 
 
 def _files(module: str) -> list[list[str | int]]:
-    """Return the name, the time and the size of each Python file of the package, whose author edits them without a new version."""
+    """Return the stamps of a package, which may be edited where it is installed."""
     found = importlib.util.find_spec(module.partition(".")[0])
-    folders = [Path(place) for place in (found.submodule_search_locations or ())] if found is not None else []
-    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
-    return [[str(file), file.stat().st_mtime_ns, file.stat().st_size] for file in files]
+    return [stamp for folder in (found.submodule_search_locations or () if found is not None else ()) for stamp in _stamps(folder)]
+
+
+def _stamps(folder: str) -> list[list[str | int]]:
+    """Return the name, the time and the size of each Python file below the folder, without environments and hidden folders."""
+    stamps: list[list[str | int]] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__")) and not Path(place, name, "pyvenv.cfg").exists()]
+        for name in files:
+            if name.endswith(".py"):
+                status = (file := Path(place, name)).stat()
+                stamps.append([str(file), status.st_mtime_ns, status.st_size])
+    return sorted(stamps)

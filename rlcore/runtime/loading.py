@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -28,6 +29,7 @@ __all__ = [
     "GOLD_ANSWERS",
     "Texts",
     "bad_rows_of",
+    "check_template",
     "counting_rows",
     "data_notes",
     "fingerprints",
@@ -41,6 +43,7 @@ __all__ = [
 GOLD_ANSWERS = "checking gold answers"
 _LENGTHS = "counting the tokens of prompts"
 _PROBE_TOKENS = 64
+_TEMPLATE_SETTINGS = ("template", "chat_template", "tools", "control_tokens")
 _AT_ONCE = 1000
 """Prompts that are tokenized together."""
 
@@ -195,9 +198,20 @@ def _tokenizer(plan: Plan) -> Tokenizer:
     return made
 
 
+def check_template(plan: Plan) -> None:
+    """Raise ConfigError if a setting of the chat template, or a stop string, does not fit a tokenizer that is on this machine.
+
+    With the usual settings nothing is loaded, so that a dry run stays light."""
+    data, path = plan.config.data, plan.config.model.tokenizer_path or plan.config.model.model
+    asked = any(getattr(data, name) != getattr(DataSection(), name) for name in _TEMPLATE_SETTINGS) or stop_strings(plan)
+    if asked and Path(path).is_dir():
+        with loading(f"the tokenizer {path}"):
+            _tokenizer(plan)
+
+
 def _refuse_template(plan: Plan, backend: str) -> None:
     """Raise ConfigError if a setting of the chat template would have no effect."""
-    for name in ("template", "chat_template", "tools", "control_tokens"):
+    for name in _TEMPLATE_SETTINGS:
         if getattr(plan.config.data, name) != getattr(DataSection(), name):
             raise ConfigError(
                 f"{plan.cite(f'data.{name}')}: inference backend {backend} has a tokenizer of its own, which has no chat template; "

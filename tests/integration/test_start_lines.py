@@ -26,10 +26,13 @@ def tester(tmp_path: Path) -> RunTester:
     return tester
 
 
-def test_four_lines_tell_what_was_derived_how_it_repeats_what_is_short_and_what_was_cut(tester: RunTester) -> None:
-    derived, repeats, short, cut = start_of(tester, "run.toml")
+def test_a_line_each_tells_what_was_derived_how_it_repeats_what_is_worth_what_and_what_was_cut(tester: RunTester) -> None:
+    derived, repeats, rate, mark, temperature, short, cut = start_of(tester, "run.toml")
     assert derived.endswith(" settings are derived from the others; rlcore show config, with the same files and flags, shows how")
     assert repeats == "reproducible: bitwise (max_staleness 0, CPU, and both backends are bitwise reproducible)"
+    assert rate.endswith(" looks mistyped: AdamW trains with 1e-6 to 1e-3")  # the learning rate of the fake is 0.1
+    assert mark == "reward fake: a right answer is worth 1"
+    assert temperature.startswith("evaluation: eval_temperature = 0.6 (default); training samples with temperature = 1.0")
     assert short == "the last of 2 updates is short, with 1 instead of 3 prompts: -tbs 3 does not divide 4 prompts"
     assert cut.count("2 prompts are longer than 3 tokens and are left out (--overlong drop)") == 2
     assert cut.startswith("train: ")
@@ -55,7 +58,7 @@ def test_updates_that_the_data_cannot_give_are_told_with_what_to_type(tester: Ru
 
 def test_what_a_person_chose_and_should_read_is_still_told(tester: RunTester) -> None:
     lines = start_of(tester, "run.toml", "--skip-threshold", "3")
-    assert len(lines) == 5
+    assert len(lines) == 8
     assert lines[2].startswith("--skip-threshold 3 and clipping have no effect")
 
 

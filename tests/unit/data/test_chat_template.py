@@ -190,6 +190,19 @@ def test_a_template_without_tools_is_refused_for_data_with_tools(tmp_path: Path,
         loaded(tmp_path).render(**given)
 
 
+def test_a_name_that_is_in_the_text_by_chance_does_not_hide_a_tool_or_a_call_that_is_left_out(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="leaves out the tool 'ruler'"):
+        loaded(tmp_path).render(ask("use the ruler"), [RULER])
+    with pytest.raises(DataError, match="leaves out the call of the tool 'ruler'"):
+        loaded(tmp_path).render([*ask("use the ruler"), *CHAT[1:2]])
+
+
+def test_a_template_that_is_not_jinja_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.jinja").write_text("{% for m in messages %}{{ m['content'] }")
+    with pytest.raises(ConfigError, match=r"the chat template of \S+mine.jinja is not valid Jinja \(line 1: .*\); correct it"):
+        loaded(tmp_path, chat_template=str(tmp_path / "mine.jinja"))
+
+
 def test_a_template_without_the_role_tool_is_refused_for_a_result(tmp_path: Path) -> None:
     made = loaded(tmp_path, TOOLS.replace("{{ m['content'] }}", "{{ m['content'] if m['role'] != 'tool' else '' }}"))
     with pytest.raises(DataError, match="result of a tool, which begins with '7'"):

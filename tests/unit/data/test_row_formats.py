@@ -135,6 +135,14 @@ def test_columns_are_found_in_json_texts(tmp_path: Path, text: str) -> None:
     assert (made["messages"], made["gt_answer"]) == (PROMPT, "3")  # type: ignore[index]
 
 
+def test_a_chat_that_is_a_json_text_is_read_as_a_chat(tmp_path: Path) -> None:
+    chat = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "1 + 2"}]
+    (made,) = read(written(tmp_path, {"ask": json.dumps(chat), "a": "3"}), registry_with(), columns={"messages": "ask", "gt_answer": "a"})
+    assert made["messages"] == chat  # type: ignore[index]
+    (made,) = read(written(tmp_path, {"ask": "[1, 2]", "a": "3"}), registry_with(), columns={"messages": "ask", "gt_answer": "a"})
+    assert made["messages"] == {"role": "user", "content": "[1, 2]"}  # type: ignore[index]
+
+
 @pytest.mark.parametrize("text", ["no JSON", "{", '{"all": []}', "3", "[" * 100_000])
 def test_a_place_that_a_json_text_lacks_is_named(tmp_path: Path, text: str) -> None:
     columns = {"messages": "ask", "gt_answer": "info.all.0.answer"}

@@ -218,3 +218,22 @@ def test_a_letter_needs_the_choices_in_the_prompt() -> None:
         gold_of("B", ONE_ANSWER, question="What is half of 8?", options=["2", "4", "8"])
     assert gold_of("B", ONE_ANSWER, question=asked, options=None) == "B"
     assert gold_of("B", ONE_ANSWER, question=asked, options={"speed": 1}) == "B"
+
+
+@pytest.mark.parametrize(
+    ("gold", "question"),
+    [
+        ("None", "Find the root. Say None if there is none."),
+        ("NaN", "Reply NaN or the number."),
+        ("None", "What does `print([].sort())` print?"),
+        ("NaN", "What is the value of `Number('abc')`?"),
+        ("null", "Which one does `f()` return?"),
+        ("proof", 'Which word has five letters: "proof" or "degree"?'),
+    ],
+)
+def test_a_verb_at_the_beginning_and_a_question_about_a_program_offer_a_word(gold: str, question: str) -> None:
+    assert why_no_answer(gold, question) == ""
+
+
+def test_n_a_with_its_full_stops_is_no_answer() -> None:
+    assert why_no_answer("n.a.", "What is 2 + 3?")

@@ -230,7 +230,7 @@ def test_a_handful_of_bad_rows_is_enough_to_say_so_and_the_rest_is_dropped():
 
     rows = [prompt(n, gold="" if n < 10 else "hang") for n in range(40)]
     with Judge([entry(Checking, requires=("gold",), deadline=600.0)], workers=1) as judge:
-        with pytest.raises(DataError, match=r"train.jsonl:3: .*; and 7 more rows"):
+        with pytest.raises(DataError, match=r"train.jsonl:3: .*; and at least 7 more rows"):
             judge.check(rows)
         assert [list(dispatcher._queue._waiting) for dispatcher in judge.pool._dispatchers] == [[]], "still to be checked"
 

@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from rlcore_plugin_math import symbolic
+from rlcore_plugin_math.congruence import congruence
 from rlcore_plugin_math.guards import LimitExceeded, check_size
 from rlcore_plugin_math.kinds import Comparer, Equality
 from rlcore_plugin_math.letters import told_apart
@@ -133,7 +134,7 @@ def gold_problem(gold: str, *, text_allowed: bool, seconds: float) -> str | None
         return "gt_answer is empty"
     spelled = _gold(gold).spelled
     plain = sequence(spelled) or quantity(spelled) or is_words(spelled) or clock(spelled) or in_base(spelled) or listing(spelled)
-    if plain or text_allowed:
+    if plain or text_allowed or congruence(spelled):
         return None
     try:
         check_size(spelled)

@@ -361,6 +361,9 @@ class Comparer:
         either = [found is not None and not found.brackets and labels_differ(found) for found in (of_gold, of_answer)]
         if any(either) and alternatives(gold) is not alternatives(answer):
             return False  # x=2 or y=3: not a point
+        sides = ((of_gold, answer), (of_answer, gold))
+        if any(found is not None and found.brackets == "()" and alternatives(other) for found, other in sides):
+            return False  # 1 or 2: neither a point nor an interval
         if of_gold is not None and of_answer is not None and of_gold.brackets == of_answer.brackets == "U":
             return self._any_order(of_gold.items, of_answer.items)
         one = of_gold or of_answer

@@ -93,3 +93,10 @@ def test_a_missing_unit_is_an_option_of_its_own():
     assert score("50", r"\boxed{50\%}", missing_unit="refuse") is Outcome.WRONG
     with pytest.raises(ValidationError):
         BoxedOptions(missing_unit="sometimes")
+
+
+@pytest.mark.parametrize(
+    "gold", [r"x\equiv 5\pmod{12}", r"n\equiv 3\pmod 4", r"n \equiv 1, 3 \pmod{8}", r"x\in\{1,2\}", "0.\\dot{3}", "10{:}30"]
+)
+def test_a_gold_answer_of_a_named_kind_can_be_scored(gold):
+    assert BoxedReward(BoxedOptions()).check({"gt_answer": gold}) is None
