@@ -102,4 +102,4 @@ def test_their_rollouts_are_read(tester: RunTester) -> None:
     assert parquet.read_table(tester.folder / "real.parquet").column("text").to_pylist() == [row["text"] for row in rows]
     answers = tester.run("rollouts", run, "--eval", "letters", "--step", "0", "--json").assert_ok().lines
     assert len(answers) == 6
-    assert tester.run("rollouts", runs_of(tester, "killed")[0], "--step", "1").assert_ok().stdout.count("── step 1") == 24
+    assert tester.run("rollouts", runs_of(tester, "killed")[0], "--step", "1", "-n", "24").assert_ok().stdout.count("── step 1") == 24

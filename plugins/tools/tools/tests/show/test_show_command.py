@@ -96,6 +96,7 @@ def test_a_reward_in_json(tester: RunTester) -> None:
         "reads_tokens": False,
         "gold": "",
         "answer_marks": "",
+        "pure_check": False,
         "audit": "",
     }
     options = {option.pop("path"): option for option in shown["options"]}
