@@ -59,8 +59,18 @@ def load_model(path: str, attention: str, context: TrainingContext) -> PreTraine
     if absent := sorted(report["missing_keys"]):
         raise ConfigError(f"model {path!r} does not hold what its config.json describes: tensor {absent[0]!r} is absent")
     model.config.use_cache = False
+    _train_every_row(model)
     ready: PreTrainedModel = model.eval()
     return ready
+
+
+def _train_every_row(model: PreTrainedModel) -> None:
+    """Let the row of the padding token train if it also ends a response: torch gives no gradient to the row ``padding_idx``."""
+    named = (getattr(config, "eos_token_id", None) for config in (model.config, model.generation_config))
+    ends = {token for value in named for token in (value if isinstance(value, list) else [value])}
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding) and module.padding_idx in ends - {None}:
+            module.padding_idx = None
 
 
 def make_plugin(layout: ColossalLayout, dtype: str, sequence_parallel: str = "none") -> Any:

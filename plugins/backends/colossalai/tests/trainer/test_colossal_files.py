@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from rlcore_plugin_colossalai.boosted_model import load_model
 from rlcore_plugin_colossalai.checkpoint_files import SavedState, write_head, write_state_head, write_tensors
 from transformers import AutoModelForCausalLM
 
@@ -27,6 +31,17 @@ def test_a_model_in_several_files_is_read_by_transformers(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) == len(set(placed.values())) > 1
     read = dict(AutoModelForCausalLM.from_pretrained(tmp_path, torch_dtype=torch.float32).named_parameters())
     assert all(torch.equal(read[name], weight) for name, weight in weights.items())
+
+
+@pytest.mark.parametrize(("ends", "trains"), [(0, True), ([3, 0], True), (3, False), (None, False)])
+def test_the_row_of_a_padding_token_trains_if_it_also_ends_a_response(tmp_path: Path, ends: int | list[int] | None, trains: bool) -> None:
+    shutil.copytree(tiny_qwen2(), tmp_path / "model")
+    for name in ("config.json", "generation_config.json"):
+        file = tmp_path / "model" / name
+        file.write_text(json.dumps({**json.loads(file.read_text()), "pad_token_id": 0, "eos_token_id": ends}))
+    context: Any = SimpleNamespace(trust_remote_code=False)
+    embedding = load_model(str(tmp_path / "model"), "eager", context).get_input_embeddings()
+    assert (embedding.padding_idx is None) is trains
 
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
