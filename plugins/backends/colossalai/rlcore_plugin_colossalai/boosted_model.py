@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import cached_file
 
@@ -58,10 +59,27 @@ def load_model(path: str, attention: str, context: TrainingContext) -> PreTraine
         raise ConfigError(f"model {path!r} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
     if absent := sorted(report["missing_keys"]):
         raise ConfigError(f"model {path!r} does not hold what its config.json describes: tensor {absent[0]!r} is absent")
+    _check_head(model, file)
     model.config.use_cache = False
     _train_every_row(model)
     ready: PreTrainedModel = model.eval()
     return ready
+
+
+def _check_head(model: PreTrainedModel, file: Path) -> None:
+    """Raise ConfigError if the files hold a head of its own although ``config.json`` says that it is the embedding.
+
+    This version of transformers would leave the head out, and another model than the sampled one would train."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is None or head.weight is not embedding.weight:
+        return
+    for weights in sorted(file.parent.glob("*.safetensors")):
+        with safe_open(weights, framework="pt") as tensors:
+            if "lm_head.weight" in tensors.keys() and not torch.equal(tensors.get_tensor("lm_head.weight").float(), head.weight.cpu()):  # noqa: SIM118
+                raise ConfigError(
+                    f"{file} says tie_word_embeddings true, but {weights.name} holds a head that is not the embedding; "
+                    "write false if the head is right, or remove lm_head.weight"
+                )
 
 
 def _train_every_row(model: PreTrainedModel) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 import torch
 from rlcore_plugin_colossalai.boosted_model import load_model
 from rlcore_plugin_colossalai.checkpoint_files import SavedState, write_head, write_state_head, write_tensors
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from rlcore.api import RunError
+from rlcore.api import ConfigError, RunError
 from tests.tiny_qwen2 import tiny_qwen2
 
 TENSORS = {"a": torch.arange(6.0), "b": torch.ones(2, 3), "c": torch.zeros(1)}
@@ -42,6 +44,17 @@ def test_the_row_of_a_padding_token_trains_if_it_also_ends_a_response(tmp_path: 
     context: Any = SimpleNamespace(trust_remote_code=False)
     embedding = load_model(str(tmp_path / "model"), "eager", context).get_input_embeddings()
     assert (embedding.padding_idx is None) is trains
+
+
+@pytest.mark.parametrize(("scale", "refused"), [(0.5, True), (1.0, False)])
+def test_a_head_that_transformers_would_leave_out_is_refused(tmp_path: Path, scale: float, refused: bool) -> None:
+    shutil.copytree(tiny_qwen2(), tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"] * scale
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    context: Any = SimpleNamespace(trust_remote_code=False)
+    with pytest.raises(ConfigError, match=r"says tie_word_embeddings true, but model\.safetensors") if refused else nullcontext():
+        load_model(str(tmp_path / "model"), "eager", context)
 
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
