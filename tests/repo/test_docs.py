@@ -15,8 +15,9 @@ from unittest import mock
 
 import pytest
 
+from rlcore.api import Loss
 from rlcore.api.commands import install_line
-from rlcore.testing import RunTester
+from rlcore.testing import LossSuite, RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.commands import command_lines
 from tests.quickstart_folder import quickstart_in
@@ -81,6 +82,13 @@ def test_the_loss_is_at_most_fifteen_lines_and_its_metric_appears(demo: Path) ->
     assert len(BLOCKS["my_loss.py"].splitlines()) <= 15
     run(demo, "quickstart", "demo", "--loss", "./my_loss.py:MyLoss", "--max-steps", "2", "-ei", "0", "--max-staleness", "0")
     assert '"loss/held"' in metrics(demo)
+
+
+class TestTheLossOfTheReadme(LossSuite):
+    def make(self) -> Loss:
+        names: dict[str, type[Loss]] = {}
+        exec(BLOCKS["my_loss.py"], names)
+        return names["MyLoss"]()
 
 
 def test_the_samples_are_scored(demo: Path) -> None:
