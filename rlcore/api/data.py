@@ -10,6 +10,7 @@ A row format converts the rows of a published data set to such rows. A plugin re
 - ``read_rows`` reads a data set as a run does: source, columns, format.
 - ``opened`` opens a file, compressed with gzip or not. ``LONGEST_ROW`` is the largest size of a row in bytes.
 - ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in ``Routes`` need.
+- ``number_text`` writes a number as text, a whole number of many digits too.
 - ``install_line`` is the command that installs a missing package.
 
 >>> class Countdown(RowSource):
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.row_interfaces import RowFormat, RowSource
+from rlcore.data.json_texts import number_text
 from rlcore.data.jsonl import opened
 from rlcore.data.prompts import read_rows
 from rlcore.data.rows import BadRow, Routes, parse_row
@@ -36,6 +38,7 @@ __all__ = [
     "RowFormat",
     "RowSource",
     "install_line",
+    "number_text",
     "opened",
     "parse_row",
     "read_rows",

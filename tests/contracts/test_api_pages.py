@@ -11,7 +11,7 @@ import pytest
 
 PAGES = {
     "conversations": "Conversation ConversationSpec Dialogue Message ConversationSteps Transcript Turn",
-    "data": "BadRow DataError LONGEST_ROW Routes RowFormat RowSource install_line opened parse_row read_rows",
+    "data": "BadRow DataError LONGEST_ROW Routes RowFormat RowSource install_line number_text opened parse_row read_rows",
     "judging": "PendingScores Result RewardMixer RewardEntry Task reward_entries",
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan RELEASED Registry RunConfig Spec SteadyConsole TypedFlag

@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcore.api.data import BadRow
+from rlcore.api.data import BadRow, number_text
 
 __all__ = ["answer_of", "boxed_in", "holds_tests", "is_chat", "is_text", "kept", "messages_of", "object_in", "row_of"]
 
-_PIECE = 4000
 _TESTS = frozenset({"inputs", "outputs", "fn_name", "functional", "assert_case", "input_output", "test_cases", "tests", "testtype"})
 """Keys of a ground truth that consists of tests of a program."""
 _BOXES = ("\\boxed{", "\\fbox{")
@@ -58,19 +57,10 @@ def answer_of(value: object, column: str) -> str:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadRow(f'"{column}" has no answer to compare with: it must be text or a number')
-    text = value.strip() if isinstance(value, str) else _number_text(value)
+    text = value.strip() if isinstance(value, str) else number_text(value)
     if not text:
         raise BadRow(f'"{column}" is empty, so there is no answer to compare with')
     return text
-
-
-def _number_text(number: float) -> str:
-    """Return a number as text. Python refuses to write a whole number of more than 4300 digits at once."""
-    try:
-        return str(number)
-    except ValueError:
-        rest, low = divmod(abs(int(number)), 10**_PIECE)
-        return "-" * (number < 0) + _number_text(rest) + f"{low:0{_PIECE}d}"
 
 
 def object_in(row: Mapping[str, Any], column: str) -> Mapping[str, Any]:

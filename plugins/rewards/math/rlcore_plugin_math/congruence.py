@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rlcore_plugin_math.normal import compact
 from rlcore_plugin_math.quantity import quantity
-from rlcore_plugin_math.structure import VARIABLE, listing
+from rlcore_plugin_math.structure import VARIABLE, listing, paired
 
 __all__ = ["Congruence", "congruence", "same_congruence"]
 
@@ -80,13 +80,7 @@ def same_congruence(gold: Congruence, answer: Congruence, same: Callable[[str, s
     whole = [_reduced(side) for side in (gold, answer)]
     if whole[0] is not None and whole[1] is not None:
         return len(set(whole[0])) == len(whole[0]) and sorted(whole[0]) == sorted(whole[1])
-    left = list(answer.remainders)
-    for remainder in gold.remainders:
-        match = next((other for other in left if same(remainder, other)), None)
-        if match is None:
-            return False
-        left.remove(match)
-    return True
+    return paired(gold.remainders, answer.remainders, same)
 
 
 def _reduced(side: Congruence) -> list[int] | None:

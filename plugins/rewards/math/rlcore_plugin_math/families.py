@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from rlcore_plugin_math import symbolic
-from rlcore_plugin_math.structure import VARIABLE, is_label, listing, relation
+from rlcore_plugin_math.structure import VARIABLE, is_label, listing, paired, relation
 
 __all__ = ["Family", "family", "same_family"]
 
@@ -118,12 +118,7 @@ def same_family(gold: Family, answer: Family, same: Callable[[str, str], bool]) 
     if "," in gold.name or "," in answer.name:
         pairs = zip(gold.items, left, strict=True)
         return gold.name == answer.name and all(same(_with(one, gold.letter, gold.letter), other) for one, other in pairs)
-    for item in gold.items:
-        match = next((other for other in left if _same_item(item, other, gold.letter, same, shifted=domains == {"Z"})), None)
-        if match is None:
-            return False
-        left.remove(match)
-    return True
+    return paired(gold.items, left, lambda one, other: _same_item(one, other, gold.letter, same, shifted=domains == {"Z"}))
 
 
 def _with(item: str, letter: str, value: str) -> str:

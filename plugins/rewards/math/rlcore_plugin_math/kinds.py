@@ -51,6 +51,7 @@ from rlcore_plugin_math.structure import (
     listing,
     matrix,
     nested_signs,
+    paired,
     point,
     relation,
     same_label,
@@ -408,13 +409,7 @@ class Comparer:
             return False
         if len(gold) > _MOST_ITEMS:
             return all(self._same(one, other) for one, other in zip(gold, answer, strict=True))
-        left = list(answer)
-        for item in gold:
-            match = next((other for other in left if self._same(item, other)), None)
-            if match is None:
-                return False
-            left.remove(match)
-        return True
+        return paired(gold, answer, self._same)
 
     def _by_matrix(self, gold: str, answer: str) -> bool | None:
         of_gold, of_answer = matrix(gold), matrix(answer)

@@ -9,13 +9,13 @@ Relation(parts=('0', 'x', '1'), operators=('<', '<='))
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlcore_plugin_math.quantity import quantity
 
 __all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "label_first", "leading_sign", "listing", "matrix", "nested_signs"]
-__all__ += ["VARIABLE", "assignments", "point", "relation", "same_label", "split_outside"]
+__all__ += ["VARIABLE", "assignments", "paired", "point", "relation", "same_label", "split_outside"]
 
 _TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|<=|>=|[^\\]|\\")
 _OPEN = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
@@ -287,3 +287,18 @@ def matrix(text: str) -> tuple[tuple[str, ...], ...] | None:
         return None
     rows = [row for row in match[2].split("\\\\") if row.strip()]
     return tuple(tuple(cell.strip() for cell in row.split("&")) for row in rows)
+
+
+def paired(gold: Sequence[str], answer: Sequence[str], same: Callable[[str, str], bool]) -> bool:
+    """Return whether each gold item is the same as an item of the answer, in any order. No item of the answer serves twice.
+
+    >>> paired(["1", "1"], ["1", "2"], str.__eq__), paired(["1", "2"], ["2", "1"], str.__eq__)
+    (False, True)
+    """
+    left = list(answer)
+    for item in gold:
+        match = next((other for other in left if same(item, other)), None)
+        if match is None:
+            return False
+        left.remove(match)
+    return True
