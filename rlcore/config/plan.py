@@ -327,18 +327,9 @@ def _data_missing(config: RunConfig, registry: Registry, where: Callable[[str], 
 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
     paths = [path for path in core_settings() if not path.startswith("rewards.")]
-    for table in (
-        "run.options",
-        "inference.options",
-        "training.options",
-        "algorithm.options",
-        "algorithm.estimator_options",
-        "algorithm.loss_options",
-        *(f"{path}_options" for path in LOSS_WRAPPERS),
-        "weights.options",
-        "sampling.options",
-        "sampling.extra",
-    ):
+    tables = [f"{section}.options" for section in ("run", "inference", "training", "algorithm")]
+    tables += [f"{path}_options" for path in ("algorithm.estimator", "algorithm.loss", *LOSS_WRAPPERS)]
+    for table in (*tables, "weights.options", "sampling.options", "sampling.extra"):
         paths += [f"{table}.{key}" for key in get_path(config, table)]
     paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]
     for index, entry in enumerate(config.rewards):

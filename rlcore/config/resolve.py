@@ -355,8 +355,6 @@ def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[
     """Return the weight transfer with ``auto`` resolved, and why. If none is installed that fits, it is one to install; ``auto`` stays if
     none is known.
 
-    If no installed transfer fits, return one to install; ``auto`` stays if none is known.
-
     :param runtime: the resolved name of the runtime. A runtime that is not installed counts as one of several processes.
     """
     if config.weights.transport != "auto":

@@ -134,11 +134,6 @@ class WeightsManifest:
     kind: WeightsKind = WeightsKind.FULL
     extra: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def nbytes(self) -> int:
-        """Size of all tensors in bytes."""
-        return sum(tensor.nbytes for tensor in self.tensors)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:

@@ -87,45 +87,24 @@ def rlcore_register_kl_estimators() -> list[KlSpec]:
     ]
 
 
+_SEQUENCE = "Liu et al. 2025; range as for truncated"
 CORRECTIONS: Mapping[str, CorrectionSpec] = {
-    "decoupled": CorrectionSpec(
-        name="decoupled",
-        target="rlcore.learning.correction:Decoupled",
-        summary="w as it is",
-        source="Hilton et al., arXiv 2110.00641; AReaL, arXiv 2505.24298",
-    ),
-    "truncated": CorrectionSpec(
-        name="truncated",
-        target="rlcore.learning.correction:Truncated",
-        summary="w, held within the range",
-        source="truncated importance sampling, Yao et al. 2025",
-        usual_range=(0.0, 2.0),
-    ),
-    "masked": CorrectionSpec(
-        name="masked",
-        target="rlcore.learning.correction:Masked",
-        summary="w within the range, 0 outside",
-        source="IcePop, arXiv 2510.18855",
-        usual_range=(0.5, 5.0),
-        masks=True,
-    ),
-    "sequence_truncated": CorrectionSpec(
-        name="sequence_truncated",
-        target="rlcore.learning.correction:SequenceTruncated",
-        summary="W, held within the range",
-        source="Liu et al. 2025; range as for truncated",
-        per="rollout",
-        usual_range=(0.0, 2.0),
-    ),
-    "sequence_masked": CorrectionSpec(
-        name="sequence_masked",
-        target="rlcore.learning.correction:SequenceMasked",
-        summary="W within the range, 0 outside",
-        source="Liu et al. 2025; range as for truncated",
-        per="rollout",
-        usual_range=(0.0, 2.0),
-        masks=True,
-    ),
+    name: CorrectionSpec(
+        name=name,
+        target=f"rlcore.learning.correction:{target}",
+        summary=summary,
+        source=source,
+        per="rollout" if name.startswith("sequence_") else "token",
+        usual_range=usual_range,
+        masks=name.endswith("masked"),
+    )
+    for name, target, summary, source, usual_range in (
+        ("decoupled", "Decoupled", "w as it is", "Hilton et al., arXiv 2110.00641; AReaL, arXiv 2505.24298", ()),
+        ("truncated", "Truncated", "w, held within the range", "truncated importance sampling, Yao et al. 2025", (0.0, 2.0)),
+        ("masked", "Masked", "w within the range, 0 outside", "IcePop, arXiv 2510.18855", (0.5, 5.0)),
+        ("sequence_truncated", "SequenceTruncated", "W, held within the range", _SEQUENCE, (0.0, 2.0)),
+        ("sequence_masked", "SequenceMasked", "W within the range, 0 outside", _SEQUENCE, (0.0, 2.0)),
+    )
 }
 """The ratio old / sampler of a token (w) or of a rollout (W): as it is, held, or masked. The classes take their facts from here."""
 
@@ -193,22 +172,10 @@ def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
 def rlcore_register_commands() -> list[CommandSpec]:
     """Return the commands that every installation has. Plugins place their own between them by ``position``."""
     return [
-        CommandSpec(
-            name="train",
-            target="rlcore.cli.train:TrainCommand",
-            summary="train a model as TOML files and flags say",
-            position=20,
-        ),
-        CommandSpec(
-            name="resume",
-            target="rlcore.cli.resume:ResumeCommand",
-            summary="resume a run from its newest checkpoint",
-            position=25,
-        ),
-        CommandSpec(
-            name="plugins",
-            target="rlcore.cli.plugins:PluginsCommand",
-            summary="list installed plugins, or why one does not work",
-            position=80,
-        ),
+        CommandSpec(name=name, target=f"rlcore.cli.{name}:{name.capitalize()}Command", summary=summary, position=position)
+        for name, summary, position in (
+            ("train", "train a model as TOML files and flags say", 20),
+            ("resume", "resume a run from its newest checkpoint", 25),
+            ("plugins", "list installed plugins, or why one does not work", 80),
+        )
     ]

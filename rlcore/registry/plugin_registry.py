@@ -351,10 +351,6 @@ class Registry:
                     problems += [f"{owner}: {item}" for item in answer]
         return problems
 
-    def problems(self) -> list[str]:
-        """Return every problem of the installed plugins, one sentence each, preceded by the distribution's name."""
-        return [f"{row.distribution}: {problem}" for row in self.rows for problem in row.problems] + self.name_conflicts()
-
     def name_conflicts(self) -> list[str]:
         """Return one sentence for every name that more than one plugin registered."""
         return [

@@ -69,12 +69,6 @@ class Judge(RewardMixer[PendingGroup]):
         self._finished: list[tuple[int, tuple[Score, ...]]] = []
         self._tally = JudgeStats([entry.name for entry in self.entries], error_budget, {e.name: e.budget for e in self.entries})
 
-    @property
-    def pending(self) -> int:
-        """The number of groups that were submitted and that ``poll`` has not returned yet."""
-        with self._lock:
-            return len(self._groups) + len(self._finished)
-
     def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
         """Queue one group and return immediately.
 

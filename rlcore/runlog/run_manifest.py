@@ -35,7 +35,6 @@ def build_manifest(
     attestations: Iterable[Attestation],
     origins: Mapping[str, Any],
     planned_steps: int,
-    command: list[str] | None = None,
 ) -> dict[str, Any]:
     """Return a JSON-serializable record.
 
@@ -52,7 +51,7 @@ def build_manifest(
         "data": dict(data),
         "plugins": plugins,
         "origins": {path: str(origin) for path, origin in origins.items()},
-        "command": command if command is not None else sys.argv,
+        "command": sys.argv,
     }
 
 
@@ -100,7 +99,7 @@ def resumed_manifest(root: Path, step: int, now: Mapping[str, Any], settings: Ma
 
     The item holds the values that differ ``now`` and the changed ``settings`` (path -> old value, new value). Raises ConfigError if the
     data or the tokenizer differ from those that the run began with."""
-    first, again = read_manifest(root), {"time": _time(), "step": step, "settings": dict(settings)}
+    first, again = read_manifest(root), {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "step": step, "settings": dict(settings)}
     if first is None:
         return {**now, "resumes": [again]}
     for name, mark in first["data"].items():
@@ -108,10 +107,6 @@ def resumed_manifest(root: Path, step: int, now: Mapping[str, Any], settings: Ma
             raise ConfigError(f"{name} has changed since the run {root} began: restore it, or begin a new run with rlcore train")
     other = {key: value for key, value in now.items() if key != "origins" and json.loads(json.dumps(value)) != first.get(key)}
     return {**first, "resumes": [*first.get("resumes", ()), {**again, **other}]}
-
-
-def _time() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def _packages(plugins: Iterable[str]) -> dict[str, str]:

@@ -243,7 +243,7 @@ def test_a_damaged_distribution_is_a_row_too(folder: PluginFolder) -> None:
     (info / "entry_points.txt").write_text("[rlcore]\nno equals sign\n")
     registry = folder.discover()
     _check_sound(registry)
-    assert any("rlcore-plugin-damaged" in problem for problem in registry.problems())
+    assert any(row.problems for row in registry.rows if row.distribution == "rlcore-plugin-damaged")
 
 
 def test_the_whole_zoo_at_once_through_the_command(folder: PluginFolder) -> None:
@@ -305,5 +305,6 @@ def test_a_check_without_objection_says_nothing(folder: PluginFolder) -> None:
 
 def test_nothing_of_the_core_is_broken(folder: PluginFolder) -> None:
     registry = folder.discover()
-    assert registry.problems() == []
+    assert not any(row.problems for row in registry.rows)
+    assert registry.name_conflicts() == []
     assert {offer: problems for offer, problems in registry.faults().items() if problems} == {}

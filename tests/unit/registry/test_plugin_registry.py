@@ -62,7 +62,7 @@ def _install(folder: PluginFolder, plugin: str, name: str, aliases: str = "", co
 def test_built_ins_are_registered_through_the_same_hooks(folder: PluginFolder) -> None:
     registry = folder.discover()
     assert [row.distribution for row in registry.rows] == ["rlcore"]
-    assert registry.problems() == []
+    assert [row.problems for row in registry.rows] == [()]
     assert registry.names("estimator") == ["group_mean", "group_norm"]
     assert registry.names(PluginKind.LOSS) == ["clipped"]
     assert registry.owner("loss", "clipped") == "rlcore"
@@ -104,7 +104,7 @@ def test_two_distributions_with_one_name_clash_only_where_it_is_used(folder: Plu
     assert registry.has("reward", "exact")
     assert registry.owner("reward", "mine") == "rlcore-plugin-other"
     assert registry.owner("reward", "only_acme") == "rlcore-plugin-acme"
-    assert any("'exact'" in problem for problem in registry.problems())
+    assert any("'exact'" in conflict for conflict in registry.name_conflicts())
 
 
 def test_one_plugin_that_registers_a_name_twice_clashes_with_itself(folder: PluginFolder) -> None:
@@ -169,7 +169,7 @@ def test_an_allow_list_keeps_everything_else_out(folder: PluginFolder, monkeypat
     registry = folder.discover()
     assert registry.names("reward") == ["exact", "only_acme"]
     assert registry.names("loss") == ["clipped"], "built-ins are not plugins to be switched off"
-    assert registry.problems() == []
+    assert not any(row.problems for row in registry.rows)
     with pytest.raises(PluginError, match="which RLCORE_PLUGINS excludes"):
         registry.spec("algo", "dapo")
 
