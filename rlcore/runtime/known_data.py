@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -88,8 +89,11 @@ def _name(facts: list[Any]) -> str:
 
 def _editable(distribution: importlib.metadata.Distribution) -> str:
     """Return the folder of a distribution that is installed in editable form, whose author edits it without a new version; else ""."""
-    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
-    return unquote(urlparse(origin["url"]).path) if origin.get("dir_info", {}).get("editable") else ""
+    try:
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        return unquote(urlparse(origin["url"]).path) if origin.get("dir_info", {}).get("editable") else ""
+    except (OSError, ValueError, LookupError, AttributeError):  # damaged: it says nothing
+        return ""
 
 
 def _files(module: str) -> list[list[str | int]]:
@@ -104,7 +108,8 @@ def _stamps(folder: str) -> list[list[str | int]]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__")) and not Path(place, name, "pyvenv.cfg").exists()]
         for name in files:
-            if name.endswith(".py"):
-                status = (file := Path(place, name)).stat()
-                stamps.append([str(file), status.st_mtime_ns, status.st_size])
+            with suppress(OSError):  # a link to nowhere, or a file that an editor has just removed
+                if name.endswith(".py"):
+                    status = (file := Path(place, name)).stat()
+                    stamps.append([str(file), status.st_mtime_ns, status.st_size])
     return sorted(stamps)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import ExitStack
+from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,33 @@ def test_other_options_or_other_code_check_again(bench: Bench, monkeypatch: pyte
     monkeypatch.setattr(known_data, "_files", lambda module: [[module, 1, 1]])  # its author has edited it
     bench.judge()
     assert bench.checked
+
+
+def test_stamps_leave_out_environments_hidden_folders_and_links_to_nowhere(tmp_path: Path) -> None:
+    for name in ("a.py", "b.txt", "venv/pyvenv.cfg", "venv/c.py", ".git/d.py", "__pycache__/e.py", "in/f.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".#a.py").symlink_to("nowhere")
+    assert [Path(str(name)).name for name, *_ in known_data._stamps(str(tmp_path))] == ["a.py", "f.py"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "folder"),
+    [
+        ('{"url": "file:///a%20b", "dir_info": {"editable": true}}', "/a b"),
+        ('{"url": "file:///a", "dir_info": {}}', ""),
+        ("{", ""),
+        ("[]", ""),
+        ('{"dir_info": {"editable": true}}', ""),
+        (None, ""),
+    ],
+)
+def test_an_editable_distribution_is_watched(tmp_path: Path, origin: str | None, folder: str) -> None:
+    place = tmp_path / "acme-1.0.dist-info"
+    place.mkdir()
+    if origin is not None:
+        (place / "direct_url.json").write_text(origin)
+    assert known_data._editable(PathDistribution(place)) == folder
 
 
 def test_rows_that_were_refused_are_refused_again(bench: Bench) -> None:
