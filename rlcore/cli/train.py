@@ -153,15 +153,16 @@ def check_data(plan: Plan, *, dry: bool = False) -> Plan:
 
     data = {}
     if here := [source for source in plan.config.data.sources if chosen(source)]:
-        data["train"] = load_prompts(replaced(plan.config, "data.dataset", tuple(here)), specs, plan.registry)
+        data["train"] = load_prompts(replaced(plan.config, "data.dataset", tuple(here)), specs, plan.registry, notes.append)
     for task, path in plan.config.eval.eval_dataset.items():
         if chosen(DataSource(path=path)):
-            data[f"eval/{task}"] = load_eval(path, specs, plan.registry, plan.config.data)
+            data[f"eval/{task}"] = load_eval(path, specs, plan.registry, plan.config.data, notes.append)
     if not dry:  # the run says them
         return plan
     notes += data_notes(plan, data)
-    check_template(plan)
-    return replace(plan, notes=(*plan.notes, *notes), bad_rows=bad_rows_of(data))
+    if not plan.missing:
+        check_template(plan)
+    return replace(plan, notes=(*plan.notes, *dict.fromkeys(notes)), bad_rows=bad_rows_of(data))
 
 
 def _is_here(source: DataSource, registry: Registry) -> bool:
