@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["INTERRUPTED", "TrainCommand", "add_run_options", "check_data", "plan_of", "run_plan"]
 
+_READ_TWICE = 4 << 20
+"""Bytes of data files that a run may read twice, in less than a second."""
 _COUNTING_SECONDS = 20.0
 """The time in which a dry run expects the end of rows that come from no file."""
 INTERRUPTED = 130
@@ -72,14 +74,16 @@ def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True
 
 
 def run_plan(plan: Plan, args: argparse.Namespace) -> int:
-    """Check this machine, then print the plan with notes on the data (``args.dry_run``), or run it. Return the exit code.
+    """Check this machine and the data, then print the plan (``args.dry_run``) or run it. Return the exit code.
+
+    A run reads its data itself. Small files are read here, too, so that the reason for refusing one is the only line.
 
     Raises UsageError if something is missing."""
     plan = check_machine(plan)
+    checked = check_data(plan, dry=args.dry_run) if args.dry_run or _is_small(plan) else plan
     if args.dry_run:
         from rlcore.cli.plan_view import plan_json, show_plan
 
-        checked = check_data(plan, dry=True)
         if args.json:
             print(json.dumps(plan_json(checked), ensure_ascii=False))
         else:
@@ -163,6 +167,11 @@ def check_data(plan: Plan, *, dry: bool = False) -> Plan:
     if not plan.missing:
         check_template(plan)
     return replace(plan, notes=(*plan.notes, *dict.fromkeys(notes)), bad_rows=bad_rows_of(data))
+
+
+def _is_small(plan: Plan) -> bool:
+    sources = [*plan.config.data.sources, *(DataSource(path=path) for path in plan.config.eval.eval_dataset.values())]
+    return sum(Path(source.path).stat().st_size for source in sources if _is_here(source, plan.registry)) <= _READ_TWICE
 
 
 def _is_here(source: DataSource, registry: Registry) -> bool:

@@ -91,3 +91,14 @@ def test_a_dry_run_tells_it_too(tester: RunTester, monkeypatch: pytest.MonkeyPat
     assert found["max_staleness"] == {"value": 1, "why": why, "correction": "none"}
     typed = tester.run("train", "run.toml", "--max-staleness", "2", "--dry-run", "--json").assert_ok().json
     assert typed["max_staleness"] == {"value": 2, "why": "", "correction": "none"}
+
+
+def test_a_large_file_is_read_once_and_a_bad_row_of_it_leaves_nothing(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": "a"}}])
+    tester.run("train", "run.toml").assert_refused('train.jsonl:1: the row has no "gt_answer"')  # a small one: the only line
+    monkeypatch.setattr("rlcore.cli.train._READ_TWICE", 10)
+    monkeypatch.setattr("rlcore.cli.train.check_data", None)
+    done = tester.run("train", "run.toml")
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith("error: train.jsonl:1: the row has no")
+    assert not (tester.folder / "runs").exists()

@@ -107,7 +107,7 @@ def _of_the_cpu(context: InferenceContext, options: SglangOptions) -> dict[str, 
         "lora_backend": "torch_native",
         "disable_cuda_graph": True,
         "disable_overlap_schedule": True,
-        "mem_fraction_static": 0.05,  # of the machine's memory, whatever its size: max_total_tokens bounds the cache
+        "mem_fraction_static": 0.2,  # of the machine's memory, which others take from while it loads; max_total_tokens bounds the cache
         "max_total_tokens": tokens,
     }
 
