@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,10 +64,10 @@ class AnswerReader:
             return None
         return cls(spec.name, frozenset(value), spec.answer_marks, bool(spec.system_prompt) and system_prompt is None)
 
-    def typed(self, mark: str) -> str:
-        """Return what the user types so that the reward reads ``mark``: ``--rewards.boxed.extract '{"by": ["hashes"]}'``."""
+    def typed(self, marks: Sequence[str]) -> str:
+        """Return what the user types so that the reward reads these marks: ``--rewards.boxed.extract '{"by": ["hashes"]}'``."""
         first, *inner = self.option.split(".")
-        value: Any = [mark]
+        value: Any = list(marks)
         for part in reversed(inner):
             value = {part: value}
         return f"--rewards.{self.name}.{first} '{json.dumps(value)}'" + (' -s ""' if self.prompted else "")
@@ -87,14 +88,16 @@ def mark_remarks(name: str, prompts: Sequence[Prompt], readers: Sequence[AnswerR
     for reader in readers:
         own = [marks for reward, marks in asked if reward in (None, reader.name)]
         unread = [marks for marks in own if marks and not marks & reader.reads]
-        if unread:
-            mark = max(sorted(set().union(*unread)), key=lambda known: sum(known in marks for marks in unread))
-            yield _remark(name, len(unread), len(own), mark, reader)
+        counts = Counter(mark for marks in unread for mark in marks)
+        if counts:
+            yield _remark(name, sorted(counts.items(), key=lambda item: (-item[1], item[0])), len(own), reader)
 
 
-def _remark(name: str, count: int, total: int, mark: str, reader: AnswerReader) -> str:
+def _remark(name: str, counts: Sequence[tuple[str, int]], total: int, reader: AnswerReader) -> str:
     reads = " or ".join(_MARKS[known][0] for known in sorted(reader.reads))
+    (first, count), *others = counts
+    asked = f"with {_MARKS[first][0]}" + "".join(f", {number} with {_MARKS[mark][0]}" for mark, number in others)
     return (
-        f"{name}: {count} of {total} prompts ask for an answer with {_MARKS[mark][0]}, and the reward {reader.name} reads only {reads}, so "
-        f"such answers are malformed; to read what the prompts ask for, type {reader.typed(mark)}"
+        f"{name}: {count} of {total} prompts ask for an answer {asked}, and the reward {reader.name} reads only {reads}, so such answers "
+        f"are malformed; to read what the prompts ask for, type {reader.typed([mark for mark, _ in counts])}"
     )

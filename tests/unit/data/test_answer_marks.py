@@ -76,6 +76,12 @@ def test_the_remark_counts_and_says_what_to_type() -> None:
     assert own_prompt.endswith("""type --rewards.exact.find '{"by": ["hashes"]}'""")
 
 
+def test_every_mark_that_prompts_ask_for_is_counted_and_offered() -> None:
+    (said,) = remarks([HASHES, "End with Answer: 5.", "End with Answer: 6.", "7?"], "boxed")
+    assert "2 of 4 prompts ask for an answer with Answer:, 1 with ####, and the reward" in said
+    assert '{"by": ["answer_line", "hashes"]}' in said
+
+
 def test_a_reward_that_reads_what_is_asked_gets_no_remark() -> None:
     assert remarks([HASHES], "hashes") == []
     assert remarks([HASHES], "boxed", "hashes") == []
