@@ -1,46 +1,37 @@
-"""``rlcore.train``: a run from a script or a notebook, with losses, estimators and rewards that are Python objects."""
+"""``rlcore.train``: a run from a script or a notebook, with losses, estimators, rewards and rows that are Python objects."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.config import Plan, RunConfig, plan_run
+from rlcore.config import Plan
 from rlcore.config.machine_check import check_machine
-from rlcore.config.plugin_selection import LOSS_WRAPPERS
-from rlcore.contracts.errors import ConfigError, UsageError
+from rlcore.config.python_words import python_errors
+from rlcore.contracts.errors import UsageError
 from rlcore.contracts.specs import PluginKind
 from rlcore.registry.plugin_registry import Registry
+from rlcore.registry.targets import load_target
 
 if TYPE_CHECKING:
     from rlcore.runlog.past_runs import PastRun
     from rlcore.runtime import Progress, Summary
+    from rlcore.runtime.arguments import Config
 
-__all__ = ["make_plan", "train"]
-
-Config = RunConfig | Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-_NAMED = {
-    "algorithm.loss": PluginKind.LOSS,
-    "algorithm.estimator": PluginKind.ESTIMATOR,
-    **LOSS_WRAPPERS,
-    "inference.name": PluginKind.INFERENCE,
-    "training.name": PluginKind.TRAINING,
-    "run.runtime": PluginKind.RUNTIME,
-    "weights.transport": PluginKind.TRANSFER,
-    "sampling.conversation": PluginKind.CONVERSATION,
-}
-"""Settings that name one plugin, which may be an object here."""
+__all__ = ["function_of", "make_plan", "train"]
 
 
 def train(
     config: Config = (),
     *,
+    model: str | os.PathLike[str] | None = None,
+    dataset: Any = None,
+    eval_dataset: Any = None,
+    reward: Any = None,
     loss: Any = None,
     estimator: Any = None,
-    reward: Any = None,
     runtime: Any = None,
     trackers: Any = None,
     progress: Progress | None = None,
@@ -49,31 +40,46 @@ def train(
 ) -> Summary:
     """Train, and return the summary.
 
-    ``config``: a RunConfig, nested mappings, or the path(s) of TOML files. ``loss``, ``estimator``, ``reward``, ``runtime`` and
-    ``trackers``: a registered name, a class, an instance, or a function if that kind of plugin can be one; rewards and trackers may also be
-    lists. ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``. Settings that name a
+    >>> rows = [{"prompt": "What is 1 + 2?", "answer": "3"}, …]
+    >>> rlcore.train(model="Qwen/Qwen2.5-0.5B-Instruct", dataset=rows, reward=lambda item: float(item.columns["answer"] in item.text))
+
+    ``config``: a RunConfig, nested mappings, or the path(s) of TOML files.
+
+    ``dataset``: a path, several paths, or rows: a list of dicts, another iterable with a length, a pandas or polars table, a Hugging Face
+    data set (a streamed one with ``max_rows``). Rows are written once to ``RUN_DIR/PROJECT/data``, by their content; all processes, a
+    resumed run and evaluations read that file. A row has ``messages``, or a column with a usual name of prompts (``prompt``, ``question``);
+    ``columns={"messages": NAME}`` names any other. ``eval_dataset``: the same, or a dict of such by the name of the task.
+
+    ``reward``, ``loss``, ``estimator``, ``runtime`` and ``trackers``: a registered name, a class, an instance, or a function if that kind
+    of plugin can be one; rewards and trackers may also be lists. A reward is ``fn(item: RewardInput) -> float | Score``; with
+    ``rlcore-plugin-adapters`` also a function as TRL or verl call it, and arguments may have TRL's names.
+
+    ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``. Settings that name a
     backend (``**{"inference.name": MyEngine}``) may be objects too.
 
     ``resume``: the folder of a run, or of a project, whose newest run is then used. The run resumes from its newest complete checkpoint,
     with its own settings below those given here. "auto" resumes the newest run of these settings in ``run_dir``, or begins a new run if
     there is none. If that run is finished, its summary is returned.
 
-    Raises UsageError (and its subclasses) before anything is written, and RunError once the run has started.
+    Raises UsageError (and its subclasses) before anything is trained, and RunError once the run has started.
     """
     from rlcore.runlog.run_lock import locked
     from rlcore.runtime import resumption
 
-    past = None if resume in (None, "auto") else resumption.newest_run(Path(str(resume)))
-    objects = {"loss": loss, "estimator": estimator, "reward": reward, "runtime": runtime, "trackers": trackers}
-    plan = _made(past, config, objects, overrides)
-    if resume == "auto":
-        with resumption.auto(plan) as (again, finished):
-            return _run(again, progress) if finished is None else resumption.summary_of(finished)
-    if past is None:
-        return _run(plan, progress)
-    with locked(past.root):
-        resumption.refuse_if_finished(plan, past)
-        return _run(resumption.resume_plan(plan, past), progress)
+    given = {"model": model, "dataset": dataset, "eval_dataset": eval_dataset, "reward": reward, "loss": loss, "estimator": estimator}
+    given |= {"runtime": runtime, "trackers": trackers, **overrides}
+    kept: dict[Path, str] = {}
+    with python_errors(kept):
+        past = None if resume in (None, "auto") else resumption.newest_run(Path(str(resume)))
+        plan = _plan(past, config, given, kept)
+        if resume == "auto":
+            with resumption.auto(plan) as (again, finished):
+                return _run(again, progress) if finished is None else resumption.summary_of(finished)
+        if past is None:
+            return _run(plan, progress)
+        with locked(past.root):
+            resumption.refuse_if_finished(plan, past)
+            return _run(resumption.resume_plan(plan, past), progress)
 
 
 def _run(plan: Plan, progress: Progress | None) -> Summary:
@@ -85,54 +91,29 @@ def _run(plan: Plan, progress: Progress | None) -> Summary:
     return run(plan, progress)
 
 
-def make_plan(
-    config: Config = (),
-    *,
-    loss: Any = None,
-    estimator: Any = None,
-    reward: Any = None,
-    runtime: Any = None,
-    trackers: Any = None,
-    **overrides: Any,
-) -> Plan:
+def function_of(command: str, name: str) -> Any:
+    """Return the function for Python that the plugin of a command offers.
+
+    :param name: of the function, for messages.
+    :raises PluginError: no installed plugin offers the command, or its plugin has no such function.
+    """
+    spec = Registry.discover().spec(PluginKind.COMMAND, command)
+    function = getattr(spec, "function", "")
+    return load_target(function, f"rlcore.{name}: the function {function!r} of command {command!r}")
+
+
+def make_plan(config: Config = (), **given: Any) -> Plan:
     """Return the plan that ``train`` runs, with the same arguments."""
-    objects = {"loss": loss, "estimator": estimator, "reward": reward, "runtime": runtime, "trackers": trackers}
-    return _made(None, config, objects, overrides)
+    kept: dict[Path, str] = {}
+    with python_errors(kept):
+        return _plan(None, config, given, kept)
 
 
-def _made(past: PastRun | None, config: Config, objects: Mapping[str, Any], overrides: dict[str, Any]) -> Plan:
+def _plan(past: PastRun | None, config: Config, given: Mapping[str, Any], kept: dict[Path, str]) -> Plan:
     """Return the plan. ``past`` is the run whose settings all other settings override."""
-    registry = Registry.discover()
-    files, values = _sorted(config)
-    named = {"algorithm.loss": objects["loss"], "algorithm.estimator": objects["estimator"], "run.runtime": objects["runtime"]}
-    if "transport" in overrides:
-        overrides["weights.transport"] = overrides.pop("transport")
-    given = {**overrides, **{path: value for path, value in named.items() if value is not None}}
-    chosen: dict[str, Any] = {path: _names(registry, kind, given[path])[0] for path, kind in _NAMED.items() if path in given}
-    if objects["reward"] is not None:
-        chosen["rewards"] = [{"name": name} for name in _names(registry, PluginKind.REWARD, objects["reward"])]
-    if objects["trackers"] is not None:
-        chosen["log.trackers"] = _names(registry, PluginKind.TRACKER, objects["trackers"])
-    if past is None:
-        return plan_run(files, {}, registry, overrides=[values, {**overrides, **chosen}])
+    from rlcore.runtime.arguments import plan_arguments
     from rlcore.runtime.resumption import reset_layout
 
-    return plan_run([past.root / "run.toml", *files], {}, registry, overrides=[reset_layout(past), values, {**overrides, **chosen}])
-
-
-def _names(registry: Registry, kind: PluginKind, given: Any) -> list[str]:
-    items = given if isinstance(given, list | tuple) else [given]
-    return [item if isinstance(item, str) else registry.add(kind, item) for item in items]
-
-
-def _sorted(config: Config) -> tuple[list[Path], Mapping[str, Any]]:
-    """Return files and values. For a RunConfig, the values are the settings that were set in it."""
-    if isinstance(config, RunConfig):
-        return [], config.model_dump(mode="json", exclude_unset=True)
-    if isinstance(config, Mapping):
-        return [], config
-    if isinstance(config, str | os.PathLike):
-        return [Path(config)], {}
-    if isinstance(config, Sequence) and not isinstance(config, bytes) and all(isinstance(item, str | os.PathLike) for item in config):
-        return [Path(item) for item in config], {}
-    raise ConfigError(f"config is a {type(config).__name__}; pass a RunConfig, nested mappings, or the path of a TOML file")
+    if past is None:
+        return plan_arguments(given, kept, config=config)
+    return plan_arguments(given, kept, config=config, below=[past.root / "run.toml"], defaults=reset_layout(past))

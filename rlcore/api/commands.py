@@ -16,6 +16,8 @@ prints the message as a JSON object. ``rlcore.testing.check_command`` checks a c
 - ``load_target`` imports the target of a spec. ``reason`` describes an exception of a plugin in half a sentence.
 - ``check_recipe`` refuses a recipe that names something that does not exist. ``plan_json`` returns a plan as plain data.
 - ``escape_control`` escapes terminal control sequences in texts of models and third parties.
+- ``plan_arguments`` plans from the arguments of a function for Python (``CommandSpec.function``), as ``rlcore.train`` does;
+  ``python_errors`` makes its errors name arguments.
 - ``runs_among`` finds the run folders of a glob. ``write_json_lines`` writes rows completely or not at all.
 """
 
@@ -30,6 +32,7 @@ from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
 from rlcore.config import Missing, Plan, RunConfig, TypedFlag, plan_run
 from rlcore.config.plan import preview_settings
 from rlcore.config.plugin_selection import Part
+from rlcore.config.python_words import python_errors
 from rlcore.config.recipe_check import check_recipe
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.specs import Spec
@@ -39,6 +42,7 @@ from rlcore.registry.install import EXTRAS, RELEASED, install_line
 from rlcore.registry.plugin_registry import Registry
 from rlcore.registry.targets import load_target
 from rlcore.runlog.folder import write_json_lines
+from rlcore.runtime.arguments import plan_arguments
 
 __all__ = [
     "EXTRAS",
@@ -63,10 +67,12 @@ __all__ = [
     "install_line",
     "load_target",
     "plain_console",
+    "plan_arguments",
     "plan_json",
     "plan_of",
     "plan_run",
     "preview_settings",
+    "python_errors",
     "reason",
     "run_plan",
     "runs_among",

@@ -145,7 +145,7 @@ def _is_meant(shape: Any, part: int | str) -> bool:
 
 def _unknown(path: str, draft: Draft, siblings: Sequence[str], owner: str) -> str:
     head, _, key = path.rpartition(".")
-    known = [*siblings, *(path for path, setting in core_settings().items() if setting.key == key)]
+    known = [*siblings, *(path if head else setting.key for path, setting in core_settings().items() if setting.key == key or not head)]
     what = f"{path} is not a setting of {f'[{head}]' if head else 'rlcore'} ({owner})"
     of_an_item = any(part.isdigit() for part in head.split("."))
     choices = f"it has {', '.join(siblings)}" if of_an_item else "rlcore show config lists every setting"

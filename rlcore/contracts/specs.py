@@ -414,9 +414,11 @@ class CommandSpec(Spec):
     ``summary``: its line in ``rlcore --help``.
     ``target``: a class derived from ``rlcore.api.commands.Command``, imported when the user types the command.
     ``position``: ``rlcore --help`` lists commands by rising position, then by name.
+    ``function``: the address of the function for Python that does the same, for the names that ``rlcore`` has. Since 2.1.
     """
 
     position: int = 100
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

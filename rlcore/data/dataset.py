@@ -18,7 +18,7 @@ from rlcore.contracts.types import Message, Prompt
 from rlcore.data.left_out import LeftOut
 from rlcore.data.rows import BadRow, Routes, parse_row
 
-__all__ = ["Collected", "DataSet", "collect", "resized"]
+__all__ = ["Collected", "DataSet", "collect", "json_value", "resized"]
 
 _MOST_BAD = 10_000
 _MOST_BITS = 10_000
@@ -170,9 +170,9 @@ def _content(message: Message) -> list[Any]:
 
 def _written(record: Any) -> str:
     try:
-        return json.dumps(record, sort_keys=True, separators=(",", ":"), default=_plain)
+        return json.dumps(record, sort_keys=True, separators=(",", ":"), default=json_value)
     except ValueError:  # a whole number of more digits than Python writes
-        return json.dumps(_with_short_numbers(record), sort_keys=True, separators=(",", ":"), default=_plain)
+        return json.dumps(_with_short_numbers(record), sort_keys=True, separators=(",", ":"), default=json_value)
 
 
 def _with_short_numbers(value: Any) -> Any:
@@ -184,8 +184,8 @@ def _with_short_numbers(value: Any) -> Any:
     return hex(value) if isinstance(value, int) and value.bit_length() > _MOST_BITS else value
 
 
-def _plain(value: object) -> object:
-    """Convert values that tables hold and JSON does not have."""
+def json_value(value: object) -> object:
+    """Convert a value that tables hold and JSON does not have: the ``default`` of ``json.dumps``."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, datetime | date | time | Decimal):

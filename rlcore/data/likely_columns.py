@@ -6,13 +6,13 @@ A guess never converts a row: a column may have the name of an answer and hold a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlcore.data.json_texts import place_in
 from rlcore.data.row_sense import is_object_text
 
-__all__ = ["columns_advice", "likely_place"]
+__all__ = ["columns_advice", "likely_place", "only_place"]
 
 _PLACES: Mapping[str, tuple[str, ...]] = {
     "messages": (
@@ -29,6 +29,16 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
 
 def likely_place(row: Mapping[Any, Any], target: str) -> str:
     """Return the first place that usually holds ``messages`` or ``gt_answer`` and is not empty in this row; "" if there is none."""
+    return next(_places(row, target), "")
+
+
+def only_place(row: Mapping[Any, Any], target: str) -> str:
+    """Return the place that ``likely_place`` finds; "" if there are several."""
+    found = list(_places(row, target))
+    return found[0] if len(found) == 1 else ""
+
+
+def _places(row: Mapping[Any, Any], target: str) -> Iterator[str]:
     folded = {name.lower(): name for name in row if isinstance(name, str)}
     for known in _PLACES.get(target, ()):
         first, _, rest = known.partition(".")
@@ -37,10 +47,9 @@ def likely_place(row: Mapping[Any, Any], target: str) -> str:
         if target == "gt_answer" and isinstance(value, str) and is_object_text(value):
             continue
         if _is_said(value) or (target == "messages" and _is_chat(value)):
-            return path
-        if isinstance(value, list | tuple) and len(value) == 1 and _is_said(value[0]):
-            return f"{path}.0"
-    return ""
+            yield path
+        elif isinstance(value, list | tuple) and len(value) == 1 and _is_said(value[0]):
+            yield f"{path}.0"
 
 
 def columns_advice(row: Mapping[Any, Any], *targets: str) -> str:

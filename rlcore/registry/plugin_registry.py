@@ -6,6 +6,7 @@ Discovery imports no plugin target; ``load`` and ``options_model`` do, on first 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
@@ -109,7 +110,7 @@ class Registry:
             offer = _Offer(spec=obj_or_spec, owner="python", version="")
         else:
             called = name or getattr(obj_or_spec, "__qualname__", type(obj_or_spec).__name__)
-            adopted = describe_unpackaged(kind, obj_or_spec, label=f"{LABELS[kind]} {called!r}")
+            adopted = describe_unpackaged(kind, obj_or_spec, label=f"{LABELS[kind]} {called!r}", adapted=self._adapted)
             offer = _Offer(spec=adopted.spec, owner=adopted.owner, version="", adopted=adopted)
         if name is not None:
             offer = replace(offer, spec=_renamed(offer.spec, name))
@@ -327,6 +328,20 @@ class Registry:
         """Return (distribution, hooks) of every working plugin."""
         return [(plugin.row.distribution, plugin.manager) for plugin in self._plugins if plugin.manager is not None]
 
+    def translated(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments of ``rlcore.train`` as plugins translate them, which know the names of other libraries."""
+        for _, manager in self.hooks():
+            for found in manager.hook.rlcore_translate_arguments(arguments=arguments):
+                arguments = found
+        return arguments
+
+    def _adapted(self, kind: PluginKind, function: Any) -> Any:
+        """Return the class that a plugin makes of another library's function, or the object itself."""
+        if not inspect.isroutine(function):
+            return function
+        made = (made for _, manager in self.hooks() for made in manager.hook.rlcore_adapt_function(kind=kind, function=function))
+        return next(made, function)
+
     def observed(self, hook: str) -> bool:
         """Return whether a plugin implements an observer hook. If none does, data that only observers receive need not be sent."""
         return any(getattr(manager.hook, hook).get_hookimpls() for _, manager in self.hooks())
@@ -404,7 +419,7 @@ class Registry:
         if by_hand is not None:
             return by_hand
         if is_reference(name):
-            adopted = load_reference(kind, name)
+            adopted = load_reference(kind, name, self._adapted)
             self._by_hand[kind, name] = _Offer(spec=adopted.spec, owner=adopted.owner, version="", adopted=adopted)
             return self._by_hand[kind, name]
         offers = self._offers[kind].get(name.lower(), [])

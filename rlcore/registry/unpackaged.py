@@ -141,6 +141,13 @@ _PACKAGED = (PluginKind.TRANSFER, PluginKind.COMMAND)
 """Kinds that can be used only by a registered name."""
 
 
+Adapter = Callable[[PluginKind, Any], Any]
+
+
+def _as_it_is(kind: PluginKind, found: Any) -> Any:
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class UnpackagedPlugin:
     """An unpackaged object, checked.
@@ -162,7 +169,7 @@ def is_reference(name: str) -> bool:
     return ":" in name
 
 
-def load_reference(kind: PluginKind, reference: str) -> UnpackagedPlugin:
+def load_reference(kind: PluginKind, reference: str, adapted: Adapter = _as_it_is) -> UnpackagedPlugin:
     """Import the object that ``reference`` names and check that it is a ``kind``. Raise PluginError, with one sentence, if it is not."""
     where, _, attribute = reference.rpartition(":")
     label = f"{LABELS[kind]} {reference!r}"
@@ -176,14 +183,20 @@ def load_reference(kind: PluginKind, reference: str) -> UnpackagedPlugin:
             public = [name for name in vars(module) if not name.startswith("_")]
             raise PluginError(f"{label}: {where} has no {attribute!r}{closest(attribute, public)}")
         found = getattr(found, part)
-    adopted = describe_unpackaged(kind, found, label=label, module=module)
+    adopted = describe_unpackaged(kind, found, label=label, module=module, adapted=adapted)
     if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
         cloudpickle.register_pickle_by_value(module)  # never undone: instances of its options are pickled separately
     return replace(adopted, owner=str(Path(where).expanduser().resolve())) if where.endswith(".py") else adopted
 
 
-def describe_unpackaged(kind: PluginKind, found: Any, *, label: str, module: ModuleType | None = None) -> UnpackagedPlugin:
-    """Check an object and return it with a spec. Class attributes become the spec's fields, and the docstring's first line its summary."""
+def describe_unpackaged(
+    kind: PluginKind, found: Any, *, label: str, module: ModuleType | None = None, adapted: Adapter = _as_it_is
+) -> UnpackagedPlugin:
+    """Check an object and return it with a spec. Class attributes become the spec's fields, and the docstring's first line its summary.
+
+    :param adapted: returns a class in place of a function of another library.
+    """
+    source, found = found, adapted(kind, found)
     home = module or sys.modules.get(getattr(found, "__module__", None) or type(found).__module__)
     if kind is PluginKind.ALGORITHM:
         if not isinstance(found, AlgorithmSpec):
@@ -199,7 +212,7 @@ def describe_unpackaged(kind: PluginKind, found: Any, *, label: str, module: Mod
         target=target,
         options=options,
         owner=_file(home) or getattr(home, "__name__", "python"),
-        source_sha256=_source_hash(found, home),
+        source_sha256=_source_hash(source, home),
         module=getattr(home, "__name__", ""),
     )
 
@@ -326,7 +339,7 @@ def shipped(target: Any, module: str, label: str) -> bytes:
 @contextmanager
 def _by_value(name: str) -> Iterator[None]:
     module = sys.modules.get(name)
-    if module is None or name in ("__main__", "") or name in cloudpickle.list_registry_pickle_by_value():
+    if module is None or name in ("__main__", "builtins", "") or name in cloudpickle.list_registry_pickle_by_value():
         yield
         return
     cloudpickle.register_pickle_by_value(module)

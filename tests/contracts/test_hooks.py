@@ -124,6 +124,14 @@ def rlcore_note_run(config):
     return ["note"]
 
 @hookimpl
+def rlcore_adapt_function(kind, function):
+    calls["rlcore_adapt_function"] = (kind, function)
+
+@hookimpl
+def rlcore_translate_arguments(arguments):
+    calls["rlcore_translate_arguments"] = (dict(arguments),)
+
+@hookimpl
 def rlcore_open_display(console):
     calls["rlcore_open_display"] = (console,)
 
@@ -182,6 +190,8 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         registry = folder.discover()
         assert registry.check_run("config") == ["rlcore-plugin-every: no"]
         assert registry.check_run("config", "rlcore_note_run") == ["rlcore-plugin-every: note"]
+        assert registry.translated({"seed": 1}) == {"seed": 1}
+        registry.add("reward", len)
         console: Any = Console()
         with shown(console, registry):
             pass
@@ -202,6 +212,8 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         assert {name: arguments for name, arguments in calls.items() if not name.startswith("rlcore_register_")} == {
             "rlcore_check_run": ("config",),
             "rlcore_note_run": ("config",),
+            "rlcore_adapt_function": (PluginKind.REWARD, len),
+            "rlcore_translate_arguments": ({"seed": 1},),
             "rlcore_open_display": (console,),
             "rlcore_run_started": (run,),
             "rlcore_groups_scored": ((), 3),

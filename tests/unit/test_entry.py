@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import pytest
 
 import rlcore
-from rlcore.api import RunInfo, Tracker
+from rlcore.api import RewardInput, RunInfo, Tracker
 from rlcore.api.runtime import OneProcess
-from rlcore.config import RunConfig
-from rlcore.contracts.errors import ConfigError, PluginError, UsageError
+from rlcore.config import Plan, RunConfig
+from rlcore.contracts.errors import ConfigError, DataError, PluginError, UsageError
 from rlcore.entry import make_plan
 from rlcore.testing import FakeInference, FakeTraining, RunTester
 
@@ -121,6 +121,105 @@ def test_what_is_missing_is_refused_before_anything_is_written(run: str, tmp_pat
     with pytest.raises(UsageError, match=r"data set absent\.jsonl is not found here"):
         rlcore.train(run, dataset="absent.jsonl")
     assert not (tmp_path / "runs").exists()
+
+
+ROWS = [{"question": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(6)]
+
+
+def first_letter(item: RewardInput) -> float:
+    return float(item.text.startswith(item.columns["answer"]))
+
+
+def rows_in(plan: Plan) -> list[Any]:
+    path = plan.config.data.sources[0].path
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_rows_are_written_once_by_content_and_their_columns_are_guessed(run: str, tmp_path: Path) -> None:
+    plan = make_plan(run, dataset=ROWS, reward=first_letter, run_dir="here", project="sums")
+    assert rows_in(plan) == ROWS
+    assert plan.config.data.columns == {"messages": "question"}
+    again = make_plan(run, dataset=tuple(dict(row) for row in ROWS), reward=first_letter, run_dir="here", project="sums")
+    assert again.config.data.sources == plan.config.data.sources
+    assert [path.name for path in (tmp_path / "here/sums/data").iterdir()] == [Path(plan.config.data.sources[0].path).name]
+    assert make_plan(run, dataset=[{"messages": {"role": "user", "content": "a"}}]).config.data.columns == {}
+    assert make_plan(run, dataset=ROWS, columns={"messages": "answer"}, reward=first_letter).config.data.columns == {"messages": "answer"}
+
+
+def test_a_run_of_rows_trains_and_resumes_on_them(run: str) -> None:
+    summary = rlcore.train(run, dataset=ROWS, eval_dataset={"sums": ROWS[:2]}, reward=first_letter, train_batch_size=2, max_steps=1)
+    assert summary.steps == 1
+    assert list((summary.run / "eval").iterdir()) == [summary.run / "eval/sums"]
+    resumed = rlcore.train(resume=summary.run, reward=first_letter, max_steps=2)
+    assert (resumed.run, resumed.steps) == (summary.run, 2)
+
+
+@pytest.mark.parametrize("table", ["pandas", "datasets", "streamed"])
+def test_tables_and_data_sets_are_rows(run: str, table: str) -> None:
+    rows: list[dict[str, Any]] = [*ROWS, {"question": "What is 9 + 9?", "answer": None}]
+    given: Any = pytest.importorskip("pandas").DataFrame(rows)
+    if table != "pandas":
+        given = pytest.importorskip("datasets").Dataset.from_pandas(given)
+    if table == "streamed":
+        given = given.to_iterable_dataset()
+        with pytest.raises(DataError, match=r"^dataset is of type IterableDataset and has no length; pass max_rows=N, or list\(…\) of it$"):
+            make_plan(run, dataset=given)
+    plan = make_plan(run, dataset=given, max_rows=7)
+    assert rows_in(plan) == rows
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "dataset is empty; it needs at least one row"),
+        (5, "dataset is of type int; pass a list of dicts, a DataFrame, a Hugging Face data set, or a path"),
+        ({"train": ROWS}, "dataset is of type dict with the keys 'train'; pass a list of dicts, one for each row, or one of its values"),
+        ([*ROWS, 3], "dataset[6] is of type int; a row must be a dict, such as {'prompt': '1 + 2?', 'answer': '3'}"),
+        (
+            [{"prompt": "a", "image": object()}],
+            "dataset[0]['image']: a column holds a Python object; columns may hold text, numbers, true, false, lists and dicts",
+        ),
+    ],
+)
+def test_what_cannot_be_rows_is_refused_and_nothing_is_written(run: str, tmp_path: Path, given: Any, said: str) -> None:
+    with pytest.raises(DataError) as refused:
+        make_plan(run, dataset=given)
+    assert str(refused.value) == said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_bad_row_is_named_by_its_place_and_two_readings_are_asked_for(run: str) -> None:
+    with pytest.raises(
+        DataError, match=r'^dataset\[0\]: the row has no "messages" .*; if "prompt" holds the prompt, pass columns={"messages": "'
+    ):
+        rlcore.train(run, dataset=[{"prompt": "a", "question": "b"}])
+    with pytest.raises(DataError, match=r"^dataset\[1\]: the last message is empty"):
+        rlcore.train(run, dataset=[{"prompt": "a", "answer": "3"}, {"prompt": " ", "answer": "4"}])
+    with pytest.raises(DataError, match=r'^dataset\[0\]: .* if "answer" holds the answer, pass columns={"gt_answer": "answer"}'):
+        rlcore.train(run, dataset=[{"prompt": "a", "answer": "3", "label": 4}])
+    columns = make_plan(run, dataset=[{"prompt": "a", "answer": "3", "label": 4}], columns={"gt_answer": "answer"}).config.data.columns
+    assert columns == {"messages": "prompt", "gt_answer": "answer"}
+
+
+def test_all_problems_of_a_call_are_one_message_that_names_arguments(run: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_plan(run, dataset=[3], reward="boxd", loss=3, learning_rat=1, tempratur=2)
+    parts = str(refused.value).split("; ")
+    told = [
+        "loss 'int' is of type int",
+        "learning_rat is not a setting of rlcore (core), did you mean 'learning_rate'",
+        "tempratur is not a setting of rlcore (core), did you mean 'temperature'",
+        "there is no reward 'boxd'",
+        "dataset[0] is of type int",
+    ]
+    assert [wanted for wanted in told if not any(wanted in part for part in parts)] == []
+
+
+def test_functions_of_commands_are_those_of_their_plugin(run: str) -> None:
+    assert rlcore.evaluate.__doc__.startswith("Measure a model on held-out tasks")
+    assert {"evaluate", "score", "load_run", "train"} <= set(dir(rlcore))
+    with pytest.raises(AttributeError, match="module 'rlcore' has no attribute 'evaluat'"):
+        _ = rlcore.evaluat
 
 
 def test_importing_rlcore_imports_nothing_of_it() -> None:

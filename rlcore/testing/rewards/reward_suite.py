@@ -49,11 +49,12 @@ class DeclaredColumns(Mapping[str, Any]):
     """The columns of a row that ``requires`` names; the object records each other column that the reward asked for."""
 
     def __init__(self, columns: Mapping[str, Any], requires: tuple[str, ...]) -> None:
-        self._columns = {name: columns[name] for name in requires}
+        self._columns = {name: columns[name] for name in requires if name in columns}
+        self._declared = frozenset(requires)
         self.undeclared: list[str] = []
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._columns:
+        if name not in self._declared:
             self.undeclared.append(name)
         return self._columns[name]
 

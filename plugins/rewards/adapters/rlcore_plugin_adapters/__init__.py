@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlcore.api import DataSourceSpec, RewardSpec, hookimpl
+from rlcore.api import DataSourceSpec, PluginKind, RewardSpec, hookimpl
 
 if TYPE_CHECKING:
     from rlcore_plugin_adapters.for_trl import RewardOfRlcore
 
-rlcore_api = "2.0"
+rlcore_api = "2.1"
 
 _GYM_PROMPT = (
     "Think the problem through, then write the final answer, and nothing else, inside <answer> </answer>, in the form that the problem "
@@ -71,6 +71,24 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
             prefix="gym:",
         )
     ]
+
+
+@hookimpl
+def rlcore_adapt_function(kind: PluginKind, function: Any) -> type | None:
+    """Return a reward that calls a function of TRL or verl; None for any other function."""
+    if kind is not PluginKind.REWARD:
+        return None
+    from rlcore_plugin_adapters.given_function import reward_class
+
+    return reward_class(function)
+
+
+@hookimpl
+def rlcore_translate_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return arguments with TRL's names under their names here; None if there are none."""
+    from rlcore_plugin_adapters.trl_names import translated
+
+    return translated(arguments)
 
 
 def trl(

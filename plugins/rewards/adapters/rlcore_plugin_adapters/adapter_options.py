@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from rlcore_plugin_extraction import Extraction
 
-__all__ = ["CallOptions", "GymOptions", "SchemaOptions", "TrlOptions", "VerlOptions"]
+__all__ = ["CallOptions", "GymOptions", "SchemaOptions", "TrlCallOptions", "TrlOptions", "VerlCallOptions", "VerlOptions"]
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -19,9 +19,12 @@ class CallOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    function: str = Field(description="./file.py:NAME, relative to the folder where the command is typed, or package.module:NAME")
     right: float = Field(default=1.0, gt=0, description="a response with at least this value counts as right: accuracy 1, else 0")
     columns: tuple[str, ...] = Field(default=(), description="columns of the row that it reads in addition to those in its signature")
+
+
+class _Named(BaseModel):
+    function: str = Field(description="./file.py:NAME, relative to the folder where the command is typed, or package.module:NAME")
 
     @field_validator("function")
     @classmethod
@@ -37,12 +40,12 @@ class CallOptions(BaseModel):
         return f"{path}:{name}"
 
 
-class TrlOptions(CallOptions):
-    """Options of ``trl_function``."""
+class TrlCallOptions(CallOptions):
+    """Options of a function of TRL."""
 
-    form: Literal["conversational", "text"] = Field(
-        default="conversational",
-        description="argument of the function: lists of messages, or text, as in TRL for a data set of that form",
+    form: Literal["auto", "conversational", "text"] = Field(
+        default="auto",
+        description="argument of the function: lists of messages, or text; auto: text if the row has a prompt that is text, as in TRL",
     )
     batch: Literal["single", "group"] = Field(
         default="single",
@@ -53,8 +56,12 @@ class TrlOptions(CallOptions):
     )
 
 
-class VerlOptions(CallOptions):
-    """Options of ``verl_function``."""
+class TrlOptions(TrlCallOptions, _Named):
+    """Options of ``trl_function``."""
+
+
+class VerlCallOptions(CallOptions):
+    """Options of a function of verl."""
 
     ground_truth: str = Field(
         default="", description='column of the ground truth (dots enter objects); "": reward_model.ground_truth, ground_truth or gt_answer'
@@ -68,6 +75,10 @@ class VerlOptions(CallOptions):
         if taken := sorted({"data_source", "solution_str", "ground_truth", "extra_info"} & value.keys()):
             raise ValueError(f"kwargs may not contain {' and '.join(taken)}, which each row gives")
         return value
+
+
+class VerlOptions(VerlCallOptions, _Named):
+    """Options of ``verl_function``."""
 
 
 class GymOptions(BaseModel):

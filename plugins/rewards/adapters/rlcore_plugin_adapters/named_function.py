@@ -42,6 +42,11 @@ class NamedFunction:
             found = getattr(found, part)
         if not callable(found):
             raise PluginError(f"function {reference!r} is of type {type(found).__name__}; it must be a function")
+        return cls.of(found, reference)
+
+    @classmethod
+    def of(cls, found: Callable[..., Any], reference: str) -> NamedFunction:
+        """Return a function with its signature. ``reference``: its name in messages."""
         parameters = inspect.signature(found).parameters.values()
         plain = [one for one in parameters if one.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)]
         return cls(

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcore.api import Message, PluginError, Reward, RewardInput, Score
 from rlcore_plugin_adapters import TRL_FUNCTION
-from rlcore_plugin_adapters.adapter_options import TrlOptions
+from rlcore_plugin_adapters.adapter_options import TrlCallOptions, TrlOptions
 from rlcore_plugin_adapters.named_function import NamedFunction, number_or_none, plain_score
 
 __all__ = ["TrlReward"]
@@ -25,21 +25,27 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
     """Calls the function for one response, or for all responses of a prompt. Values that it logs by ``log_metric`` become parts of the
     scores."""
 
-    def __init__(self, options: TrlOptions) -> None:
+    def __init__(self, options: TrlCallOptions) -> None:
         self.options = options
-        self._function = NamedFunction.load(options.function)
+        self._function = self._found(options)
         if missing := self._function.required & _OF_THE_TRAINER:
-            raise PluginError(f"function {options.function!r} asks for {' and '.join(sorted(missing))}, which only TRL's trainer provides")
+            raise PluginError(
+                f"function {self._function.reference!r} asks for {' and '.join(sorted(missing))}, which only TRL's trainer provides"
+            )
         self._function.refuse_other_keywords(("prompts", "completions"), self._function.required - {"self"}, "TRL")
         columns = self._function.named - _OF_TRL - _OF_THE_TRAINER - _NO_COLUMNS
-        self.requires = tuple(sorted({*columns, *options.columns}))
+        self.requires = tuple(sorted({*columns, *options.columns, *(["prompt"] if options.form == "auto" else [])}))
         self._needed = tuple(sorted({*(columns & self._function.required), *options.columns}))
         self.group_level = options.batch == "group"
+
+    def _found(self, options: TrlCallOptions) -> NamedFunction:
+        assert isinstance(options, TrlOptions)
+        return NamedFunction.load(options.function)
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
         """Return which required columns the row lacks; None if it has all."""
         missing = [name for name in self._needed if name not in columns]
-        return f"the function {self.options.function} needs the column {' and '.join(missing)}" if missing else None
+        return f"the function {self._function.reference} needs the column {' and '.join(missing)}" if missing else None
 
     def score(self, item: RewardInput) -> Score:
         return self.score_group([item])[0]
@@ -57,7 +63,7 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
     def _given(self, items: Sequence[RewardInput], metrics: dict[str, float]) -> dict[str, Any]:
         names = dict.fromkeys(name for item in items for name in item.columns if name not in _NO_COLUMNS)
         given: dict[str, Any] = {name: [item.columns.get(name) for item in items] for name in names}
-        if self.options.form == "text":
+        if self._is_text(items[0]):
             given["prompts"] = ["\n\n".join(message.content for message in item.messages) for item in items]
             given["completions"] = [item.text for item in items]
         else:
@@ -66,7 +72,7 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
         if all(item.token_ids is not None for item in items):
             given["completion_ids"] = [_ids(item) for item in items]
         elif "completion_ids" in self._function.required:
-            raise RuntimeError(f"{self.options.function} asks for completion_ids, which text that was not sampled here does not have")
+            raise RuntimeError(f"{self._function.reference} asks for completion_ids, which text that was not sampled here does not have")
 
         def log_metric(name: str, value: Any) -> None:
             metrics[str(name)] = float(value)
@@ -75,6 +81,10 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
             """Ignore an entry for TRL's table of completions, which rlcore does not have."""
 
         return given | {"log_metric": log_metric, "log_extra": log_extra}
+
+    def _is_text(self, item: RewardInput) -> bool:
+        form = self.options.form
+        return form == "text" or (form == "auto" and isinstance(item.columns.get("prompt"), str) and len(item.turns) < 2)
 
     def _scored(self, value: Any, metrics: Mapping[str, float]) -> Score:
         number = number_or_none(value, "a reward of the list")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore.api import Reward, RewardInput, Score
-from rlcore_plugin_adapters.adapter_options import VerlOptions
+from rlcore_plugin_adapters.adapter_options import VerlCallOptions, VerlOptions
 from rlcore_plugin_adapters.named_function import NamedFunction, column_at, number_or_none, plain_score
 
 __all__ = ["VerlReward"]
@@ -19,13 +19,17 @@ _ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 class VerlReward(Reward):
     """``score`` of a mapping is the reward, ``acc`` the accuracy, ``pred`` the parsed answer; its other numbers are parts."""
 
-    def __init__(self, options: VerlOptions) -> None:
+    def __init__(self, options: VerlCallOptions) -> None:
         self.options = options
-        self._function = NamedFunction.load(options.function)
+        self._function = self._found(options)
         self._function.refuse_other_keywords((*_ARGUMENTS, *options.kwargs), options.columns, "verl")
         self._truths = (options.ground_truth,) if options.ground_truth else _TRUTHS
         firsts = [path.partition(".")[0] for path in self._truths]
         self.requires = tuple(dict.fromkeys(["data_source", "extra_info", *firsts, *options.columns]))
+
+    def _found(self, options: VerlCallOptions) -> NamedFunction:
+        assert isinstance(options, VerlOptions)
+        return NamedFunction.load(options.function)
 
     def check(self, columns: Mapping[str, Any]) -> str | None:
         """Return why the row has no ground truth, or which further columns of the function it lacks; None if nothing is missing."""

@@ -47,7 +47,8 @@ class TestTrlFunction(RewardSuite):
 
 def test_the_columns_that_the_signature_names_are_required() -> None:
     made = reward("box_is_right")
-    assert made.requires == ("solution",)
+    assert made.requires == ("prompt", "solution"), "prompt decides the form of the arguments"
+    assert reward("box_is_right", form="text").requires == ("solution",)
     assert made.check({"solution": "5"}) is None
     assert "column solution" in str(made.check({}))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rlcore.api.display import Progress
 
-rlcore_api = "2.0"
+rlcore_api = "2.1"
 
 _COMMANDS = (
     (32, "runs", "runs.runs_command:RunsCommand", "list runs: state, step, best evaluation, differing settings"),
@@ -32,13 +32,21 @@ _COMMANDS = (
     (70, "show", "show.show_command:ShowCommand", "explain a plugin, or where each setting of a run comes from"),
     (75, "env", "env.env_command:EnvCommand", "make, list, find and remove the virtual environments of engines and trainers"),
 )
+_FUNCTIONS = {"eval": "evaluate", "score": "score", "runs": "load_run"}
+"""Functions for Python by the commands that do the same: ``rlcore.evaluate``, …"""
 
 
 @hookimpl
 def rlcore_register_commands() -> Sequence[CommandSpec]:
     """Return the spec of each command."""
     return [
-        CommandSpec(name=name, target=f"rlcore_plugin_tools.{target}", summary=summary, position=position)
+        CommandSpec(
+            name=name,
+            target=f"rlcore_plugin_tools.{target}",
+            summary=summary,
+            position=position,
+            function=f"rlcore_plugin_tools.functions:{_FUNCTIONS[name]}" if name in _FUNCTIONS else "",
+        )
         for position, name, target, summary in _COMMANDS
     ]
 

@@ -13,7 +13,7 @@ from rlcore.api.commands import Missing, Plan, TypedFlag, plan_run, train_flags
 from rlcore.api.runtime import used_plugins
 from rlcore_plugin_tools.eval.subject import Subject
 
-__all__ = ["has_flag", "plan_evaluation", "plugins_of", "reads", "task_names"]
+__all__ = ["checked_evaluation", "has_flag", "of_model", "plan_evaluation", "plugins_of", "reads", "task_names"]
 
 _READ = (
     *("model", "inference", "rewards", "sampling.options", "run.seed", "data.system_prompt", "data.max_prompt_tokens", "data.overlong"),
@@ -61,8 +61,7 @@ def plan_evaluation(subject: Subject, args: argparse.Namespace) -> Plan:
     """
     flags: dict[str, Any] = train_flags(args)
     files = [*subject.settings, *args.files]
-    found = {"model.model": subject.model, "model.tokenizer_path": subject.tokenizer}
-    overrides = {**_NO_REFERENCE, **{path: value for path, value in found.items() if value is not None}}
+    overrides = of_model(subject)
 
     def planned() -> Plan:
         return plan_run(files, flags, args.registry, overrides=overrides, require=False, reads=reads)
@@ -71,7 +70,17 @@ def plan_evaluation(subject: Subject, args: argparse.Namespace) -> Plan:
     if isinstance(typed, TypedFlag):
         others = planned().config.eval.eval_dataset if "eval.eval_dataset" in flags else {}
         flags["eval.eval_dataset"] = {**others, **task_names(typed.words, others)}
-    plan = planned()
+    return checked_evaluation(planned(), subject)
+
+
+def of_model(subject: Subject) -> dict[str, Any]:
+    """Return the settings of an evaluation that name the model."""
+    found = {"model.model": subject.model, "model.tokenizer_path": subject.tokenizer}
+    return {**_NO_REFERENCE, **{path: value for path, value in found.items() if value is not None}}
+
+
+def checked_evaluation(plan: Plan, subject: Subject) -> Plan:
+    """Return the plan without what only training needs. UsageError if it names no task or no reward."""
     if not plan.config.eval.eval_dataset:
         where = f"the run {subject.run} has no held-out tasks" if subject.run else "no held-out data is given"
         raise UsageError(f"{where}: type -d and the path of a JSONL file")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rlcore.api.commands import Plan
 from rlcore.api.runtime import (
@@ -27,7 +28,7 @@ _PATIENCE = 0.5
 """Seconds to wait for verdicts at a time if nothing is left to generate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Evaluated:
     """The result. ``prompts`` by task; ``dropped``: those that were too long; ``bad_rows``: the number of rows that were left out, by task
     and reason; ``seconds`` from the first request to the last verdict; ``load_seconds`` before that; ``tokens``: sampled tokens."""
@@ -44,6 +45,20 @@ class Evaluated:
     def judged(self) -> int:
         """The number of completions that have a verdict."""
         return sum(len(report.rows) - report.failed for report in self.reports)
+
+    @property
+    def accuracy(self) -> dict[str, float | None]:
+        """The share of right completions by task; None if none could be judged."""
+        return {report.task: report.accuracy for report in self.reports}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each completion of all tasks: prompt, answer and verdict."""
+        return [{"task": report.task, **row} for report in self.reports for row in report.rows]
+
+    def __repr__(self) -> str:
+        told = [f"{task} {'–' if share is None else format(share, '.3f')}" for task, share in self.accuracy.items()]
+        return f"<evaluation: {', '.join(told)}; {len(self.rows)} completions, {self.seconds:.1f} s>"
 
 
 def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int], None]) -> Evaluated:
