@@ -34,7 +34,7 @@ def train(
     estimator: Any = None,
     runtime: Any = None,
     trackers: Any = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     resume: str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Summary:
@@ -61,6 +61,9 @@ def train(
     with its own settings below those given here. "auto" resumes the newest run of these settings in ``run_dir``, or begins a new run if
     there is none. If that run is finished, its summary is returned.
 
+    ``progress``: by default the run shows itself as on the command line, on standard error, or in the notebook's cell; ``False`` shows
+    nothing; a ``Progress`` (``rlcore.api.display``) receives the events of the run.
+
     Raises UsageError (and its subclasses) before anything is trained, and RunError once the run has started.
     """
     from rlcore.runlog.run_lock import locked
@@ -82,13 +85,20 @@ def train(
             return _run(resumption.resume_plan(plan, past), progress)
 
 
-def _run(plan: Plan, progress: Progress | None) -> Summary:
-    from rlcore.runtime import run
+def _run(plan: Plan, progress: Progress | bool | None) -> Summary:
+    from rlcore.cli.consoles import RunConsole
+    from rlcore.cli.line_display import run_shown
+    from rlcore.runtime import Progress, run
 
+    if not isinstance(progress, Progress | bool | None):
+        raise UsageError(f"progress is a {type(progress).__name__}; pass a Progress of rlcore.api.display, or False for silence")
     plan = check_machine(plan)
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
-    return run(plan, progress)
+    if progress is not None and progress is not True:
+        return run(plan, progress or None)
+    with run_shown(plan, RunConsole(stderr=True)) as display:
+        return run(plan, display)
 
 
 def function_of(command: str, name: str) -> Any:

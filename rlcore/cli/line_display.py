@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from rlcore.cli.throughput import UpdatePace, format_duration, format_metric, format_work
+from rlcore.config.resolve import STALENESS
 from rlcore.host.terminal_text import escape_control
 from rlcore.registry.error_context import reason
 from rlcore.runtime.progress import Progress
 
 if TYPE_CHECKING:
+    from rlcore.config import Plan
     from rlcore.contracts.runtime_interface import TaskReport
     from rlcore.registry.plugin_registry import Registry
 
-__all__ = ["LinesDisplay", "QuietDisplay", "evaluation_line", "mean_accuracy", "shown"]
+__all__ = ["LinesDisplay", "QuietDisplay", "evaluation_line", "mean_accuracy", "run_shown", "shown"]
 
 _AT_ONCE = 20
 """The number of update lines that may follow each other at any speed."""
@@ -28,6 +30,22 @@ _A_SECOND = 1.0
 """Update lines per second after that."""
 _WORK_SECONDS = 10.0
 _QUIET_TOO = ("warning", "interrupted")
+
+
+@contextmanager
+def run_shown(plan: Plan, console: Console, *, quiet: bool = False, as_json: bool = False) -> Iterator[Progress]:
+    """Open the display of the plan's run, as ``shown`` does, and show the notes of the plan."""
+    overlap = [item for item in plan.derived if item.startswith(STALENESS)]
+    told = str(plan.reproducible)
+    notes = ["; ".join([*overlap, told]), *(note for note in plan.notes if note not in (*plan.derived, told))]
+    if plan.derived:
+        notes.insert(
+            0, f"{len(plan.derived)} settings are derived from the others; rlcore show config, with the same files and flags, shows how"
+        )
+    with shown(console, plan.registry, quiet=quiet, as_json=as_json) as display:
+        for note in notes:
+            display.note(note)
+        yield display
 
 
 @contextmanager

@@ -21,12 +21,12 @@ def show_outcome(summary: Summary, console: Console, *, reports: bool = False) -
 
 def _result(summary: Summary) -> Iterator[str]:
     yield "Stopped early, and saved." if summary.interrupted else "Done."
-    if summary.accuracy_before is not None and summary.accuracy_after is not None:
-        yield f"held-out accuracy   {summary.accuracy_before:.3f} before, {summary.accuracy_after:.3f} after"
+    if accuracy := summary.accuracy_text():
+        yield f"held-out accuracy   {accuracy}"
     if (best := summary.best) is not None:
         name = "" if best.name == "accuracy" else f" ({'lowest ' * best.lowest}{best.name})"
         yield f"best evaluation     {best.value:.3f}{name} {_when(summary, best.step)}"
-    yield f"training            {summary.steps} updates, {summary.train_seconds:.1f} s, {summary.tokens_per_second:.0f} tokens/s"
+    yield f"training            {summary.pace_text()}"
     if summary.shares:
         yield f"time                {_time_line(summary.shares)}"
     yield "prompts             " + ", ".join(f"{count} {fate}" for fate, count in summary.ledger.items())

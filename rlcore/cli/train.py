@@ -15,7 +15,6 @@ from rlcore.config import Plan, plan_run
 from rlcore.config.data_source import is_file, source_of, source_spec
 from rlcore.config.layers import replaced
 from rlcore.config.machine_check import check_machine
-from rlcore.config.resolve import STALENESS
 from rlcore.config.run_config import DataSource
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import RlcoreError, UsageError
@@ -110,24 +109,15 @@ def _resume(plan: Plan, args: argparse.Namespace) -> int:
 
 def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
     from rlcore.cli.consoles import RunConsole
-    from rlcore.cli.line_display import shown
+    from rlcore.cli.line_display import run_shown
     from rlcore.cli.run_summary import show_outcome
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)
-    overlap = [item for item in plan.derived if item.startswith(STALENESS)]
-    told = str(plan.reproducible)
-    notes = ["; ".join([*overlap, told]), *(note for note in plan.notes if note not in (*plan.derived, told))]
-    if plan.derived:
-        notes.insert(
-            0, f"{len(plan.derived)} settings are derived from the others; rlcore show config, with the same files and flags, shows how"
-        )
     with (
         stdout_to_stderr(for_all=True) if as_json else nullcontext(),
-        shown(console, plan.registry, quiet=quiet, as_json=as_json) as display,
+        run_shown(plan, console, quiet=quiet, as_json=as_json) as display,
     ):
-        for note in notes:
-            display.note(note)
         summary = run_roles(plan, display)
     show_outcome(summary, console, reports=plan.registry.has(PluginKind.COMMAND, "report"))
     if as_json:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from rlcore.host.terminal_text import escape_control
 from rlcore.runlog.best_checkpoint import BestFigure
 
 if TYPE_CHECKING:
     from rlcore.contracts.runtime_interface import TaskReport
 
 __all__ = ["Progress", "Sample", "Summary", "counting"]
+
+_LONGEST = 900
+"""Characters of a summary as text."""
 
 
 class Progress:
@@ -105,3 +112,43 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict, with paths as text."""
         return {**asdict(self), "run": str(self.run), "checkpoint": str(self.checkpoint) if self.checkpoint else None}
+
+    def accuracy_text(self) -> str:
+        """Return the held-out accuracies, "" without them."""
+        if self.accuracy_before is None or self.accuracy_after is None:
+            return ""
+        return f"{self.accuracy_before:.3f} before, {self.accuracy_after:.3f} after"
+
+    def pace_text(self) -> str:
+        """Return updates, seconds and tokens per second."""
+        return f"{self.steps} updates, {self.train_seconds:.1f} s, {self.tokens_per_second:.0f} tokens/s"
+
+    def __repr__(self) -> str:
+        text = "\n".join(f"{name:<20}{text}" for name, text in self._lines())
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        left = ' style="text-align: left"'
+        rows = (f"<tr><th{left}>{escape(name)}</th><td{left}>{escape(text)}</td></tr>" for name, text in self._lines())
+        return f"<table>{''.join(rows)}</table>"
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """Yield at most ten names with their texts. Remarks come last, because a text that is too long is cut."""
+        again = "" if self.interrupted else f" {self.train_on}"
+        shown = {
+            "run": "stopped early, and saved" if self.interrupted else "done",
+            "training": self.pace_text(),
+            "held-out accuracy": self.accuracy_text(),
+            "last reward": "" if self.reward_last is None else f"{self.reward_last:.3f}",
+            "run folder": f"{self.run}",
+            "checkpoint": f"{self.checkpoint or 'none'}",
+            "to resume" if self.interrupted else "to train further": f"rlcore resume {shlex.quote(str(self.run))}{again}"
+            if self.checkpoint
+            else "",
+        }
+        yield from ((name, escape_control(text)) for name, text in shown.items() if text)
+        remarks = [*self.remarks, *(f"{name} is switched off: {reason}" for name, reason in self.switched_off.items())]
+        yield from (("note", escape_control(shorten(remark, 120, placeholder=" …"))) for remark in remarks[:2])
+        if len(remarks) > 2:
+            yield "", f"and {len(remarks) - 2} more, in remarks and switched_off"

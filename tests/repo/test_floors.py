@@ -69,8 +69,8 @@ FLOORS: list[tuple[str, ...]] = [
     ("roles",),
     ("runtime",),
     ("api.runtime",),
-    ("entry",),
     ("cli",),
+    ("entry",),
     ("api.commands", "api.display"),
     ("__main__",),
 ]

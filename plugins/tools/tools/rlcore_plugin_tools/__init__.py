@@ -1,4 +1,5 @@
-"""The commands of rlcore except ``train``, one folder a command; the observer in ``health``; and the panel of ``train`` in ``display``.
+"""The commands of rlcore except ``train``, one folder a command; the observer in ``health``; and the displays of a run in
+``display``.
 
 Importing this loads no numpy.
 """
@@ -53,7 +54,9 @@ def rlcore_register_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def rlcore_open_display(console: Console) -> AbstractContextManager[Progress] | None:
-    """Return the panel; None if the console is not a terminal that can show it."""
+    """Return the output of a notebook's cell, or the panel of a terminal; None if the console is neither."""
     from rlcore_plugin_tools.display.live_display import live_display  # here: it imports numpy
+    from rlcore_plugin_tools.display.notebook_display import notebook_display
 
-    return live_display(console)
+    # the notebook first: the streams of a kernel have the descriptor of the terminal in which Jupyter was started
+    return notebook_display(console) or live_display(console)

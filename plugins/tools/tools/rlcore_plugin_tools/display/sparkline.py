@@ -40,11 +40,15 @@ class Curve:
     def __bool__(self) -> bool:
         return not math.isnan(self.last)
 
+    def heights(self, most: int) -> list[float]:
+        """Return at most so many values over the whole run; neighbours are averaged."""
+        points = self._points + ([_mean(self._rest)] if self._rest else [])
+        columns = min(max(most, 0), len(points))
+        return [_mean(points[at * len(points) // columns : (at + 1) * len(points) // columns]) for at in range(columns)]
+
     def drawn(self, width: int, levels: str = BLOCKS) -> str:
         """Return at most ``width`` characters. The lowest and the highest of ``levels`` stand for the lowest and the highest value."""
-        points = self._points + ([_mean(self._rest)] if self._rest else [])
-        columns = min(max(width, 0), len(points))
-        heights = [_mean(points[at * len(points) // columns : (at + 1) * len(points) // columns]) for at in range(columns)]
+        heights = self.heights(width)
         if not heights:
             return ""
         low, spread = min(heights), max(heights) / 2 - min(heights) / 2  # halves: the difference of two finite numbers may be infinite
