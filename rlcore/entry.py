@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,10 +96,13 @@ def _run(plan: Plan, progress: Progress | bool | None) -> Summary:
     plan = check_machine(plan)
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
-    if progress is not None and progress is not True:
-        return run(plan, progress or None)
-    with run_shown(plan, RunConsole(stderr=True)) as display:
-        return run(plan, display)
+    try:
+        if progress is not None and progress is not True:
+            return run(plan, progress or None)
+        with run_shown(plan, RunConsole(stderr=True)) as display:
+            return run(plan, display)
+    finally:
+        gc.collect()  # the parts of a run refer to each other; a notebook needs their memory for the next run
 
 
 def function_of(command: str, name: str) -> Any:

@@ -71,6 +71,7 @@ class Watchdog:
 _INTERRUPTED_SECONDS = 20.0
 """The most seconds that an engine may take to return after Ctrl-C. A run that a user wants to end does not wait for the deadline."""
 
+_JOIN_SECONDS = 1.0
 _CLOSING_SECONDS = 30.0
 """The most seconds that an ended run may take to close. After that, the process ends itself."""
 
@@ -88,16 +89,20 @@ class EngineGuard:
         self._wake = threading.Event()
         self._stopped = False
         self._interrupted: float | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self, interrupt: Interrupt) -> None:
         """Watch until ``stop``."""
         interrupt.wakes.append(self._hurry)
-        threading.Thread(target=self._watch, args=(interrupt,), name="engine guard", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, args=(interrupt,), name="engine guard", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Stop watching, because the run is closed."""
         self._stopped = True
         self._wake.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_SECONDS)  # it refers to the run, whose memory would otherwise be kept for a moment
 
     def _hurry(self) -> None:
         self._interrupted = time.monotonic()

@@ -117,8 +117,8 @@ class NotebookPage:
         return figures if self.state else [*figures, ("left", format_duration(pace.seconds_left))]
 
     def _head(self) -> str:
-        state = f"<b>{escape(self.state)}</b> &ensp;" if self.state else ""
-        told = (f'<span style="{_MUTED}">{escape(name)}</span> <b>{_safe(value)}</b>' for name, value in self._figures())
+        state = f"<b>{_safe(self.state)}</b> &ensp;" if self.state else ""
+        told = (f'<span style="{_MUTED}">{_safe(name)}</span> <b>{_safe(value)}</b>' for name, value in self._figures())
         return f"<div>{state}{' &ensp; '.join(told)}</div>"
 
     def _bar(self) -> str:
