@@ -97,7 +97,9 @@ def kernel(tester: RunTester) -> Iterator[Kernel]:
 
 
 def test_a_run_is_one_output_that_is_replaced_and_ends_as_a_summary(tester: RunTester, kernel: Kernel) -> None:
-    config = tester.fake_run(run={"max_steps": 300, "num_episodes": 200}, eval={"eval_dataset": {"say": str(tester.folder / "train.jsonl")}})
+    config = tester.fake_run(
+        run={"max_steps": 300, "num_episodes": 200}, eval={"eval_dataset": {"say": str(tester.folder / "train.jsonl")}}
+    )
     value = kernel.run(f"import rlcore\nrlcore.train({config!r})")
     assert value.startswith("run                 done\ntraining            300 updates")
     shown = [output for output in kernel.outputs if output["kind"] != "stream"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,11 +15,13 @@ import pytest
 
 import rlcore
 from rlcore.api import RewardInput, RunInfo, Tracker
+from rlcore.api.display import Progress
 from rlcore.api.runtime import OneProcess
 from rlcore.config import Plan, RunConfig
 from rlcore.contracts.errors import ConfigError, DataError, PluginError, UsageError
 from rlcore.entry import make_plan
 from rlcore.testing import FakeInference, FakeTraining, RunTester
+from rlcore.testing.run_tester import QUIET
 
 
 @pytest.fixture
@@ -225,3 +228,57 @@ def test_functions_of_commands_are_those_of_their_plugin(run: str) -> None:
 def test_importing_rlcore_imports_nothing_of_it() -> None:
     code = "import rlcore, sys; print([name for name in sys.modules if name.startswith('rlcore.')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+class Heard(Progress):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.steps.append(step)
+
+
+def test_a_run_prints_lines_on_standard_error_and_no_outcome(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rlcore.train(run, max_steps=2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert sum(line.startswith("step ") for line in lines) == 2
+    assert any(line.startswith("run folder: ") for line in lines)
+    assert lines[-1].startswith("step 2/2")
+    assert any("derived from the others" in line for line in lines), "the notes of the plan"
+
+
+def test_a_progress_hears_a_run_in_place_of_the_console(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    heard = Heard()
+    rlcore.train(run, max_steps=2, progress=heard)
+    assert heard.steps == [1, 2]
+    rlcore.train(run, max_steps=2, progress=False)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("given", ["quiet", 0, Heard])
+def test_a_progress_that_is_none_is_refused(run: str, given: Any) -> None:
+    with pytest.raises(UsageError, match=r"progress is a \w+; pass a Progress of rlcore.api.display, or False"):
+        rlcore.train(run, progress=given)
+    assert not Path("runs").exists()
+
+
+def test_a_script_stops_at_ctrl_c_and_has_its_summary(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    config = tester.fake_run(run={"max_steps": 100_000, "num_episodes": 100_000})
+    script = tester.write(
+        "script.py", f"import rlcore\nsummary = rlcore.train({config!r})\nprint(summary.interrupted, summary.steps > 0)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, script], cwd=tmp_path, env={**tester.plugins.environment, **QUIET}, stdout=-1, stderr=-1, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("step 2/"):
+                process.send_signal(signal.SIGINT)
+                break
+        rest, said = process.communicate()
+    assert (process.returncode, rest) == (0, "True True\n")
+    assert "interrupted: this step is finished and saved" in said

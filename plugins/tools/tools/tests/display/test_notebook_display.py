@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,18 +140,17 @@ def test_an_output_that_fails_is_reported_by_the_next_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "state"), [(None, "done"), (ValueError("of the run"), "failed"), (KeyboardInterrupt(), "stopped")], ids=["none", "error", "stop"]
+    ("error", "state"),
+    [(None, "done"), (ValueError("of the run"), "failed"), (KeyboardInterrupt(), "stopped")],
+    ids=["none", "error", "stop"],
 )
 def test_the_last_state_says_how_the_run_ended(error: BaseException | None, state: str) -> None:
     shown: list[Mapping[str, str]] = []
     threads = threading.active_count()
-    try:
-        with module._opened(shown.append) as display:
-            display.started(Path("runs/x"), 3)
-            if error is not None:
-                raise error
-    except type(error) as raised:  # type: ignore[misc]
-        assert raised is error
+    with pytest.raises(type(error)) if error is not None else nullcontext(), module._opened(shown.append) as display:
+        display.started(Path("runs/x"), 3)
+        if error is not None:
+            raise error
     assert shown[-1]["text/plain"].startswith(f"{state}: step 0 of 3")
     assert threading.active_count() == threads
 
