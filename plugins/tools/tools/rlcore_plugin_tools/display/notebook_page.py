@@ -52,7 +52,7 @@ class NotebookPage:
 
     def __init__(self) -> None:
         self.pace = UpdatePace(1)
-        self.folder = self.work = self.state = ""
+        self.folder = self.work = self.state = self._evaluated = ""
         self.metrics: Mapping[str, float] = {}
         self.reward, self.held_out = Trace(), Trace()
         self._notes: deque[str] = deque(maxlen=_NOTES)
@@ -77,7 +77,7 @@ class NotebookPage:
         accuracy = mean_accuracy(reports)
         if accuracy is not None:
             self.held_out.add(step, accuracy)
-        self.note(evaluation_line(step, reports))
+        self._evaluated = _short(evaluation_line(step, reports))
         rows = [row for report in reports for row in report.rows if row.get("index", 0) == 0]
         self._answers = [_answer(row) for row in rows[:_ANSWERS]]
 
@@ -155,9 +155,9 @@ class NotebookPage:
         more = f" ({self._warned - len(self._warnings)} earlier ones are not shown)" if self._warned > len(self._warnings) else ""
         warnings = [f'<div style="border-left: 3px solid {_ORANGE}; padding-left: 8px">{_safe(text)}</div>' for text in self._warnings]
         warnings += [f'<div style="{_MUTED}">{more}</div>'] * bool(more)
-        notes = [f'<div style="{_MUTED}">{_safe(text)}</div>' for text in self._notes]
-        folder = [f'<div style="{_MUTED}">run folder: {_safe(_short(self.folder))}</div>'] * bool(self.folder)
-        return f'<div style="font-size: 12px; overflow-wrap: anywhere; margin-top: 6px">{"".join([*warnings, *notes, *folder])}</div>'
+        folder = f"run folder: {_short(self.folder)}" if self.folder else ""
+        notes = [f'<div style="{_MUTED}">{_safe(text)}</div>' for text in (*self._notes, self._evaluated, folder) if text]
+        return f'<div style="font-size: 12px; overflow-wrap: anywhere; margin-top: 6px">{"".join([*warnings, *notes])}</div>'
 
     def _told_answers(self) -> str:
         if not self._answers:
