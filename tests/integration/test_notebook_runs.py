@@ -139,7 +139,7 @@ def test_no_part_of_a_run_is_alive_after_it(tester: RunTester, kernel: Kernel) -
 @pytest.mark.full
 def test_the_first_steps_train_a_model(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The notebook as it is in the repository; its model is made before, as if the notebook were run again."""
-    quickstart_in(tmp_path / "demo", tmp_path_factory, heldout=60)
+    quickstart_in(tmp_path / "demo", tmp_path_factory)
     for name, value in QUIET.items():
         monkeypatch.setenv(name, value)
     notebook: Any = nbformat.read(ROOT / "examples" / "first_steps.ipynb", as_version=4)

@@ -99,7 +99,7 @@ class NotebookDisplay(Progress):
 
 @contextmanager
 def _opened(show: Show) -> Iterator[NotebookDisplay]:
-    """Redraw from a thread, so that a run never waits for the notebook, and so that times go on between events."""
+    """Redraw from a thread, so that a run never waits for the notebook, and so that durations change between events."""
     warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm of other libraries wants ipywidgets, which is not needed
     display, ended = NotebookDisplay(show), threading.Event()
     display.draw()
