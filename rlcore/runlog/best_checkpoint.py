@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from rlcore.contracts.errors import UsageError
 
 __all__ = ["BestCheckpoint", "BestFigure"]
 
@@ -33,8 +37,13 @@ class BestCheckpoint:
     def saw(self, step: int, figures: Mapping[str, float | None]) -> None:
         """Record figures of a step. Figures that do not include the wanted one are ignored."""
         figure = self.accuracy(figures) if self.name == "accuracy" else figures.get(self.name)
-        if figure is not None:
+        if figure is not None and isfinite(figure):
             self._known[step] = figure
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether an evaluation measures the figure, not the update itself."""
+        return self.name == "accuracy" or self.name.startswith("eval/")
 
     def accuracy(self, figures: Mapping[str, float | None]) -> float | None:
         """Return the mean over the held-out tasks that were evaluated."""
@@ -48,3 +57,22 @@ class BestCheckpoint:
             return None
         figure, step = max(known)
         return BestFigure(self.name, self._sign * figure, step, self._sign < 0)
+
+    def kept(self, steps: Collection[int]) -> BestFigure | None:
+        """Return the best of all steps. Of equals, prefer one of ``steps``, which have checkpoints."""
+        best, kept = self.of(), self.of(steps)
+        return kept if best is not None and kept is not None and kept.value == best.value else best
+
+    def step_among(self, steps: Collection[int], run: Path) -> int:
+        """Return the step of the best checkpoint of a run. Raise UsageError if ``steps``, which have checkpoints, lack the best step."""
+        best = self.kept(steps)
+        if best is not None and best.step in steps:
+            return best.step
+        saved = [step for step in sorted(steps) if step]  # step 0 is the model that the run began with
+        there = f"there are checkpoints of steps {', '.join(map(str, saved))}" if saved else "there is no checkpoint"
+        if best is None:
+            raise UsageError(f"--best: {run} has no {self.name} by which to choose; {there}: type --step N")
+        raise UsageError(
+            f"--best: the best step of {run} is {best.step} ({self.name} {best.value:.4g}), and it has no checkpoint; {there}: type "
+            "--step N, and for the next run --keep-best"
+        )

@@ -211,15 +211,17 @@ class TrainingRun:
         if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation, if there was one, was lost
             self._evaluate(version, wait=True)
         runtime.start_clock()
-        self._since = time.monotonic()
+        self._since, due = time.monotonic(), False
         while not interrupt.requested and runtime.next_batch():
             self._listeners.groups_scored(runtime.take_scored(), version)
             update = runtime.train(log_rollouts=self._logs_rollouts(version + 1))
             version = update.version
             self._record(update)
             self._end_save(wait=False)
-            if _due(version, self._config.eval.eval_interval):
+            due = due or _due(version, interval)
+            if due and self._awaited is None:  # one evaluation at a time, so that each is of the step that asks for it
                 self._evaluate(version, wait=False)
+                due = False
             if self._save_due(version):
                 self._save(version)
         timing = runtime.timing()
@@ -235,6 +237,7 @@ class TrainingRun:
         runtime.stop()
         self._save(version)
         self._end_save()
+        self._pruning(version)()  # the last evaluations may have decided which one is the best
         return timing
 
     def _logs_rollouts(self, step: int) -> bool:
@@ -384,12 +387,33 @@ class TrainingRun:
 
     def _save_due(self, step: int) -> bool:
         interval = self._config.log.save_interval
-        return time.monotonic() - self._saved_at >= _AUTO_SAVE_SECONDS if interval == "auto" else _due(step, interval)
+        due = time.monotonic() - self._saved_at >= _AUTO_SAVE_SECONDS if interval == "auto" else _due(step, interval)
+        return due or (self._config.log.keep_best and self._may_be_best(step))
+
+    def _may_be_best(self, step: int) -> bool:
+        """Return whether the weights of this step are the best so far, or may be: their evaluation may end after the next update."""
+        best = self._best.kept(self._saved())
+        return step == (best and best.step) or (self._best.evaluated and step == self._awaited)
+
+    @property
+    def _awaited(self) -> int | None:
+        """The step whose evaluation has begun and is not complete."""
+        asked = max(self._asked, default=-1)
+        return asked if asked > max(self._held_out, default=-1) else None
+
+    def _saved(self) -> set[int]:
+        """Return the steps with checkpoints, and that of the checkpoint which is being written."""
+        return {*checkpoint_steps(self._folder.checkpoints), *([self._saving.step] if self._saving is not None else [])}
 
     def _pruning(self, newest: int) -> Callable[[], None]:
-        """Return the function that removes old checkpoints. The best one is determined now, not when the function is called."""
-        best = self._best.of({newest, *checkpoint_steps(self._folder.checkpoints)}) if self._config.log.keep_best else None
-        return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, {best.step} if best else set())
+        """Return the function that removes old checkpoints. The best one is determined now, not when the function is called.
+
+        Until an evaluation is complete, its step may be the best."""
+        kept: set[int] = set()
+        if self._config.log.keep_best:
+            best = self._best.of({newest, *checkpoint_steps(self._folder.checkpoints)})
+            kept = {step for step in (best and best.step, self._awaited) if step is not None}
+        return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, kept)
 
     def _end_save(self, *, wait: bool = True) -> None:
         """Finish the current checkpoint, if there is one; without ``wait``, only if it is written."""
@@ -416,7 +440,7 @@ class TrainingRun:
             accuracy_before=self._accuracy(0),
             accuracy_after=self._accuracy(status.version) if status.version else None,
             reward_last=self._reward_last,
-            best=self._best.of(),
+            best=self._best.kept(self._saved()),
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
             shares=timing.shares() if status.version else {},

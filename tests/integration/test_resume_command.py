@@ -40,7 +40,7 @@ def tester(tmp_path: Path) -> RunTester:
 def config(tester: RunTester, **log: Any) -> str:
     return tester.fake_run(
         run={"num_episodes": 8, "max_steps": 6},
-        log={"save_interval": 2, "rollout_interval": 1, **log},
+        log={"save_interval": 2, "rollout_interval": 1, "keep_best": False, **log},
         eval={"eval_dataset": {"heldout": "train.jsonl"}, "eval_interval": 3},
     )
 
@@ -241,9 +241,9 @@ def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: p
 def test_old_checkpoints_go_and_the_best_one_stays(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = {0: 0.0, 1: 0.9, 2: 0.5, 3: 0.5, 4: 0.2, 5: 0.2, 6: 0.1}
     monkeypatch.setattr(BestCheckpoint, "saw", lambda self, step, figures: self._known.update({step: accuracies[step]}))
-    tester.run("train", config(tester, save_interval=1, keep_checkpoints=2)).assert_ok()
+    tester.run("train", config(tester, save_interval=1, keep_checkpoints=2, keep_best=True)).assert_ok()
     assert saved(newest(tester)) == ["latest", "step-1", "step-5", "step-6"]
-    tester.run("train", config(tester, save_interval=1, keep_checkpoints=2, keep_best=False)).assert_ok()
+    tester.run("train", config(tester, save_interval=1, keep_checkpoints=2)).assert_ok()
     assert saved(newest(tester)) == ["latest", "step-5", "step-6"]
 
 

@@ -188,6 +188,7 @@ class ProducerLoop:
                 self._deliver()
             if self._stopping:
                 return False
+            self._start_evaluation()  # of the version that it serves, before a newer one replaces it
             self._load_newer()
             self._start_leased()
             self._start_evaluation()

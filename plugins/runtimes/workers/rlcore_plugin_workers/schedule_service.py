@@ -90,13 +90,15 @@ class ScheduleService:
         self._is_open = False
         self._handing_over = False
         self._stopped = False
-        self._interrupted = self._interrupted_next = False
+        self._interrupted = self._interrupted_next = self._interrupt_asked = False
         self._batch: asyncio.Future[BatchOrder | None] | None = None
         self._order: TrainOrder | None = None
         self._filtering: Mapping[str, float] | None = None
         self._tokens = TokenCounts()
         self._failures: list[dict[str, Any]] = []
         self._state_waiters: list[asyncio.Future[None]] = []
+        self._served = asyncio.Event()
+        """Set when fewer producers may be behind, or when no caller should wait for them."""
         self._reader: asyncio.Future[list[str]] | None = None
         self._notes: list[str] = []
         self._restarts: dict[str, int] = {}
@@ -128,9 +130,16 @@ class ScheduleService:
         """Record that the producer now serves these weights. A lease that it waits for will have this version."""
         if (state := self._workers.get(worker)) is not None:
             state.serving = max(version, state.serving)
+            self._served.set()
             if state.answer is not None:
                 self._queue.wait(worker, asks=state.asks, serving=state.serving)
             self._pump()
+
+    async def served(self, version: int) -> None:
+        """Wait until every producer that serves weights serves this version or a newer one. An interrupt ends the wait."""
+        while not self._interrupt_asked and any(0 <= state.serving < version for state in self._workers.values()):
+            self._served.clear()
+            await self._served.wait()
 
     async def deliver(self, store: str, worker: str, arrivals: Sequence[GroupSummary]) -> list[DeliveryStatus]:
         """Return one verdict for each group; the store keeps those that are ``kept`` and drops the rest. Raise ValueError, and record
@@ -240,6 +249,7 @@ class ScheduleService:
         """Record the loss of a producer, and lease its prompts in flight again. Return (leases that ended, groups that it had
         delivered)."""
         state = self._workers.pop(worker, None)
+        self._served.set()
         ended = self._coordinator.worker_lost(worker)
         for lease_id in ended:
             self._leases.pop(lease_id, None)
@@ -255,7 +265,8 @@ class ScheduleService:
 
     async def interrupt(self, after_delivery: bool = False) -> None:
         """Answer the caller that waits for a batch with None: at once, or if the next delivery does not complete a batch."""
-        self._interrupted_next = after_delivery
+        self._interrupt_asked, self._interrupted_next = True, after_delivery
+        self._served.set()
         self._interrupted = self._interrupted or not after_delivery
         self._pump()
 

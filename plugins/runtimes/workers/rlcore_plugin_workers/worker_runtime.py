@@ -228,7 +228,12 @@ class WorkerRuntime(Runtime):
                 store.call("forget", self._trained.stores.get(name, ()))
 
     def evaluate(self, step: int) -> None:
-        self._driver.run(self._evaluations.start(step))
+        self._driver.run(self._evaluate(step))
+
+    async def _evaluate(self, step: int) -> None:
+        """Start the evaluation. Wait until the producers serve this version: if the next one came first, the evaluation would be of it."""
+        await self._evaluations.start(step)
+        await self._answer(self._schedule.call("served", step))
 
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
         return self._driver.run(self._evaluations.take(wait=wait))

@@ -72,6 +72,31 @@ def test_an_evaluation_waits_for_its_version_and_holds_newer_weights_off(tmp_pat
     stage.stop()
 
 
+def test_an_evaluation_is_of_the_version_that_is_served_although_a_newer_one_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is in a long call while the evaluation is asked for and the next version arrives."""
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(1))
+    stage.endpoints.until(lambda: stage.endpoints.versions == [1])
+    came, go, poll = threading.Event(), threading.Event(), stage.producer._engine.poll
+
+    def held(timeout: float) -> list[Rollout]:
+        came.set()
+        assert go.wait(SECONDS)
+        return poll(timeout)
+
+    monkeypatch.setattr(stage.producer._engine, "poll", held)
+    stage.grant(0)
+    assert came.wait(SECONDS)
+    done = evaluate(stage, 1)
+    stage.receiver.hand(snapshot(2))
+    go.set()
+    assert done.result(SECONDS)[0] == 1
+    stage.endpoints.until(lambda: stage.endpoints.versions == [1, 2])
+    stage.stop()
+
+
 def test_it_sleeps_once_nothing_is_under_way_and_wakes_with_new_weights(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.receiver.hand(snapshot(0))

@@ -57,6 +57,29 @@ def test_nothing_is_leased_before_the_first_batch_is_asked_for() -> None:
     run(story)
 
 
+def test_a_version_is_served_when_no_producer_is_behind_it() -> None:
+    async def story() -> None:
+        schedule = service()
+        for name in ("a", "b", "loads"):
+            await schedule.join(name)
+        await schedule.serving("a", 1)
+        await schedule.serving("b", 0)
+        served = await parked(schedule.served(1))
+        assert not served.done()
+        await schedule.serving("b", 2)
+        await served
+        behind = await parked(schedule.served(2))
+        assert not behind.done()
+        await schedule.worker_lost("a")
+        await behind
+        behind = await parked(schedule.served(3))
+        assert not behind.done()
+        await schedule.interrupt(after_delivery=True)
+        await behind
+
+    run(story)
+
+
 def test_on_policy_leases_are_dealt_in_turns_once_everybody_waits() -> None:
     async def story() -> None:
         schedule = service(batch=4)
