@@ -1,4 +1,4 @@
-"""``rlcore resume RUN [--step N] [flags of train]``: resume a run from its newest complete checkpoint."""
+"""``rlcore resume RUN [--step N | --best] [flags of train]``: resume a run from its newest complete checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcore.config import plan_run
 from rlcore.contracts.command_line import Command
 from rlcore.runlog.past_runs import past_runs
 from rlcore.runlog.run_lock import locked
-from rlcore.runtime.resumption import newest_run, refuse_if_finished, reset_layout, resume_plan
+from rlcore.runtime.resumption import best_step, newest_run, refuse_if_finished, reset_layout, resume_plan
 
 __all__ = ["ResumeCommand"]
 
@@ -28,11 +28,13 @@ class ResumeCommand(Command):
     """``rlcore resume``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the run, ``--step``, ``--any-version``, ``--dry-run``, ``--json``, and the flags of ``train``."""
-        parser.usage = "rlcore resume RUN [--step N] [--dry-run] [--json] [-q] [flags of train]"
+        """Add the run, ``--step``, ``--best``, ``--any-version``, ``--dry-run``, ``--json``, and the flags of ``train``."""
+        parser.usage = "rlcore resume RUN [--step N | --best] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT
         parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or of a project: then its newest run")
-        parser.add_argument("--step", type=int, metavar="N", help="resume from this checkpoint; later ones are removed")
+        chosen = parser.add_mutually_exclusive_group()
+        chosen.add_argument("--step", type=int, metavar="N", help="resume from this checkpoint; later ones are removed")
+        chosen.add_argument("--best", action="store_true", help="resume from the best checkpoint (--best-by); later ones are removed")
         parser.add_argument("--any-version", action="store_true", help="also resume with plugins of another major version")
         add_run_options(parser)
         add_train_flags(parser, more=_settings)
@@ -43,7 +45,8 @@ class ResumeCommand(Command):
         with nullcontext() if args.dry_run else locked(run.root):
             plan = plan_run([run.root / "run.toml"], {**reset_layout(run), **train_flags(args)}, args.registry)
             refuse_if_finished(plan, run)
-            return run_plan(resume_plan(plan, run, step=args.step, any_version=args.any_version), args)
+            step = best_step(plan, run) if args.best else args.step
+            return run_plan(resume_plan(plan, run, step=step, any_version=args.any_version), args)
 
 
 def _settings(words: Sequence[str]) -> list[str]:

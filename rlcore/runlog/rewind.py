@@ -15,7 +15,7 @@ from typing import Any
 from rlcore.runlog.checkpoint import checkpoint_steps, drop_checkpoint
 from rlcore.runlog.folder import RunFolder, sync_entry, write_text, writing
 
-__all__ = ["rewind", "sizes_of_logs"]
+__all__ = ["record_of", "rewind", "sizes_of_logs"]
 
 _BY_STEP = ("metrics", "times", "failures")
 """Logs whose lines name their step; lines of later steps are removed. Other logs are cut to the size in the checkpoint."""
@@ -69,7 +69,7 @@ def _texts(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True) if path.exists() else []
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+def record_of(line: bytes) -> dict[str, Any] | None:
     """Return the record, or None for a partial line, which a kill during a write leaves."""
     try:
         record = json.loads(line) if line.endswith(b"\n") else None
@@ -81,7 +81,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
 def _keep_lines(path: Path, step: int) -> None:
     """Keep the complete lines of steps up to ``step``. The totals of a finished run are removed, because it will finish again."""
     lines = _texts(path)
-    kept = [line for line in lines if (record := _record(line)) is not None and _upto(record, step)]
+    kept = [line for line in lines if (record := record_of(line)) is not None and _upto(record, step)]
     if len(kept) < len(lines):
         write_text(path, b"".join(kept).decode())
 

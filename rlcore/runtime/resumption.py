@@ -14,8 +14,10 @@ from rlcore.contracts.resume_point import ResumePoint
 from rlcore.contracts.specs import LABELS
 from rlcore.host.bounded_reading import json_document
 from rlcore.registry.unpackaged import is_reference
+from rlcore.runlog.best_checkpoint import BestCheckpoint
 from rlcore.runlog.checkpoint import checkpoint_steps, verify
 from rlcore.runlog.past_runs import NoCheckpointError, PastRun, find_checkpoint, past_runs
+from rlcore.runlog.rewind import record_of
 from rlcore.runlog.run_lock import last_writer, locked
 from rlcore.runlog.run_manifest import original_settings, read_manifest
 from rlcore.runtime.factories import used_plugins
@@ -23,6 +25,7 @@ from rlcore.runtime.progress import Sample, Summary
 
 __all__ = [
     "auto",
+    "best_step",
     "check_model_files",
     "newest_run",
     "refuse_if_finished",
@@ -87,6 +90,15 @@ def reset_layout(run: PastRun) -> dict[str, str]:
     """Return the settings of a run that are "auto" again when it resumes. Nobody set them, and they depend on the number of workers."""
     origins = (read_manifest(run.root) or {"origins": {}})["origins"]
     return {path: "auto" for path in _LAYOUT if str(origins.get(path)).startswith("auto: ")}
+
+
+def best_step(plan: Plan, run: PastRun) -> int:
+    """Return the step of the run's best checkpoint by the plan's ``log.best_by``. Raise UsageError if the best step has none."""
+    best, log = BestCheckpoint(plan.config.log.best_by, tuple(plan.config.eval.eval_dataset)), run.root / "metrics.jsonl"
+    for line in log.read_bytes().splitlines(keepends=True) if log.exists() else ():
+        if (row := record_of(line)) is not None and isinstance(row.get("step"), int):
+            best.saw(row["step"], row)
+    return best.step_among(checkpoint_steps(run.checkpoints), run.root)
 
 
 def refuse_if_finished(plan: Plan, run: PastRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,20 @@ def test_the_best_from_before_a_resume_stays(tester: RunTester, monkeypatch: pyt
     monkeypatch.undo()
     measure(monkeypatch, "eval/heldout", 0.1, 0.3, 0.8, 0.6, 0.7, 0.9, 0.1)
     assert saved(run(tester, "resume", str(root), "--max-steps", "6")) == [5, 6]
+
+
+def test_a_run_resumes_from_its_best_checkpoint(tester: RunTester) -> None:
+    root = run(tester, "train", config(tester, best_by="min:reward/mean", keep_checkpoints=9, save_interval=1))
+    rows = [json.loads(line) for line in (root / "metrics.jsonl").read_text().splitlines()]
+    rewards = {row["step"]: row["reward/mean"] for row in rows if "reward/mean" in row}
+    dry = tester.run("resume", str(root), "--best", "--max-steps", "7", "--dry-run", "--json").assert_ok().json
+    assert rewards[dry["resume"]["step"]] == min(rewards.values())
+    other = tester.run("resume", str(root), "--best", "--best-by", "reward/mean", "--max-steps", "7", "--dry-run", "--json").assert_ok().json
+    assert rewards[other["resume"]["step"]] == max(rewards.values())
+    tester.run("resume", str(root), "--best", "--step", "2").assert_refused("not allowed with argument")
+    with (root / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 9, "reward/mean": -1.0}\n{"step": 10, "rew')
+    tester.run("resume", str(root), "--best", "--max-steps", "7").assert_refused(
+        f"--best: the best step of {root} is 9 (reward/mean -1), and it has no checkpoint; there are checkpoints of steps 1, 2, 3, 4, 5, 6: "
+        "type --step N, and for the next run --keep-best"
+    )

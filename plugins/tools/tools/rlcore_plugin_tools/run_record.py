@@ -74,10 +74,11 @@ class RunRecord:
         """Return the updates that have checkpoints; none of them is verified."""
         return checkpoint_steps(self.checkpoints)
 
-    def best_step(self) -> int | None:
-        """Return the best of these by the run's ``log.best_by``; None if none of them has that figure."""
-        found = self._ranked().of(self.checkpoint_steps())
-        return None if found is None else found.step
+    def best_step(self) -> int:
+        """Return the best step by the run's ``log.best_by``, 0 for the model that the run began with.
+
+        UsageError if that step has no checkpoint, or if no step has the figure."""
+        return self._ranked().step_among({0, *self.checkpoint_steps()}, self.root)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -134,8 +135,9 @@ class RunRecord:
         return list(_lines(self.root / "times.jsonl"))
 
     def best(self) -> BestFigure | None:
-        """Return the best value of the figure that ``log.best_by`` names; None if no step has it."""
-        return self._ranked().of()
+        """Return the best value of the figure that ``log.best_by`` names; None if no step has it. Of equals, prefer one with a
+        checkpoint."""
+        return self._ranked().kept(self.checkpoint_steps())
 
     def _ranked(self) -> BestCheckpoint:
         tasks = tuple(self.config.get("eval", {}).get("eval_dataset", ()))

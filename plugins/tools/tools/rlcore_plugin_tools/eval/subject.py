@@ -50,13 +50,12 @@ def subject_of(word: str, *, step: int | None = None, best: bool = False) -> Sub
 
 def _of_run(record: RunRecord, step: int | None, best: bool) -> Subject:
     steps = record.checkpoint_steps()
+    step = record.best_step() if best else step
     there = f"it has checkpoints of steps {', '.join(map(str, steps))}" if steps else "it has no checkpoint"
     if step == 0:
         return Subject(model=None, run=record.root, step=0)
     if step is not None and step not in steps:
         raise UsageError(f"{record.root} has no checkpoint of step {step}: {there}; --step 0 is the model that it began with")
-    if best and (step := record.best_step()) is None:
-        raise UsageError(f"--best: no checkpoint of {record.root} has a figure to choose it by: {there}; type --step N")
     if step is None and not steps:
         raise UsageError(f"{record.root} has no checkpoint; type --step 0 for the model that it began with")
     step = steps[-1] if step is None else step

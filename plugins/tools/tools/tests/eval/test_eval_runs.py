@@ -39,8 +39,23 @@ def test_the_newest_and_the_best_checkpoint(trained: tuple[RunTester, RunRecord]
     newest = tester.run("eval", str(record.root), "--dry-run", "--json").assert_ok().json
     assert (newest["step"], newest["model"]) == (3, str(record.checkpoints / "step-3" / "model"))
     best = tester.run("eval", str(record.root), "--best", "--dry-run", "--json").assert_ok().json
-    accuracies = {row["step"]: row["eval/letters"] for row in record.evaluations() if row["step"]}
+    accuracies = {row["step"]: row["eval/letters"] for row in record.evaluations()}
     assert accuracies[best["step"]] == max(accuracies.values())
+
+
+def test_the_best_step_without_a_checkpoint_is_refused(trained: tuple[RunTester, RunRecord]) -> None:
+    tester, record = trained
+    log = record.root / "metrics.jsonl"
+    known = log.read_text()
+    log.write_text(known + json.dumps({"step": 9, "eval/letters": 2.0}) + "\n")
+    try:
+        for command in ("eval", "resume"):
+            tester.run(command, str(record.root), "--best", *(("--max-steps", "9") if command == "resume" else ())).assert_refused(
+                f"--best: the best step of {record.root} is 9 (accuracy 2), and it has no checkpoint; there are checkpoints of steps 1, 2, 3: "
+                "type --step N, and for the next run --keep-best"
+            )
+    finally:
+        log.write_text(known)
 
 
 def test_a_run_evaluates_other_tasks_if_they_are_typed(trained: tuple[RunTester, RunRecord]) -> None:
