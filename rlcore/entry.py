@@ -82,7 +82,7 @@ def train(
         if past is None:
             return _run(plan, progress)
         with locked(past.root):
-            resumption.refuse_if_finished(plan, past)
+            resumption.check_changes(plan, past)
             return _run(resumption.resume_plan(plan, past), progress)
 
 

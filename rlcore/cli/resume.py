@@ -13,7 +13,7 @@ from rlcore.config import plan_run
 from rlcore.contracts.command_line import Command
 from rlcore.runlog.past_runs import past_runs
 from rlcore.runlog.run_lock import locked
-from rlcore.runtime.resumption import best_step, newest_run, refuse_if_finished, reset_layout, resume_plan
+from rlcore.runtime.resumption import best_step, check_changes, newest_run, reset_layout, resume_plan
 
 __all__ = ["ResumeCommand"]
 
@@ -43,9 +43,10 @@ class ResumeCommand(Command):
         """Plan the run again, with typed flags above its own settings, then resume it."""
         run = newest_run(args.run)
         with nullcontext() if args.dry_run else locked(run.root):
-            plan = plan_run([run.root / "run.toml"], {**reset_layout(run), **train_flags(args)}, args.registry)
-            refuse_if_finished(plan, run)
+            typed = train_flags(args)
+            plan = plan_run([run.root / "run.toml"], {**reset_layout(run), **typed}, args.registry)
             step = best_step(plan, run) if args.best else args.step
+            check_changes(plan, run, step=step, typed=typed)
             return run_plan(resume_plan(plan, run, step=step, any_version=args.any_version), args)
 
 

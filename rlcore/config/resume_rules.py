@@ -14,7 +14,7 @@ from rlcore.config.run_config import RunConfig
 from rlcore.contracts.errors import ConfigError
 from rlcore.host.bounded_reading import read_document
 
-__all__ = ["changed_settings", "check_resumable", "other_settings", "settings_of"]
+__all__ = ["RATE_SETTINGS", "changed_settings", "check_resumable", "other_settings", "settings_of"]
 
 _FIXED = (
     *("run.seed", "data.dataset", "data.format", "data.columns"),
@@ -25,6 +25,8 @@ _FIXED = (
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
 )
 """Checkpoints count prompts in the order that these settings define, and hold the weights that they name. The last line locates the run."""
+RATE_SETTINGS = frozenset(("training.learning_rate", "training.warmup_steps", "training.min_lr_ratio", "run.max_steps", "run.num_episodes"))
+"""Settings that define the learning rate of each update."""
 _SURROUNDINGS = (
     *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
     *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.best_by", "log.private"),
@@ -68,13 +70,15 @@ def other_settings(plan: Plan, run: RunConfig) -> dict[str, str]:
     return {path: new for path, (_, new) in changed_settings(plan, run).items() if path not in _SURROUNDINGS}
 
 
-def check_resumable(plan: Plan, run: RunConfig) -> None:
-    """Raise ConfigError if the plan changes a setting that a resumed run must keep."""
+def check_resumable(plan: Plan, run: RunConfig, new_run: str) -> None:
+    """Raise ConfigError if the plan changes a setting that a resumed run must keep.
+
+    :param new_run: the command of a new run with the changed settings."""
     for path in changed_settings(plan, run):
         if path in _FIXED:
             raise ConfigError(
-                f"{plan.cite(path)}: a resumed run keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or "
-                "begin a new run with rlcore train"
+                f"{plan.cite(path)}: a resumed run keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or begin a new "
+                f"run: {new_run}"
             )
 
 

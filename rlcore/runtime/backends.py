@@ -59,15 +59,7 @@ def make_consumer(
     context = TrainingContext(
         model=config.model.model if resume is None or lora else str(resume.checkpoint / "model"),
         reference=config.model.model,
-        optimizer=OptimizerSettings(
-            learning_rate=training.learning_rate,
-            betas=training.betas,
-            weight_decay=training.weight_decay,
-            max_grad_norm=training.max_grad_norm,
-            warmup_steps=training.warmup_steps,
-            min_lr_ratio=training.min_lr_ratio,
-            total_steps=schedule.horizon * algorithm.optimizer_steps,
-        ),
+        optimizer=optimizer_settings(plan, schedule.horizon),
         rollouts_per_forward=int(training.train_microbatch_size),
         tokens_per_forward=training.tokens_per_forward,
         prompts_per_slice=int(training.train_minibatch_size),
@@ -175,6 +167,20 @@ def inference_notes(engine: InferenceBackend, name: str, *, probe: bool) -> list
     if not probe or engine.capabilities.scores:
         return []
     return [f"inference backend {name} cannot score, so its weights are checked by version and checksum, and not by a probe"]
+
+
+def optimizer_settings(plan: Plan, updates: int) -> OptimizerSettings:
+    """Return the settings of the optimizer for a run of this many updates."""
+    training, algorithm = plan.config.training, plan.config.algorithm
+    return OptimizerSettings(
+        learning_rate=training.learning_rate,
+        betas=training.betas,
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.max_grad_norm,
+        warmup_steps=training.warmup_steps,
+        min_lr_ratio=training.min_lr_ratio,
+        total_steps=updates * min(algorithm.updates_per_batch, training.train_batch_size) * algorithm.epochs_per_batch,
+    )
 
 
 def build_algorithm(plan: Plan) -> Algorithm:

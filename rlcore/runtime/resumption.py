@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 
 from rlcore.config import Plan
-from rlcore.config.resume_rules import changed_settings, check_resumable, other_settings, settings_of
+from rlcore.config.layers import TypedFlag
+from rlcore.config.resume_rules import RATE_SETTINGS, changed_settings, check_resumable, other_settings, settings_of
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.contracts.specs import LABELS
@@ -26,9 +28,9 @@ from rlcore.runtime.progress import Sample, Summary
 __all__ = [
     "auto",
     "best_step",
+    "check_changes",
     "check_model_files",
     "newest_run",
-    "refuse_if_finished",
     "reset_layout",
     "resume_plan",
     "summary_of",
@@ -101,12 +103,17 @@ def best_step(plan: Plan, run: PastRun) -> int:
     return best.step_among(checkpoint_steps(run.checkpoints), run.root)
 
 
-def refuse_if_finished(plan: Plan, run: PastRun) -> None:
-    """Raise UsageError for a finished run, unless the plan is longer than the run was."""
+def check_changes(plan: Plan, run: PastRun, *, step: int | None = None, typed: Mapping[str, TypedFlag] | None = None) -> None:
+    """Raise ConfigError for a changed setting that the run must keep, and UsageError for a finished run that would not get longer.
+
+    :param step: the checkpoint to resume from; None: the newest.
+    :param typed: the typed settings, for the command of a new run in the message."""
+    settings = settings_of(run.root)
+    check_resumable(plan, settings, _new_run(run, step, typed or {}))
     steps = run.finished
     if steps is None:
         return
-    before, now = settings_of(run.root).run, plan.config.run
+    before, now = settings.run, plan.config.run
     farther = now.num_episodes > before.num_episodes or (now.max_steps or steps) > (before.max_steps or steps)
     if not farther or (now.max_steps is not None and now.max_steps <= steps):
         flag = "-e" if now.max_steps is None or now.max_steps > steps else "--max-steps"
@@ -116,10 +123,9 @@ def refuse_if_finished(plan: Plan, run: PastRun) -> None:
 def resume_plan(plan: Plan, run: PastRun, *, step: int | None = None, any_version: bool = False) -> Plan:
     """Return the plan with the point that the run resumes from, and with notes for the user.
 
-    Raises ConfigError for a changed setting that the run must keep, for plugins of another major version (unless ``any_version``), and for
-    a step that is damaged or does not exist. Raises NoCheckpointError if there is no checkpoint."""
+    Raises ConfigError for another run folder, for plugins of another major version (unless ``any_version``), and for a step that is
+    damaged or does not exist. Raises NoCheckpointError if there is no checkpoint."""
     settings = settings_of(run.root)
-    check_resumable(plan, settings)
     changed = changed_settings(plan, settings)
     place = Path(plan.config.run.run_dir, plan.config.run.project)
     if "run.run_dir" in changed and place.resolve() != run.root.resolve().parent:
@@ -137,6 +143,16 @@ def resume_plan(plan: Plan, run: PastRun, *, step: int | None = None, any_versio
         notes.append(f"{holder} is writing the run, or died while it did; the run cannot be resumed as long as that process is alive")
     notes += _remarks(plan, [path for path in changed if path in plan.origins], point)
     return replace(plan, resume=point, notes=(*plan.notes, *notes))
+
+
+def _new_run(run: PastRun, step: int | None, typed: Mapping[str, TypedFlag]) -> str:
+    """Return the command of a new run with the settings of a run, the model of its checkpoint, and the typed flags."""
+    saved = [known for known in checkpoint_steps(run.checkpoints) if step in (None, known)][-1:]
+    models = [str(run.checkpoints / f"step-{known}" / "model") for known in saved if "model.model" not in typed]
+    words = ["rlcore", "train", str(run.root / "run.toml"), *(word for model in models for word in ("-m", model))]
+    for flag, values in typed.values():
+        words += [flag] if flag.startswith("--no") and values == ("false",) else [flag, *values]
+    return shlex.join(words)
 
 
 def _resume_or_start(plan: Plan, run: PastRun) -> Plan:
@@ -177,8 +193,11 @@ def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator
         yield f"checkpoints of later updates are removed, because those updates are repeated: {', '.join(map(str, later))}"
     if changed:
         yield f"settings that differ from those of the run so far: {', '.join(map(plan.cite, changed))}"
-    if {"run.max_steps", "run.num_episodes"} & set(changed):
-        yield "the length of the run has changed: from here on, its learning rate follows the schedule of a run of the new length"
+    if RATE_SETTINGS & set(changed) and "training.name" not in changed:
+        yield (
+            f"the optimizer's state continues; from update {point.step + 1} on, the learning rate follows the schedule that the run would have "
+            "with its new settings from the beginning"
+        )
     for kind, name in used_plugins(plan):
         if is_reference(name):
             yield f"{LABELS[kind]} {name!r} is code that comes with the run, and it is executed: {plan.registry.owner(kind, name)}"

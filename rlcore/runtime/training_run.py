@@ -13,12 +13,13 @@ from math import ceil
 from pathlib import Path
 
 from rlcore.config import Plan
-from rlcore.config.resume_rules import changed_settings, settings_of
+from rlcore.config.resume_rules import RATE_SETTINGS, changed_settings, settings_of
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError, disk_full
 from rlcore.contracts.interfaces import PendingSave
 from rlcore.contracts.runtime_interface import Interrupt, Runtime, TaskReport, TimeReport, Update
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.threads import threads_limited, threads_of
+from rlcore.learning.lr_schedule import learning_rate
 from rlcore.registry.error_context import error_context, reason
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.best_checkpoint import BestCheckpoint
@@ -28,6 +29,7 @@ from rlcore.runlog.rewind import rewind, sizes_of_logs
 from rlcore.runlog.run_lock import locked, sign
 from rlcore.runlog.run_manifest import resumed_manifest
 from rlcore.runlog.trace import write_trace
+from rlcore.runtime.backends import optimizer_settings
 from rlcore.runtime.bad_rows import BadRows, leave_out_bad_rows
 from rlcore.runtime.factories import first_version, used_plugins
 from rlcore.runtime.interrupt import SignalInterrupt
@@ -127,6 +129,7 @@ class TrainingRun:
     def _recall(self) -> None:
         """Read the rows that metrics.jsonl of a resumed run already has."""
         log, point = self._folder.root / "metrics.jsonl", self._plan.resume
+        taken, rate = 0, None
         absent = set(range(1, point.step + 1 if point is not None else 1))
         for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
             row = json.loads(line)
@@ -136,6 +139,14 @@ class TrainingRun:
             if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
                 self._held_out[row["step"]] = figures
             self._reward_last = row.get("reward/mean", self._reward_last)
+            taken, rate = taken + int(row.get("optimizer_steps", 0)), row.get("learning_rate", rate)
+        if point is not None and RATE_SETTINGS & self._manifest["resumes"][-1]["settings"].keys():
+            optimizer = optimizer_settings(self._plan, self._runtime.horizon)
+            self._progress.note(
+                f"learning rate: {learning_rate(optimizer, taken):.4g} at the next optimizer step"
+                + (f", {rate:.4g} at the last one" if rate else "")
+                + f"; {optimizer.total_steps} optimizer steps in all, {taken} of them done"
+            )
         self._asked.update(self._held_out)
         if absent:
             self._progress.note(f"warning: {log} lacks the updates {', '.join(map(str, sorted(absent)))}, and they are not repeated")

@@ -133,7 +133,9 @@ def test_a_run_resumes_from_its_best_checkpoint(tester: RunTester) -> None:
     rewards = {row["step"]: row["reward/mean"] for row in rows if "reward/mean" in row}
     dry = tester.run("resume", str(root), "--best", "--max-steps", "7", "--dry-run", "--json").assert_ok().json
     assert rewards[dry["resume"]["step"]] == min(rewards.values())
-    other = tester.run("resume", str(root), "--best", "--best-by", "reward/mean", "--max-steps", "7", "--dry-run", "--json").assert_ok().json
+    other = (
+        tester.run("resume", str(root), "--best", "--best-by", "reward/mean", "--max-steps", "7", "--dry-run", "--json").assert_ok().json
+    )
     assert rewards[other["resume"]["step"]] == max(rewards.values())
     tester.run("resume", str(root), "--best", "--step", "2").assert_refused("not allowed with argument")
     with (root / "metrics.jsonl").open("a") as file:

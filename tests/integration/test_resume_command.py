@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import threading
 import time
@@ -132,7 +133,11 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
     run = die(tester, monkeypatch, "train", config(tester))
     for flag, value, path in (("-g", "16", "sampling.num_generations"), ("--seed", "3", "run.seed"), ("-d", "x.jsonl", "data.dataset")):
         shutil.copy(tester.folder / "train.jsonl", tester.folder / "x.jsonl")
-        tester.run("resume", str(run), flag, value).assert_refused(flag, f"a resumed run keeps its {path}")
+        tester.run("resume", str(run), flag, value).assert_refused(
+            flag,
+            f"a resumed run keeps its {path}",
+            f"begin a new run: rlcore train {run}/run.toml -m {run}/checkpoints/step-4/model {flag} {value}",
+        )
     tester.run("resume", str(run), "--step", "3").assert_refused("has no checkpoint of step 3: there are steps 2, 4")
     tester.run("resume", str(run), "--max-steps", "3").assert_refused("--max-steps 3 is less than the 4 updates that", "--step N")
     tester.run("resume", str(run), "-e", "1").assert_refused("-e 1 is less than the 2 episodes that the run has begun")
@@ -170,7 +175,36 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
     notes = "\n".join(dry.json["notes"])
     assert "checkpoints of later updates are removed, because those updates are repeated: 4" in notes
     assert re.search("settings that differ from those of the run so far: .*--max-steps 8.* -i 2", notes)
-    assert "its learning rate" in notes
+    assert "the optimizer's state continues; from update 3 on, the learning rate follows the schedule" in notes
+
+
+def test_a_refused_change_comes_with_the_command_of_a_new_run(tester: RunTester) -> None:
+    tester.run("train", config(tester, keep_checkpoints=9)).assert_ok()
+    run = newest(tester)
+    shutil.copy(tester.folder / "train.jsonl", tester.folder / "other data.jsonl")
+    changes = ("-d", "other data.jsonl", "-lr", "0.5", "--no-keep-best", "--max-steps", "7")
+    for step in ("4", "6"):
+        refused = tester.run("resume", str(run), *changes, *(("--step", step) if step == "4" else ()))
+        refused.assert_refused("a resumed run keeps its data.dataset")
+        words = shlex.split(refused.stderr.rpartition("begin a new run: ")[2])
+        assert words[:2] == ["rlcore", "train"]
+        assert words[3:5] == ["-m", str(run / f"checkpoints/step-{step}/model")]
+        assert words[5:] == [*changes]
+    assert "training            7 updates" in tester.run(*words[1:]).assert_ok().stdout
+    assert newest(tester) != run
+    other = tester.run("resume", str(run), "-m", "model", "--max-steps", "7", "--seed", "1")
+    other.assert_refused(f"begin a new run: rlcore train {run}/run.toml -m model --max-steps 7 --seed 1")
+
+
+@pytest.mark.parametrize(("change", "told"), [(("-lr", "0.5"), True), (("--warmup-steps", "8"), True), (("--max-grad-norm", "2"), False)])
+def test_the_next_learning_rate_is_told(tester: RunTester, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...], told: bool) -> None:
+    run = die(tester, monkeypatch, "train", config(tester))
+    done = tester.run("resume", str(run), *change).assert_ok()
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rates = {row["step"]: row["learning_rate"] for row in rows if "learning_rate" in row}
+    said = f"learning rate: {rates[5]:.4g} at the next optimizer step, {rates[4]:.4g} at the last one; 6 optimizer steps in all, 4 of them done"
+    assert (said in done.stdout) == told
+    assert ("the optimizer's state continues" in done.stdout) == told
 
 
 def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -> None:
