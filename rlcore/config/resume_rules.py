@@ -77,8 +77,8 @@ def check_resumable(plan: Plan, run: RunConfig, new_run: str) -> None:
     for path in changed_settings(plan, run):
         if path in _FIXED:
             raise ConfigError(
-                f"{plan.cite(path)}: a resumed run keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or begin a new "
-                f"run: {new_run}"
+                f"{plan.cite(path)}: a resumed run keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or begin a "
+                f"new run: {new_run}"
             )
 
 

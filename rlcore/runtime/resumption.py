@@ -195,8 +195,8 @@ def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator
         yield f"settings that differ from those of the run so far: {', '.join(map(plan.cite, changed))}"
     if RATE_SETTINGS & set(changed) and "training.name" not in changed:
         yield (
-            f"the optimizer's state continues; from update {point.step + 1} on, the learning rate follows the schedule that the run would have "
-            "with its new settings from the beginning"
+            f"the optimizer's state continues; from update {point.step + 1} on, the learning rate follows the schedule that the run would "
+            "have with its new settings from the beginning"
         )
     for kind, name in used_plugins(plan):
         if is_reference(name):

@@ -141,6 +141,6 @@ def test_a_run_resumes_from_its_best_checkpoint(tester: RunTester) -> None:
     with (root / "metrics.jsonl").open("a") as file:
         file.write('{"step": 9, "reward/mean": -1.0}\n{"step": 10, "rew')
     tester.run("resume", str(root), "--best", "--max-steps", "7").assert_refused(
-        f"--best: the best step of {root} is 9 (reward/mean -1), and it has no checkpoint; there are checkpoints of steps 1, 2, 3, 4, 5, 6: "
-        "type --step N, and for the next run --keep-best"
+        f"--best: the best step of {root} is 9 (reward/mean -1), and it has no checkpoint; there are checkpoints of steps "
+        "1, 2, 3, 4, 5, 6: type --step N, and for the next run --keep-best"
     )

@@ -202,7 +202,8 @@ def test_the_next_learning_rate_is_told(tester: RunTester, monkeypatch: pytest.M
     done = tester.run("resume", str(run), *change).assert_ok()
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rates = {row["step"]: row["learning_rate"] for row in rows if "learning_rate" in row}
-    said = f"learning rate: {rates[5]:.4g} at the next optimizer step, {rates[4]:.4g} at the last one; 6 optimizer steps in all, 4 of them done"
+    said = f"learning rate: {rates[5]:.4g} at the next optimizer step, {rates[4]:.4g} at the last one; 6 optimizer steps in all, "
+    said += "4 of them done"
     assert (said in done.stdout) == told
     assert ("the optimizer's state continues" in done.stdout) == told
 

@@ -1,4 +1,5 @@
-"""Prints rows in columns if they fit. A narrower terminal gets a block per row; a file or a pipe always gets a line per row."""
+"""Prints rows in columns if they fit. A narrower terminal gets a block per row. A file or a pipe gets a line per row, or several tables if
+the caller allows that."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from rlcore.api.commands import SteadyConsole, escape_control
 __all__ = ["say", "show_rows"]
 
 _GAP = "  "
+_PIPE_COLUMNS = 160
+"""The width of tables in a file or a pipe, if they may be divided."""
 
 
 def say(console: SteadyConsole, text: str = "") -> None:
@@ -23,8 +26,10 @@ def say(console: SteadyConsole, text: str = "") -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def show_rows(console: SteadyConsole, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under headings; a column without any value is left out."""
+def show_rows(console: SteadyConsole, headings: Sequence[str], rows: Sequence[Sequence[str]], *, repeated: int = 0) -> None:
+    """Print rows under headings; a column without any value is left out.
+
+    :param repeated: the number of first columns that begin each table if a file or a pipe gets several narrow tables. 0: it gets one."""
     used = [place for place in range(len(headings)) if any(row[place] for row in rows)]
     cells = [[escape_control(row[place]) for place in used] for row in rows]
     names = [headings[place] for place in used]
@@ -32,9 +37,23 @@ def show_rows(console: SteadyConsole, headings: Sequence[str], rows: Sequence[Se
     if console.is_terminal and sum(widths) + len(_GAP) * (len(widths) - 1) > console.width:
         _show_blocks(console, names, cells)
         return
-    for number, row in enumerate([names, *cells]):
-        line = _GAP.join(cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
-        console.print(line, style=None if number else "bold", markup=False, highlight=False, soft_wrap=True)
+    for table, columns in enumerate(_divided(widths, sum(place < repeated for place in used))):
+        if table:
+            say(console)
+        for number, row in enumerate([names, *cells]):
+            line = _GAP.join(row[place] + " " * (widths[place] - cell_len(row[place])) for place in columns).rstrip()
+            console.print(line, style=None if number else "bold", markup=False, highlight=False, soft_wrap=True)
+
+
+def _divided(widths: Sequence[int], repeated: int) -> list[list[int]]:
+    """Return the columns of each table, as few tables as fit. ``repeated``: the first columns of all of them; 0: one table of any width."""
+    tables = [list(range(repeated))]
+    for place in range(repeated, len(widths)):
+        wide = sum(widths[known] + len(_GAP) for known in tables[-1]) + widths[place] > _PIPE_COLUMNS
+        if repeated and wide and len(tables[-1]) > repeated:
+            tables.append(list(range(repeated)))
+        tables[-1].append(place)
+    return tables
 
 
 def _show_blocks(console: SteadyConsole, names: Sequence[str], cells: Sequence[Sequence[str]]) -> None:

@@ -37,7 +37,8 @@ def show_comparison(comparison: Comparison) -> None:
     for title, found in sections.items():
         if found:
             say(console)
-            show_rows(console, (title, *labels), [(item.name, *(_value(title, value) for value in item.values)) for item in found])
+            rows = [(item.name, *(_value(title, value) for value in item.values)) for item in found]
+            show_rows(console, (title, *labels), rows, repeated=1)
     _show_figures(console, "evaluations", labels, comparison.evaluations)
     _show_figures(console, "figures", labels, comparison.figures)
     same = [title for title, found in sections.items() if not found]
@@ -69,7 +70,7 @@ def _show_figures(console: SteadyConsole, title: str, labels: Sequence[str], fou
         return
     say(console)
     headings = (title, "at", "unit", *labels, *(f"{label} - {labels[0]}" for label in labels[1:]))
-    show_rows(console, headings, [_figure_row(one) for one in found])
+    show_rows(console, headings, [_figure_row(one) for one in found], repeated=3)
 
 
 def _figure_row(one: ComparedFigure) -> tuple[str, ...]:

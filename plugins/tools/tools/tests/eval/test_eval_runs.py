@@ -51,8 +51,8 @@ def test_the_best_step_without_a_checkpoint_is_refused(trained: tuple[RunTester,
     try:
         for command in ("eval", "resume"):
             tester.run(command, str(record.root), "--best", *(("--max-steps", "9") if command == "resume" else ())).assert_refused(
-                f"--best: the best step of {record.root} is 9 (accuracy 2), and it has no checkpoint; there are checkpoints of steps 1, 2, 3: "
-                "type --step N, and for the next run --keep-best"
+                f"--best: the best step of {record.root} is 9 (accuracy 2), and it has no checkpoint; there are checkpoints of steps "
+                "1, 2, 3: type --step N, and for the next run --keep-best"
             )
     finally:
         log.write_text(known)

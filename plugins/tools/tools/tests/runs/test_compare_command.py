@@ -224,6 +224,23 @@ def test_in_words(two: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "paired +0.500" in " ".join(narrow.split())
 
 
+def test_many_runs_fit_into_160_columns_of_a_pipe(tester: RunTester, tmp_path: Path) -> None:
+    names = [f"run-{number}" for number in range(9)]
+    for number, name in enumerate(names):
+        write_run(
+            tmp_path / name,
+            settings={"training": {"learning_rate": 1e-5 * (number + 1)}, "eval": {"eval_dataset": {"aime": "x"}}},
+            metrics=[an_update(1, 0.1 * number), held_out(1, 0.1 * number)],
+            answers={"aime": {1: [an_answer(0, 0.0), an_answer(1, 1.0)]}},
+        )
+    lines = tester.run("compare", *names).assert_ok().lines
+    assert max(map(len, lines)) <= 160
+    shown = [line.split("  ") for line in lines if line.startswith("evaluations  at")]
+    labels = [cell.strip() for cells in shown for cell in cells[1:] if cell.strip() not in ("", "at", "unit")]
+    assert labels == [*"ABCDEFGHI", *(f"{label} - A" for label in "BCDEFGHI")], "each run once, each difference once"
+    assert sum(line.startswith("eval/aime") for line in lines) == len(shown) > 2
+
+
 def test_what_is_the_same_is_said(tester: RunTester, tmp_path: Path) -> None:
     for name in "ab":
         write_run(tmp_path / name)
