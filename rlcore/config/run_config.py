@@ -401,9 +401,9 @@ class EvalSection(Section):
 class LogSection(Section):
     """[log]: logs, checkpoints and trackers."""
 
-    save_interval: Whole | Auto = setting("auto", "-si", help="updates between checkpoints; 0: only at the end; auto: every 10 minutes")
+    save_interval: Whole | Auto = setting("auto", "-si", help="updates between checkpoints; 0: at the end; auto: every 10 minutes")
     keep_checkpoints: Count = setting(3, help="number of newest checkpoints to keep")
-    keep_best: bool = setting(True, help="keep the best checkpoint too")
+    keep_best: bool = setting(True, help="also save and keep the best checkpoint, whatever the save interval")
     best_by: Name = setting(
         "accuracy",
         help="figure that decides the best: accuracy (mean over held-out tasks), or a metric (eval/aime/pass@8); min:METRIC: the lowest",

@@ -197,7 +197,9 @@ class Runtime(FromSpec, ABC, described_by=RuntimeSpec):
 
     @abstractmethod
     def evaluate(self, step: int) -> None:
-        """Start the evaluation of the held-out tasks with the newest weights; ``take_evaluations`` returns the reports."""
+        """Start the evaluation of the held-out tasks with the newest weights; ``take_evaluations`` returns the reports.
+
+        Return once later weights cannot replace them, so that the reports are of ``step``, which the run may have saved."""
 
     @abstractmethod
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:

@@ -72,7 +72,7 @@ class BestCheckpoint:
         there = f"there are checkpoints of steps {', '.join(map(str, saved))}" if saved else "there is no checkpoint"
         if best is None:
             raise UsageError(f"--best: {run} has no {self.name} by which to choose; {there}: type --step N")
+        lacks, more = ("it has no checkpoint", ", and for the next run --keep-best") if best.step else ("no update was as good", "")
         raise UsageError(
-            f"--best: the best step of {run} is {best.step} ({self.name} {best.value:.4g}), and it has no checkpoint; {there}: type "
-            "--step N, and for the next run --keep-best"
+            f"--best: the best step of {run} is {best.step} ({self.name} {best.value:.4g}), and {lacks}; {there}: type --step N{more}"
         )

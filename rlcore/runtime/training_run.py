@@ -423,7 +423,7 @@ class TrainingRun:
         kept: set[int] = set()
         if self._config.log.keep_best:
             best = self._best.of({newest, *checkpoint_steps(self._folder.checkpoints)})
-            kept = {step for step in (best and best.step, self._awaited) if step is not None}
+            kept = {step for step in (best.step if best else None, self._awaited) if step is not None}
         return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, kept)
 
     def _end_save(self, *, wait: bool = True) -> None:
