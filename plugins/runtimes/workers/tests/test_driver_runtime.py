@@ -17,6 +17,7 @@ from rlcore_plugin_workers.driver_loop import ServiceWorker
 from rlcore_plugin_workers.driver_runtime import DriverDeployment, DriverRuntime
 from rlcore_plugin_workers.producer_pool import ProducerPool
 from rlcore_plugin_workers.producer_worker import ProducerWorker
+from rlcore_plugin_workers.schedule_service import ScheduleService
 from rlcore_plugin_workers.trainer_worker import TrainerWorker
 
 from rlcore.api import RunError, Snapshot
@@ -102,6 +103,20 @@ def test_a_version_is_evaluated_once_however_many_requests_it_answers(tmp_path: 
         assert steps(crew) == [12]
         crew.evaluate(12)
         assert steps(crew) == []
+
+
+def test_the_request_of_an_evaluation_waits_until_its_version_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run trains on when it returns, and the next version would replace this one."""
+    awaited: list[int] = []
+
+    async def served(self: ScheduleService, version: int) -> None:
+        awaited.append(version)
+
+    monkeypatch.setattr(ScheduleService, "served", served)
+    with crew_of(tmp_path, staleness=1) as (crew, _):
+        hand_out(crew, 12)
+        crew.evaluate(12)
+        assert awaited == [12]
 
 
 def test_a_newer_version_is_evaluated_again(tmp_path: Path) -> None:
