@@ -16,18 +16,27 @@ from typing import TYPE_CHECKING
 from rlcore.host.terminal_text import escape_control
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from rlcore.contracts.errors import RlcoreError
 
 __all__ = ["main"]
 
 _INTERRUPTED = 130
+_TERMINATED = 128 + signal.SIGTERM
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM outside the training loop, which has its own handler."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit codes: 0 success, 1 the run failed, 2 usage (one sentence, nothing written), 130 interrupted."""
+    """Run one command. Exit codes: 0 success, 1 the run failed, 2 usage (one sentence, nothing written), 130 interrupted,
+    143 ended by SIGTERM."""
     words = list(sys.argv[1:] if argv is None else argv)
     from rlcore.contracts.errors import RlcoreError
 
+    _open_closed_streams()
     _prepare_streams()
     try:
         code = _run(words)
@@ -47,11 +56,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RlcoreError as error:
         _report(" ".join(str(error).split()) + _show_cause(error), "--json" in words)
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         _report("interrupted", "--json" in words)
-        return _INTERRUPTED
+        return _TERMINATED if isinstance(stop, _Terminated) else _INTERRUPTED
     except SystemExit as stop:  # argparse after --help
         return stop.code if isinstance(stop.code, int) else 0
+
+
+def _open_closed_streams() -> None:
+    """Connect standard streams that the caller closed (``>&-``) with the null device.
+
+    Otherwise the next opened file would get the number of a standard stream, and child processes would write into it."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(handle, True)
+    os.close(handle)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _prepare_streams() -> None:
@@ -59,9 +80,13 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number, handler in ((signal.SIGTERM, _terminate), (signal.SIGHUP, signal.default_int_handler)):
         if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, handler)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
 
 
 def _show_cause(error: RlcoreError) -> str:

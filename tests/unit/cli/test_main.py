@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
@@ -48,6 +49,16 @@ def test_exit_codes(raised: BaseException, code: int, monkeypatch: pytest.Monkey
     assert said.err.startswith("error: ")
     assert said.err.count("\n") == 1
     assert said.out == ""
+
+
+def test_sigterm_has_its_own_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    monkeypatch.setattr(cli, "_run", lambda words: signal.raise_signal(signal.SIGTERM))
+    try:
+        assert cli.main(["train"]) == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_with_json_the_error_is_the_last_line_of_the_output_too(capsys: pytest.CaptureFixture[str]) -> None:

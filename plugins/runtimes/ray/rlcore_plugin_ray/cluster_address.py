@@ -132,7 +132,7 @@ def usable_folder(typed: str) -> Path:
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM until the body is done, then raise KeyboardInterrupt.
+    """Hold back Ctrl-C and SIGTERM until the body is done, then deliver the first of them to its handler.
 
     A partly started cluster could not be ended, and the import of C code can lose a KeyboardInterrupt. Afterwards SIGTERM has its former
     handler again and not Ray's, which ends the process without the clean-up that follows Ctrl-C.
@@ -148,4 +148,4 @@ def signals_blocked() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
     if held:
-        raise KeyboardInterrupt
+        signal.raise_signal(held[0])
