@@ -53,7 +53,7 @@ class Checkpoint:
         self.drop()
         self._given_up.clear()
         with writing(self._aside):
-            self._aside.mkdir(parents=True)
+            self._aside.mkdir()
         try:
             self._saving = fill(self._aside)
         except BaseException as error:

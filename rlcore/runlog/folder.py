@@ -88,12 +88,17 @@ class RunFolder:
         """The folders that hold everything that the run writes."""
         return self.root, self.checkpoints, self.evaluations, self.rollouts
 
-    def make_private(self) -> None:
-        """Let only the owner enter the run's folders, whatever the umask of its processes. Raises RunError if this is denied."""
+    def restore_places(self, *, private: bool) -> None:
+        """Create the folders that a resumed run lacks. ``private``: let only the owner enter them, whatever the umask. Raises RunError."""
         for path in self.places:
             with writing(path):
-                path.mkdir(_PRIVATE, parents=True, exist_ok=True)
-                path.chmod(_PRIVATE)
+                path.mkdir(_PRIVATE if private else 0o777, parents=True, exist_ok=True)
+                if private:
+                    path.chmod(_PRIVATE)
+
+    def deleted(self) -> Path | None:
+        """Return the first folder of the run that no longer exists; None if all exist."""
+        return next((path for path in self.places if not path.is_dir()), None)
 
     def write_document(self, name: str, value: Mapping[str, Any]) -> None:
         """Write ``NAME.json``: ``manifest``, the versions of everything; or ``summary``, the final output for the user."""
@@ -180,10 +185,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a temporary file, flush it to disk, and rename it."""
+    """Write a temporary file, flush it to disk, and rename it. Create its folder, but none above it: a deleted run must not come back."""
     aside = path.with_name(f".{path.name}.partial")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         try:
             with aside.open("wb") as file:
                 file.write(data)

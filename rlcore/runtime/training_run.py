@@ -63,9 +63,12 @@ class TrainingRun:
         self._plan = plan
         self._config = plan.config
         self._progress = progress
-        self._evaluations: dict[int, list[TaskReport]] = {}
-        self._held_out: dict[int, Mapping[str, float]] = {}
-        """Figures of evaluations by step, including those from before a resume."""
+        self._first: list[TaskReport] = []
+        self._last: tuple[int, list[TaskReport]] = 0, []
+        """The evaluation before training, and the newest one with its step, for the samples of the summary. No others, because a report
+        holds every answer."""
+        self._held_out: dict[int, float | None] = {}
+        """Accuracies by step, including those from before a resume."""
         self._best = BestCheckpoint(self._config.log.best_by, tuple(self._config.eval.eval_dataset))
         self._asked: set[int] = set()
         self._saving: Checkpoint | None = None
@@ -137,7 +140,7 @@ class TrainingRun:
                 absent.discard(row["step"])
             self._best.saw(row["step"], row)
             if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
-                self._held_out[row["step"]] = figures
+                self._held_out[row["step"]] = self._best.accuracy(figures)
             self._reward_last = row.get("reward/mean", self._reward_last)
             taken, rate = taken + int(row.get("optimizer_steps", 0)), row.get("learning_rate", rate)
         if point is not None and RATE_SETTINGS & self._manifest["resumes"][-1]["settings"].keys():
@@ -206,6 +209,9 @@ class TrainingRun:
                 if not isinstance(error, WorkerLostError) or (self._saving is not None and self._saving.is_filled()):
                     self._end_save()  # otherwise this would wait for a lost part
             saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
+            if gone := self._folder.deleted():  # whatever part noticed it
+                left = f"; {saved}" if self._checkpoint is not None and self._checkpoint.exists() else ""
+                raise RunError(f"{gone} was deleted while the run trained{left}") from None
             if isinstance(error, RunError):
                 raise type(error)(f"{error}; {saved}") from error.__cause__
             if full := disk_full(error):
@@ -277,8 +283,7 @@ class TrainingRun:
         else:
             folder, step = RunFolder.at(self.root, **moved), first_version(self._plan)
             holding.enter_context(locked(folder.root))
-            if log.private:
-                folder.make_private()
+            folder.restore_places(private=log.private)
             changed = changed_settings(self._plan, settings_of(folder.root))
             manifest = resumed_manifest(folder.root, step, manifest, changed)
             if "data" in manifest["resumes"][-1]:
@@ -298,6 +303,8 @@ class TrainingRun:
 
     def _record(self, update: Update) -> None:
         step = update.version
+        if gone := self._folder.deleted():
+            raise RunError(f"{gone}: the folder is absent")
         self.updates += 1
         seconds, self._since = time.monotonic() - self._since, time.monotonic()
         figures = {**update.figures, "tokens_per_second": update.figures["response_tokens"] / max(seconds, 1e-9), "seconds": seconds}
@@ -361,9 +368,12 @@ class TrainingRun:
 
     def _collect_evaluations(self, *, wait: bool) -> None:
         for step, reports in self._runtime.take_evaluations(wait=wait):
-            self._evaluations[step] = reports
+            if not step:
+                self._first = reports
+            elif step > self._last[0]:
+                self._last = step, reports
             figures = {name: figure for report in reports for name, figure in report.figures().items()}
-            self._held_out[step] = figures
+            self._held_out[step] = self._best.accuracy(figures)
             self._best.saw(step, figures)
             for report in reports:  # before the row that says that the evaluation is complete
                 self._folder.write_evaluation(report.task, step, report.rows, self._most_text)
@@ -440,16 +450,15 @@ class TrainingRun:
 
     def _summarise(self, timing: TimeReport) -> Summary:
         status, watch = self._runtime.status(), self._runtime.watch()
-        before = self._evaluations.get(0, [])
-        after = self._evaluations.get(status.version, []) if status.version else []
+        after = self._last[1] if self._last[0] == status.version else []
         peaks = {"driver": peak_memory(), **timing.peaks}
         return Summary(
             run=self._folder.root,
             steps=status.version,
             train_seconds=round(timing.seconds, 3),
             tokens_per_second=round(self._tokens / timing.seconds, 1) if timing.seconds else 0.0,
-            accuracy_before=self._accuracy(0),
-            accuracy_after=self._accuracy(status.version) if status.version else None,
+            accuracy_before=self._held_out.get(0),
+            accuracy_after=self._held_out.get(status.version) if status.version else None,
             reward_last=self._reward_last,
             best=self._best.kept(self._saved()),
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
@@ -476,7 +485,7 @@ class TrainingRun:
                 )
             ),
             checkpoint=self._checkpoint,
-            samples=_samples(before, after),
+            samples=_samples(self._first, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
             train_on=self._train_on(status.version),
@@ -493,10 +502,6 @@ class TrainingRun:
             return f"-e {2 * run.num_episodes}" if run.max_steps is None else f"--max-steps {2 * steps}"
         episodes = ceil(2 * steps * self._config.training.train_batch_size / prompts)
         return f"--max-steps {2 * steps}" + (f" -e {episodes}" if episodes > run.num_episodes else "")
-
-    def _accuracy(self, step: int) -> float | None:
-        """Return the mean over the held-out tasks that were evaluated with the weights of this step."""
-        return self._best.accuracy(self._held_out.get(step, {}))
 
 
 def _ended(saving: PendingSave) -> None:

@@ -29,6 +29,8 @@ from tests.chaos.tables import tables, write
 from tests.chaos.watching import Run
 
 _ENDING_SECONDS = 10.0
+_BRIEF_SILENCE = 10.0
+"""The deadline of heartbeats where nodes are lost. Runs that lose processes have all deadlines at their defaults."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -58,7 +60,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def _runs(folder: Path, name: str, faults: list[Fault], arguments: argparse.Namespace) -> Iterator[tuple[list[Row], dict[str, Any]]]:
     """As many runs as it takes, each with its rows and its end."""
     runtime = name.partition("-")[0]
-    project = Project(folder / name, Shape(runtime=runtime, fakes=arguments.fakes, updates=arguments.updates, pace=arguments.pace))
+    silence = _BRIEF_SILENCE if name in ("ray-nodes", "ray-head") else None
+    shape = Shape(runtime=runtime, fakes=arguments.fakes, updates=arguments.updates, pace=arguments.pace, silence=silence)
+    project = Project(folder / name, shape)
     with ExitStack() as closing:
         link = closing.enter_context(linked()) if name == "ray-nodes" else None
         cluster = Raylets(folder / f"c{name[4:5]}", link.outside if link else "127.0.0.1") if runtime == "ray" else None

@@ -15,7 +15,7 @@ from tests.integration.ray.faults import processes_of
 
 __all__ = ["SCHEDULES", "Fault", "Scene"]
 
-KILL, STOP, CONT = signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT
+KILL, STOP, TERM, CONT = signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Fault:
 
 
 def process_fault(kind: str, number: int) -> Fault:
-    """SIGKILL or SIGSTOP to one process of a kind. It is over once that process is gone."""
+    """SIGKILL, SIGTERM or SIGSTOP to one process of a kind. It is over once that process is gone."""
 
     def inject(scene: Scene) -> Over:
         victims = scene.victims(kind)
@@ -96,15 +96,31 @@ def process_fault(kind: str, number: int) -> Fault:
     return Fault(what=kind, how=signal.Signals(number).name, inject=inject)
 
 
-def driver_killed() -> Fault:
-    """SIGKILL to the program itself."""
+def driver_ended(number: int) -> Fault:
+    """SIGKILL or SIGTERM to the program itself."""
 
     def inject(scene: Scene) -> Over:
         scene.hurt = []
-        scene.run.driver.signal(KILL)
+        scene.run.driver.signal(number)
+        return lambda: scene.run.exit_code is not None
+
+    return Fault(what="driver", how=signal.Signals(number).name, inject=inject, ends=True)
+
+
+_STOPPED_SECONDS = 5.0
+
+
+def driver_stopped() -> Fault:
+    """SIGSTOP to the program itself, and SIGCONT after some seconds: nothing else can notice."""
+
+    def inject(scene: Scene) -> Over:
+        scene.hurt = []
+        scene.run.driver.signal(STOP)
+        time.sleep(_STOPPED_SECONDS)
+        scene.run.driver.signal(CONT)
         return lambda: True
 
-    return Fault(what="driver", how="SIGKILL", inject=inject, ends=True)
+    return Fault(what="driver", how=f"SIGSTOP for {_STOPPED_SECONDS:g} s", inject=inject)
 
 
 def _another_cluster(scene: Scene) -> None:
@@ -244,13 +260,14 @@ def link_blinks() -> Fault:
 SCHEDULES: dict[str, list[Fault]] = {
     "local-quiet": [],
     "ray-quiet": [],
-    "local": [process_fault(kind, number) for kind in ("producer", "rank", "reward worker") for number in (KILL, STOP)] + [driver_killed()],
+    "local": [process_fault(kind, number) for kind in ("producer", "rank", "reward worker") for number in (KILL, TERM, STOP)]
+    + [driver_stopped(), driver_ended(TERM), driver_ended(KILL)],
     "ray-processes": [
         process_fault(kind, number)
         for kind in ("producer", "rank", "judge", "reward worker", "store", "coordinator", "board of the weights")
         for number in (KILL, STOP)
     ]
-    + [driver_killed()],
+    + [driver_ended(KILL)],
     "ray-nodes": [
         node_lost(FIRST, "raylet SIGKILL", _signalled(FIRST, KILL)),
         node_added(FIRST, "added after SIGKILL"),

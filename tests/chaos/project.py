@@ -25,15 +25,15 @@ _ENGINE = Path(__file__).parents[1] / "integration/ray/doomed_engine.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A run: on which runtime, with which backends, how long, of how many processes; ``silence``: its deadline of heartbeats;
-    ``pace``: seconds of a step of the fake engine."""
+    """A run: on which runtime, with which backends, how long, of how many processes; ``silence``: its deadline of heartbeats, None for the
+    default; ``pace``: seconds of a step of the fake engine."""
 
     runtime: str
     fakes: bool
     updates: int
     ranks: int = 2
     producers: int = 2
-    silence: float = 10.0
+    silence: float | None = None
     pace: float = 0.15
 
 
@@ -48,13 +48,15 @@ class Project:
 
     def _sections(self) -> dict[str, dict[str, Any]]:
         shape = self.shape
-        limits = {"producer_restarts": 20, "max_restores": 20, "producer_deadline": 60.0, "heartbeat_deadline": shape.silence}
+        limits: dict[str, Any] = {"producer_restarts": 20, "max_restores": 20}
+        if shape.silence is not None:
+            limits["heartbeat_deadline"] = shape.silence
         return {
             "run": {"runtime": shape.runtime, "max_steps": shape.updates},
             "inference": {"num_inferencer": shape.producers},
             "training": {"num_trainers": shape.ranks},
             "schedule": {"max_staleness": 2, "reward_workers": 1, **limits},
-            "weights": {"deadline": 60.0, **({"transport": "object_store"} if shape.runtime == "ray" else {})},
+            "weights": {"transport": "object_store"} if shape.runtime == "ray" else {},
             "log": {"rollout_interval": 1, "save_interval": 5},
         }
 

@@ -125,7 +125,7 @@ class Suffering:
         if not fault.ends:
             return came != "" or code is not None
         sentences = sum(line.startswith("error:") for line in said)
-        return came != "ends; the same command resumes" or (code, sentences) not in {(1, 1), (-signal.SIGKILL, 0)}
+        return came != "ends; the same command resumes" or (code, sentences) not in {(1, 1), (-signal.SIGKILL, 0), (130, 0)}
 
     def _helped(self, scene: Scene, fault: Fault, mark: Mark, over: Callable[[], bool]) -> str:
         """What is wrong with a run that is not over the fault; then its victim is killed, and if that does not help, its driver."""

@@ -70,6 +70,7 @@ def test_evaluations_of_all_tasks_share_their_room_and_the_first_ones_stay(tmp_p
 def test_rollouts_and_evaluations_of_one_place_do_not_remove_each_other(tmp_path: Path) -> None:
     same = tmp_path / "same"
     made = RunFolder.at(tmp_path / "run", save_dir=None, eval_save_dir=same, rollout_save_dir=same)
+    made.restore_places(private=False)
     made.write_evaluation("a", 0, sized(100), 150)
     for step in (1, 2, 3):
         made.write_rollouts(step, sized(100), 150)

@@ -133,6 +133,7 @@ def test_the_manifest_holds_the_packages_of_the_plugins_and_what_these_require(t
 
 
 def test_a_file_is_readable_and_its_folder_made(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
     write_json(tmp_path / "a" / "b" / "c.json", {"z": 1, "a": "é"})
     assert (tmp_path / "a" / "b" / "c.json").read_text(encoding="utf-8") == '{\n  "a": "é",\n  "z": 1\n}\n'
 
@@ -196,5 +197,5 @@ def test_a_private_run_is_its_owners_alone_whatever_the_umask(tmp_path: Path, ma
 def test_a_run_can_be_made_private_later(tmp_path: Path) -> None:
     made = private_folder(tmp_path, False)
     made.evaluations.rmdir()
-    made.make_private()
+    made.restore_places(private=True)
     assert modes(made) == {0o700}

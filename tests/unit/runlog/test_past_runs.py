@@ -37,6 +37,7 @@ def run(tmp_path: Path) -> Path:
     root.mkdir(parents=True)
     (root / "run.toml").write_text(f'[log]\nsave_dir = "{tmp_path / "elsewhere"}"\n')
     (root / "manifest.json").write_text("{}")
+    (tmp_path / "elsewhere" / root.name).mkdir(parents=True)
     for step in (2, 10, 4):
         Checkpoint(tmp_path / "elsewhere" / root.name, step, write_model, {**STATE, "version": step}).finish()
     return root

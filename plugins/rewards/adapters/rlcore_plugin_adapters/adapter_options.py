@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from rlcore_plugin_extraction import Extraction
 
 __all__ = ["CallOptions", "GymOptions", "SchemaOptions", "TrlCallOptions", "TrlOptions", "VerlCallOptions", "VerlOptions"]
@@ -105,8 +105,10 @@ class SchemaOptions(BaseModel):
     think: Literal["auto", "required", "ignore"] = Field(default="auto", description="as in extract: only text after </think>")
     max_chars: int = Field(default=100_000, ge=1, description="longest text that is read; a longer one is wrong")
 
-    @model_validator(mode="after")
-    def _there(self) -> Self:
-        if self.file and not Path(self.file).expanduser().is_file():
-            raise ValueError(f"file {self.file!r}: there is no file {Path(self.file).expanduser().resolve()}")
-        return self
+    @field_validator("file")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        path = Path(value).expanduser().resolve()
+        if value and not path.is_file():
+            raise ValueError(f"file {value!r}: there is no file {path}")
+        return str(path) if value else ""

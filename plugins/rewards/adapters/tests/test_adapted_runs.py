@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,23 @@ def test_the_files_of_the_tests_are_refused_where_a_row_lacks_a_column(tmp_path:
     done = tester.run("train", "run.toml", "more.toml")
     assert done.exit_code == 2
     assert "needs the column solution" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("reward", "option", "file", "text"),
+    [
+        ("trl_function", "./mine.py:tokens_and_column", "mine.py", TRL.replace("SIZE", "1")),
+        ("verl_function", "./mine.py:compute_score", "mine.py", VERL.replace('data_source == "mine"', 'data_source == ""')),
+        ("json_schema", "schema.json", "schema.json", '{"type": "object"}'),
+    ],
+)
+def test_a_file_named_in_one_folder_is_found_from_another(tmp_path: Path, reward: str, option: str, file: str, text: str) -> None:
+    here, elsewhere = RunTester(tmp_path / "here").with_fakes(), RunTester(tmp_path / "elsewhere").with_fakes()
+    config = here.fake_run(run={"num_episodes": 4})
+    path, key = here.write(file, text), "file" if reward == "json_schema" else "function"
+    here.write("more.toml", f'[[rewards]]\nname = "{reward}"\noptions = {{ {key} = "{option}" }}\n')
+    here.run("train", config, "more.toml").assert_ok()
+    (run,) = here.folder.glob("runs/*/*")
+    settings = tomllib.loads((run / "run.toml").read_text("utf-8"))
+    assert settings["rewards"][0]["options"][key] == str(path.resolve()) + option.removeprefix("./").removeprefix(file)
+    elsewhere.run("resume", str(run), "--max-steps", "4").assert_ok()
