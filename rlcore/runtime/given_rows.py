@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config.run_config import DataSection, DataSource
-from rlcore.contracts.errors import DataError
+from rlcore.contracts.errors import ConfigError, DataError
 from rlcore.data.dataset import json_value
 from rlcore.data.likely_columns import only_place
 from rlcore.data.row_formats import RowConversion
@@ -74,11 +74,16 @@ def keep_rows(rows: Sequence[Mapping[str, Any]], folder: Path, name: str) -> Pat
     """Write the rows into ``folder``, unless they are there, and return their file. Equal rows have one file.
 
     :raises DataError: a value that JSON cannot hold, by row and column.
+    :raises ConfigError: the folder cannot be made.
     """
     lines = [_line(row, f"{name}[{number}]") for number, row in enumerate(rows)]
     content = "".join(lines).encode("utf-8", errors="replace")
     path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
     if not path.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder}: the folder cannot be created ({error.strerror}); choose another with --run-dir") from error
         write_bytes(path, content)
     return path.resolve()
 

@@ -191,6 +191,11 @@ def test_what_cannot_be_rows_is_refused_and_nothing_is_written(run: str, tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
+def test_rows_need_a_folder_that_can_be_made(run: str) -> None:
+    with pytest.raises(ConfigError, match=r"/data: the folder cannot be created \(Not a directory\); choose another with run_dir=…$"):
+        make_plan(run, dataset=ROWS, run_dir=f"{run}/runs")
+
+
 def test_a_bad_row_is_named_by_its_place_and_two_readings_are_asked_for(run: str) -> None:
     with pytest.raises(
         DataError, match=r'^dataset\[0\]: the row has no "messages" .*; if "prompt" holds the prompt, pass columns={"messages": "'
