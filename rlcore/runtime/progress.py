@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -10,6 +9,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from rlcore.config.python_words import in_python
 from rlcore.host.terminal_text import escape_control
 from rlcore.runlog.best_checkpoint import BestFigure
 
@@ -135,7 +135,7 @@ class Summary:
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         """Yield at most ten names with their texts. Remarks come last, because a text that is too long is cut."""
-        again = "" if self.interrupted else f" {self.train_on}"
+        more = "" if self.interrupted else in_python(f" {self.train_on}", {}).replace(" ", ", ")
         shown = {
             "run": "stopped early, and saved" if self.interrupted else "done",
             "training": self.pace_text(),
@@ -143,7 +143,7 @@ class Summary:
             "last reward": "" if self.reward_last is None else f"{self.reward_last:.3f}",
             "run folder": f"{self.run}",
             "checkpoint": f"{self.checkpoint or 'none'}",
-            "to resume" if self.interrupted else "to train further": f"rlcore resume {shlex.quote(str(self.run))}{again}"
+            "to resume" if self.interrupted else "to train further": f"rlcore.train(resume={str(self.run)!r}{more})"
             if self.checkpoint
             else "",
         }

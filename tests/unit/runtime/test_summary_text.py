@@ -40,7 +40,7 @@ def test_the_figures_and_the_next_command_are_there() -> None:
         "last reward         0.750",
         "run folder          runs/x y",
         "checkpoint          runs/x y/checkpoints/step-40",
-        "to train further    rlcore resume 'runs/x y' --max-steps 80",
+        "to train further    rlcore.train(resume='runs/x y', max_steps=80)",
         "note                look",
     ]
 
@@ -49,7 +49,7 @@ def test_what_there_is_not_has_no_line() -> None:
     text = repr(summary(accuracy_before=None, reward_last=None, checkpoint=None, interrupted=True))
     assert [line.split("  ")[0] for line in text.splitlines()] == ["run", "training", "run folder", "checkpoint"]
     assert "stopped early, and saved" in text
-    assert "to resume           rlcore resume 'runs/x y'\n" in f"{summary(interrupted=True)}\n"
+    assert "to resume           rlcore.train(resume='runs/x y')\n" in f"{summary(interrupted=True)}\n"
 
 
 @pytest.mark.parametrize("name", ["x", "x" * 200, "x" * 2000])
