@@ -21,7 +21,10 @@ OFFERS = ("rlcore/registry/builtin.py", "rlcore/registry/known_plugins.py", "rlc
 """What the core offers, and what it knows how to install: lists of names, which nothing is decided by."""
 
 MEANT: Mapping[str, Mapping[str, str]] = {
-    "rlcore/__init__.py": {"train": "the function rlcore.train"},
+    "rlcore/__init__.py": {
+        "train": "the function rlcore.train",
+        **dict.fromkeys(("eval", "runs", "score"), "commands whose plugin offers a function for Python"),
+    },
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
     "rlcore/cli/train.py": {"report": "a command that the outcome names, if somebody offers it", "train": "the training prompts"},
     "rlcore/config/resolve.py": {"truncated": "what auto means, as a default: the core offers it"},
@@ -57,7 +60,8 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runtime/one_process.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runtime/factories.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runtime/training_run.py": {"rollouts": "the name of a thread"},
-    "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest"},
+    "rlcore/runtime/arguments.py": {"eval": "the section of a setting"},
+    "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest", "train": "a word of a command to type"},
     "rlcore/learning/accuracy_at_k.py": {"pass_at_k": "a function"},
     "rlcore/roles/evaluator.py": {"truncated": "a metric"},
     "rlcore/runtime/batch_report.py": {"masked": "a column of the rollout log", "truncated": "a metric"},

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import datasets
+import pandas
 import pytest
 
 import rlcore
@@ -160,9 +162,9 @@ def test_a_run_of_rows_trains_and_resumes_on_them(run: str) -> None:
 @pytest.mark.parametrize("table", ["pandas", "datasets", "streamed"])
 def test_tables_and_data_sets_are_rows(run: str, table: str) -> None:
     rows: list[dict[str, Any]] = [*ROWS, {"question": "What is 9 + 9?", "answer": None}]
-    given: Any = pytest.importorskip("pandas").DataFrame(rows)
+    given: Any = pandas.DataFrame(rows)
     if table != "pandas":
-        given = pytest.importorskip("datasets").Dataset.from_pandas(given)
+        given = datasets.Dataset.from_pandas(given)
     if table == "streamed":
         given = given.to_iterable_dataset()
         with pytest.raises(DataError, match=r"^dataset is of type IterableDataset and has no length; pass max_rows=N, or list\(…\) of it$"):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -146,7 +144,7 @@ class LoadedRun:
 
     @property
     def metrics(self) -> Any:
-        """One row for each update, with the figures of ``docs/metrics.md``."""
+        """One row for each update, with its figures (``rlcore.api.runs.metric_of``)."""
         return _table(self.record.updates())
 
     @property
@@ -177,4 +175,8 @@ class LoadedRun:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
-    return list(rows) if find_spec("pandas") is None else import_module("pandas").DataFrame(rows)
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        return list(rows)
+    return DataFrame(rows)
