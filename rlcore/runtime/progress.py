@@ -16,7 +16,7 @@ from rlcore.runlog.best_checkpoint import BestFigure
 if TYPE_CHECKING:
     from rlcore.contracts.runtime_interface import TaskReport
 
-__all__ = ["Progress", "Sample", "Summary", "counting"]
+__all__ = ["Progress", "Sample", "Summary", "counting", "samples_of"]
 
 _LONGEST = 900
 """Characters of a summary as text."""
@@ -64,6 +64,19 @@ class Sample:
     gold: str
     before: str
     after: str
+
+
+def samples_of(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:
+    """Return samples of the first held-out prompts of the first task, preferring prompts whose verdict changed."""
+    if not before or not after:
+        return ()
+    first_answers = ([row for row in reports[0].rows if row["index"] == 0] for reports in (before, after))
+    pairs = list(zip(*first_answers, strict=True))
+    changed = [pair for pair in pairs if pair[0]["ans_valid"] != pair[1]["ans_valid"]]
+    return tuple(
+        Sample(prompt=first["prompt"][-1]["content"], gold=str(first["gold"]), before=first["prediction"], after=last["prediction"])
+        for first, last in (changed or pairs)[:3]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

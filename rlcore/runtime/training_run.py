@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -34,14 +34,14 @@ from rlcore.runtime.bad_rows import BadRows, leave_out_bad_rows
 from rlcore.runtime.factories import first_version, used_plugins
 from rlcore.runtime.interrupt import SignalInterrupt
 from rlcore.runtime.listeners import Listeners
-from rlcore.runtime.progress import Progress, Sample, Summary
+from rlcore.runtime.progress import Progress, Summary, samples_of
+from rlcore.runtime.sampler_gap import SamplerGap
 from rlcore.runtime.timing import peak_memory, profiled
 
-__all__ = ["TrainingRun", "mean_gap_tolerance"]
+__all__ = ["TrainingRun"]
 
 _AUTO_SAVE_SECONDS = 600.0
 """The time between checkpoints with ``save_interval = "auto"``: the most that a crash can lose."""
-_MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02}
 
 
 class TrainingRun:
@@ -78,7 +78,7 @@ class TrainingRun:
         self._checkpoint: Path | None = plan.resume.checkpoint if plan.resume is not None else None
         self._tokens = 0
         self._reward_last: float | None = None
-        self._gap_told = False
+        self._gap = SamplerGap(self._config, self._progress.note)
         self._most_text = self._config.log.rollout_max_mb * 1e6
         self._saved_at = 0.0
         self._since = 0.0
@@ -265,9 +265,9 @@ class TrainingRun:
         """Make the run's folder, or restore that of a resumed run. Nothing else writes to it until ``closing`` closes."""
         log, point = self._config.log, self._plan.resume
         moved = {
-            "save_dir": _path(log.save_dir),
-            "eval_save_dir": _path(self._config.eval.eval_save_dir),
-            "rollout_save_dir": _path(log.rollout_save_dir),
+            "save_dir": Path(log.save_dir) if log.save_dir else None,
+            "eval_save_dir": Path(self._config.eval.eval_save_dir) if self._config.eval.eval_save_dir else None,
+            "rollout_save_dir": Path(log.rollout_save_dir) if log.rollout_save_dir else None,
         }
         manifest = build_manifest(
             seed=self._config.run.seed,
@@ -313,7 +313,7 @@ class TrainingRun:
         self._best.saw(step, figures)
         self._folder.log("metrics", {"step": step, **figures})
         self._folder.log_times(update.times, step)
-        self._warn_of_gap(figures)
+        self._gap.check(figures)
         self._listeners.step_finished(step, figures)
         self._progress.step(step, figures)
         if self._logs_rollouts(step):
@@ -345,20 +345,6 @@ class TrainingRun:
     def _log_reward_errors(self, *, last: bool = False) -> None:
         for error in self._runtime.take_reward_faults(last=last):
             self._folder.log_capped("reward_errors", error)
-
-    def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
-        """Warn once if sampler and trainer disagree on fresh tokens, because they then compute different models."""
-        allowed = mean_gap_tolerance(self._config.inference.dtype, self._config.training.dtype)
-        gap = figures.get("sampler_gap", 0.0)
-        fresh = figures.get("staleness/max") == 0 and figures.get("optimizer_steps") == 1  # otherwise the policy has changed meanwhile
-        # A sampler that truncates its distribution has different log probabilities by design.
-        if fresh and gap > allowed and not self._gap_told and not self._config.sampling.truncates:
-            self._gap_told = True
-            self._progress.note(
-                f"warning: the sampler's log probabilities of fresh tokens differ from the trainer's by {gap:.3g} nats on average, and at "
-                f"most {allowed:g} is usual: check the inference backend (position ids, masks, temperature); see sampler_gap in "
-                "metrics.jsonl"
-            )
 
     def _evaluate(self, step: int, *, wait: bool) -> None:
         if self._config.eval.eval_dataset and step not in self._asked:
@@ -485,7 +471,7 @@ class TrainingRun:
                 )
             ),
             checkpoint=self._checkpoint,
-            samples=_samples(self._first, after),
+            samples=samples_of(self._first, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
             train_on=self._train_on(status.version),
@@ -510,29 +496,5 @@ def _ended(saving: PendingSave) -> None:
         saving.result()
 
 
-def mean_gap_tolerance(*dtypes: str) -> float:
-    """Return the largest usual mean difference, in nats, between the log probabilities that computations of these dtypes give.
-
-    The mean is over many tokens: rounding averages out, a wrong mask does not."""
-    return max(_MEAN_GAP[dtype] for dtype in dtypes)
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
-
-
 def _due(step: int, interval: int) -> bool:
     return interval > 0 and step % interval == 0
-
-
-def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:
-    """Return samples of the first held-out prompts of the first task, preferring prompts whose verdict changed."""
-    if not before or not after:
-        return ()
-    first_answers = ([row for row in reports[0].rows if row["index"] == 0] for reports in (before, after))
-    pairs = list(zip(*first_answers, strict=True))
-    changed = [pair for pair in pairs if pair[0]["ans_valid"] != pair[1]["ans_valid"]]
-    return tuple(
-        Sample(prompt=first["prompt"][-1]["content"], gold=str(first["gold"]), before=first["prediction"], after=last["prediction"])
-        for first, last in (changed or pairs)[:3]
-    )

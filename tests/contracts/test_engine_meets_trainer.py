@@ -37,7 +37,7 @@ from rlcore.api import (
     TrainingContext,
 )
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective, assemble_batch, prepare_loss
-from rlcore.runtime.training_run import mean_gap_tolerance
+from rlcore.runtime.sampler_gap import mean_gap_tolerance
 from rlcore.testing import ChatTokenizer, snapshot_of, update_engine
 
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")

@@ -1,4 +1,4 @@
-"""A run folder that is deleted while the run trains: the next write ends the run with one sentence, and nothing of the folder comes back."""
+"""A run folder that is deleted while the run trains: the next write ends the run in one sentence, and no part of it comes back."""
 
 from __future__ import annotations
 

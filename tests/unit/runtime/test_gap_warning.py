@@ -10,19 +10,10 @@ import pytest
 
 from rlcore.config.layers import replaced
 from rlcore.entry import make_plan
-from rlcore.runtime.progress import Progress
-from rlcore.runtime.training_run import TrainingRun, mean_gap_tolerance
+from rlcore.runtime.sampler_gap import SamplerGap, mean_gap_tolerance
 from rlcore.testing import FakeTraining, RunTester
 
 FRESH = {"staleness/max": 0.0, "optimizer_steps": 1.0}
-
-
-class Notes(Progress):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
 
 
 def notes(tmp_path: Path, *updates: dict[str, float], coarse: str = "", **sections: Any) -> list[str]:
@@ -33,11 +24,11 @@ def notes(tmp_path: Path, *updates: dict[str, float], coarse: str = "", **sectio
         plan = make_plan(tester.fake_run(**sections))
     if coarse:
         plan = replace(plan, config=replaced(plan.config, f"{coarse}.dtype", "bfloat16"))
-    heard = Notes()
-    run = TrainingRun(plan, heard)
+    said: list[str] = []
+    gap = SamplerGap(plan.config, said.append)
     for figures in updates:
-        run._warn_of_gap(figures)
-    return heard.said
+        gap.check(figures)
+    return said
 
 
 @pytest.mark.parametrize(("gap", "warned"), [(0.9e-3, False), (1.1e-3, True)])

@@ -7,7 +7,7 @@ import pytest
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor, probe_tolerance
-from rlcore.runtime.training_run import mean_gap_tolerance
+from rlcore.runtime.sampler_gap import mean_gap_tolerance
 from rlcore.testing.weights import publish
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 
