@@ -65,8 +65,7 @@ class TrainingRun:
         self._progress = progress
         self._first: list[TaskReport] = []
         self._last: tuple[int, list[TaskReport]] = 0, []
-        """The evaluation before training, and the newest one with its step, for the samples of the summary. No others, because a report
-        holds every answer."""
+        """The evaluation before training, and the newest later one with its step. No others stay, because a report holds every answer."""
         self._held_out: dict[int, float | None] = {}
         """Accuracies by step, including those from before a resume."""
         self._best = BestCheckpoint(self._config.log.best_by, tuple(self._config.eval.eval_dataset))
@@ -354,10 +353,8 @@ class TrainingRun:
 
     def _collect_evaluations(self, *, wait: bool) -> None:
         for step, reports in self._runtime.take_evaluations(wait=wait):
-            if not step:
-                self._first = reports
-            elif step > self._last[0]:
-                self._last = step, reports
+            self._first = self._first if step else reports
+            self._last = max(self._last, (step, reports), key=lambda known: known[0])
             figures = {name: figure for report in reports for name, figure in report.figures().items()}
             self._held_out[step] = self._best.accuracy(figures)
             self._best.saw(step, figures)
