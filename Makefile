@@ -23,7 +23,7 @@ WORKERS ?= 3
 # Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
 MARKS ?= not nightly
 
-.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference clean
+.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -96,7 +96,7 @@ test-trl: env .peers/.rlcore  ## TRL's trainer drives rewards of rlcore, in an e
 	RLCORE_TEST_TRL="$(CURDIR)/.peers/bin/python" $(BIN)/python -m pytest plugins/rewards/adapters/tests/trainer $(ARGS)
 
 .peers/.rlcore: .peers/.installed
-	.peers/bin/pip install --quiet --constraint constraints.txt -e . -e plugins/rewards/math -e plugins/rewards/adapters
+	.peers/bin/pip install --quiet --constraint constraints.txt -e . -e plugins/rewards/extraction -e plugins/rewards/math -e plugins/rewards/adapters
 	@touch $@
 
 test-slurm: env  ## `rlcore launch slurm` on a real Slurm of two nodes on this machine, which must be installed (apt-get install slurm-wlm); 25 minutes
@@ -160,6 +160,9 @@ bench-peers: env .peers/.installed  ## rlcore and TRL on the same work, alternat
 	$(PYTHON) -m venv .peers
 	.peers/bin/pip install --quiet --constraint constraints.txt py-spy trl torch transformers
 	@touch $@
+
+bench-first-step: env .peers/.installed  ## how long a newcomer's first program takes to its first update, beside TRL's; three minutes
+	$(BIN)/python -W ignore -m benchmarks.first_step --peer .peers/bin/python $(ARGS)
 
 bench-flames: env .peers/.installed  ## where the time of a step of bench-peers goes, as flame graphs in docs/; two minutes
 	$(BIN)/python -W ignore -m benchmarks.peers --peer .peers/bin/python --flames docs $(ARGS)
