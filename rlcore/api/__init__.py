@@ -110,5 +110,5 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__, "API_VERSION", listed=False)
 
-API_VERSION = "2.1"
+API_VERSION = "2.0"
 """major.minor. A plugin declares the version for which it was written as ``rlcore_api``."""

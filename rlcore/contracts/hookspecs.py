@@ -209,7 +209,7 @@ def rlcore_note_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcore_adapt_function(kind: PluginKind, function: Any) -> type | None:
-    """Return a class of ``kind`` that calls a function as another library does; None if it is not such a function. Since 2.1.
+    """Return a class of ``kind`` that calls a function as another library does; None if it is not such a function. Since 2.0.
 
     Called for each function that a user gives in place of a plugin: in Python, or as ``./my.py:NAME``. The first class is used. Its
     attribute ``Options``, if it has one, is its options model, of which an instance must be possible without arguments.
@@ -218,7 +218,7 @@ def rlcore_adapt_function(kind: PluginKind, function: Any) -> type | None:
 
 @hookspec
 def rlcore_translate_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the arguments of ``rlcore.train`` with other names or values; None if none of them is another library's. Since 2.1.
+    """Return the arguments of ``rlcore.train`` with other names or values; None if none of them is another library's. Since 2.0.
 
     :param arguments: by name; those that are None are left out.
     :raises ConfigError: an argument of another library has no counterpart; the message names what to pass instead.

@@ -414,7 +414,7 @@ class CommandSpec(Spec):
     ``summary``: its line in ``rlcore --help``.
     ``target``: a class derived from ``rlcore.api.commands.Command``, imported when the user types the command.
     ``position``: ``rlcore --help`` lists commands by rising position, then by name.
-    ``function``: the address of the function for Python that does the same, for the names that ``rlcore`` has. Since 2.1.
+    ``function``: the address of the function for Python that does the same, for the names that ``rlcore`` has. Since 2.0.
     """
 
     position: int = 100

@@ -13,7 +13,7 @@ from rlcore.api import DataSourceSpec, PluginKind, RewardSpec, hookimpl
 if TYPE_CHECKING:
     from rlcore_plugin_adapters.for_trl import RewardOfRlcore
 
-rlcore_api = "2.1"
+rlcore_api = "2.0"
 
 _GYM_PROMPT = (
     "Think the problem through, then write the final answer, and nothing else, inside <answer> </answer>, in the form that the problem "

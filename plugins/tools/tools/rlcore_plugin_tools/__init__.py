@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rlcore.api.display import Progress
 
-rlcore_api = "2.1"
+rlcore_api = "2.0"
 
 _COMMANDS = (
     (32, "runs", "runs.runs_command:RunsCommand", "list runs: state, step, best evaluation, differing settings"),
