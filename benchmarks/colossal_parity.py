@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
+from rlcore_plugin_workers.environments import interpreter, link_own_packages
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from benchmarks.parity_steps import VOCABULARY, Run, context_of, off, train, weights_of, worst_step
 from rlcore.api import RunError
-from rlcore.registry.environments import interpreter, link_own_packages
 from rlcore.testing.training.layout_runs import LAYOUTS
 
 __all__ = ["BOUNDS", "broken", "measure", "memory_table", "parity_table"]

@@ -61,8 +61,9 @@ def main() -> int:
 
 def elsewhere(form: str, updates: int) -> dict[str, Any]:
     """This program, by the interpreter of the form's environment: one form's figures. A served engine is asked from this environment."""
+    from rlcore_plugin_workers.environments import interpreter, link_own_packages
+
     from benchmarks.engines import environment_of
-    from rlcore.registry.environments import interpreter, link_own_packages
 
     environment, backend, _ = FORMS[form]
     with TemporaryDirectory(prefix="rlcore-") as packages:

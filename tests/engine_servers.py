@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from rlcore.registry.environments import interpreter, link_own_packages
+from rlcore_plugin_workers.environments import interpreter, link_own_packages
 
 _START = 300.0
 _SETTINGS = {

@@ -14,8 +14,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rlcore_plugin_workers.environments import interpreter, link_own_packages
+
 from rlcore.contracts.errors import RlcoreError
-from rlcore.registry.environments import interpreter, link_own_packages
 from tests.groups.leash import Leash
 from tests.suite import FAILED, once_more
 

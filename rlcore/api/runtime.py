@@ -13,7 +13,8 @@ that must be ended on ``closing`` as soon as it exists. ``say`` prints one line 
   begins with ``first_version``. ``JobMaker`` makes jobs of leases, and a ``GroupSummary`` of each delivered group.
 - *One process*: ``OneProcess`` is the runtime of a run that needs no workers (``fits_one_process``). For several processes, the library
   ``rlcore-plugin-workers`` has a runtime over workers that your own launcher starts.
-- *Processes*: ``Interpreters`` of environments; ``missing_package`` names a package that an environment lacks; ``cuda_devices`` and
+- *Processes*: ``compatible_python`` of an environment, ``answer_of`` a program in it, ``installing`` packages into it; ``is_library``;
+  ``cuda_devices`` and
   ``threads_of`` describe this machine; ``Watchdog`` tells whether a thread hangs.
 - *Reports of the run*: ``batch_figures``, ``rollout_rows`` and ``with_prompts``, ``TimeAccount`` and ``Timing`` (the use of the time),
   ``FilterMonitor``.
@@ -31,7 +32,8 @@ from rlcore.contracts.runtime_interface import Interrupt, Runtime, Status, TaskR
 from rlcore.contracts.snapshots import ProbeFailedError, probe_tolerance
 from rlcore.host.devices import cuda_devices
 from rlcore.host.threads import limit_threads, thread_variables, threads_of
-from rlcore.registry.environments import ENVIRONMENT, Interpreters, missing_package
+from rlcore.registry.discovery import is_library
+from rlcore.registry.environments import ENVIRONMENT, answer_of, compatible_python, installing
 from rlcore.registry.error_context import error_context, reason
 from rlcore.registry.install import install_line
 from rlcore.registry.plugin_registry import Attestation
@@ -77,7 +79,6 @@ __all__ = [
     "FilterMonitor",
     "GroupJob",
     "GroupSummary",
-    "Interpreters",
     "Interrupt",
     "JobMaker",
     "Judge",
@@ -107,9 +108,11 @@ __all__ = [
     "Watchdog",
     "WorkerLostError",
     "WorkerTime",
+    "answer_of",
     "batch_figures",
     "check_model_files",
     "check_reach",
+    "compatible_python",
     "cuda_devices",
     "error_context",
     "fingerprints",
@@ -117,6 +120,8 @@ __all__ = [
     "fits_one_process",
     "inference_notes",
     "install_line",
+    "installing",
+    "is_library",
     "leave_out_bad_rows",
     "limit_threads",
     "load_data",
@@ -130,7 +135,6 @@ __all__ = [
     "make_judge",
     "make_publisher",
     "make_receiver",
-    "missing_package",
     "newer_weights",
     "open_judge",
     "outline_of",

@@ -26,15 +26,15 @@ PAGES = {
         model_settings setting validation_error without_bounds
     """,
     "runtime": """
-        Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterMonitor GroupJob GroupSummary Interpreters Interrupt
-        JobMaker Judge JudgeCounts OneProcess Plan ProbeFailedError ProducedGroup Producer RewardBudgetError Role RunConfig RunSection
-        Runtime RuntimeLostError ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount Timing TokenCounts Update
-        WaitingFor Watchdog WorkerLostError WorkerTime batch_figures check_model_files check_reach cuda_devices error_context
-        fingerprints first_version fits_one_process inference_notes install_line leave_out_bad_rows limit_threads load_data make_consumer
-        make_conversation
-        make_coordinator make_engine make_evaluator make_filter_monitor make_jobs make_judge make_publisher make_receiver
-        missing_package newer_weights open_judge outline_of peak_memory probe_sequence probe_tolerance profiled read_texts reason
-        rollout_rows schedule_settings thread_variables threads_of used_plugins with_prompts
+        Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterMonitor GroupJob GroupSummary Interrupt JobMaker
+        Judge JudgeCounts OneProcess Plan ProbeFailedError ProducedGroup Producer RewardBudgetError Role RunConfig RunSection
+        Runtime RuntimeLostError ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount Timing TokenCounts
+        Update WaitingFor Watchdog WorkerLostError WorkerTime answer_of batch_figures check_model_files check_reach
+        compatible_python cuda_devices error_context fingerprints first_version fits_one_process inference_notes install_line
+        installing is_library leave_out_bad_rows limit_threads load_data make_consumer make_conversation make_coordinator
+        make_engine make_evaluator make_filter_monitor make_jobs make_judge make_publisher make_receiver newer_weights open_judge
+        outline_of peak_memory probe_sequence probe_tolerance profiled read_texts reason rollout_rows schedule_settings
+        thread_variables threads_of used_plugins with_prompts
     """,
     "runs": """
         BestCheckpoint BestFigure InputTooLargeError PastRun RunFolder bounded_lines checkpoint_steps json_document last_writer

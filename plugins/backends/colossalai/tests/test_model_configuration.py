@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from rlcore_plugin_colossalai.model_configuration import for_transformers_4
+from rlcore_plugin_workers.environments import Interpreters
 from transformers import AutoConfig
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Interpreters
 
 ENVIRONMENT = os.environ.get("RLCORE_TEST_COLOSSALAI", "")
 needs_environment = pytest.mark.skipif(not ENVIRONMENT, reason="needs the environment of ColossalAI: make test-colossalai")

@@ -18,10 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_workers.environments import Interpreters
 from rlcore_plugin_workers.workers import Launcher, Placement, Worker, WorkerDiedError
 
 from rlcore.api import RunError
-from rlcore.api.runtime import Interpreters, thread_variables
+from rlcore.api.runtime import thread_variables
 from rlcore_plugin_processes.worker_link import CallRequest, Link
 
 __all__ = ["ProcessLauncher", "ProcessWorker"]

@@ -23,10 +23,11 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import cloudpickle
+from rlcore_plugin_workers.environments import missing_package
 from rlcore_plugin_workers.workers import Worker
 
 from rlcore.api import RunError
-from rlcore.api.runtime import missing_package, reason
+from rlcore.api.runtime import reason
 
 __all__ = ["CallRequest", "Link", "serve"]
 

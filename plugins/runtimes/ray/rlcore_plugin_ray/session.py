@@ -20,10 +20,11 @@ import ray
 from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from rlcore_plugin_workers.environments import Interpreters
 from rlcore_plugin_workers.workers import Launcher, Placement, Worker
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Interpreters, RunSection, RuntimeLostError, install_line
+from rlcore.api.runtime import RunSection, RuntimeLostError, install_line
 from rlcore_plugin_ray.cluster_address import signals_blocked, usable_folder
 from rlcore_plugin_ray.cluster_head import ClusterHead
 from rlcore_plugin_ray.node_placement import Node
