@@ -117,7 +117,7 @@ def test_the_stop_button_finishes_the_step_and_the_kernel_trains_again(tester: R
     config = tester.fake_run(**LONG)
     value = kernel.run(f"import rlcore, mine\nsummary = rlcore.train({config!r}, reward=mine.slow)\nsummary", presses=1)
     assert value.startswith("run                 stopped early, and saved\n"), value
-    assert "to resume           rlcore resume " in value
+    assert "to resume           rlcore.train(resume=" in value
     assert kernel.outputs[-1]["data"]["text/plain"].startswith("stopped early, and saved: step ")
     assert kernel.run("summary.interrupted, summary.steps > 0, summary.checkpoint.is_dir()") == "(True, True, True)"
     assert kernel.run(f"rlcore.train({config!r}, max_steps=2).steps") == "2"
