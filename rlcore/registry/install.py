@@ -60,7 +60,19 @@ _FOLDERS = {"sandbox": "local"}
 
 EXTRAS = {
     "datasets": ("datasets",),
-    "quickstart": ("datasets", "extraction", "grpo", "math", "processes", "quickstart", "tools", "torch", "transformers", "workers"),
+    "quickstart": (
+        "adapters",
+        "datasets",
+        "extraction",
+        "grpo",
+        "math",
+        "processes",
+        "quickstart",
+        "tools",
+        "torch",
+        "transformers",
+        "workers",
+    ),
     "ray": ("processes", "ray", "workers"),
 }
 """The extras of rlcore that a command may name, and the plugins of this repository that each installs."""

@@ -27,6 +27,12 @@ from rlcore.testing.weights import HostSource
 from rlcore.weights.memory import MemoryPublisher
 
 
+def made_folder(path: Path) -> Path:
+    """A checkpoint's folder exists before the trainer writes into it."""
+    path.mkdir(parents=True)
+    return path
+
+
 def training_context(folder: Path) -> TrainingContext:
     model = str(write_fake_model(folder / "model", "abc"))
     optimizer = OptimizerSettings(learning_rate=0.1)
@@ -173,7 +179,7 @@ def test_what_an_estimator_keeps_is_saved_by_the_first_rank_and_a_loaded_one_goe
     straight, trained = made()
     trained._backend.setup(context := training_context(tmp_path))
     trained.update([group(0), group(1)], (), 0)
-    trained.save(tmp_path / "saved")
+    trained.save(made_folder(tmp_path / "saved"))
     resumed, other = made()
     other._backend.setup(context)
     other.load(tmp_path / "saved")
@@ -184,7 +190,7 @@ def test_what_an_estimator_keeps_is_saved_by_the_first_rank_and_a_loaded_one_goe
     _, second = made(rank=1)
     second._backend.setup(context)
     second.update([group(0)], (), 0)
-    second.save(tmp_path / "of-rank-1")
+    second.save(made_folder(tmp_path / "of-rank-1"))
     assert not (tmp_path / "of-rank-1" / "trainer" / "estimator.npz").exists()
     assert (tmp_path / "saved" / "trainer" / "estimator.npz").exists()
 
@@ -225,7 +231,7 @@ def test_a_state_that_cannot_be_saved_is_blamed_on_the_estimator(tmp_path: Path)
     keeper = consumer(RecordingTrainer(), Keeps())
     keeper._backend.setup(training_context(tmp_path))
     with pytest.raises(RunError, match=r"'seeing' failed while returning its state: TypeError: seen of its state is of type object"):
-        keeper.save(tmp_path / "saved")
+        keeper.save(made_folder(tmp_path / "saved"))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +255,7 @@ def test_what_a_backend_writes_is_waited_for_if_the_estimator_has_no_state_that_
     made = consumer(trainer := WritesLong(), Keeps())
     trainer.setup(training_context(tmp_path))
     with pytest.raises(RunError, match=f"estimator 'seeing' failed while returning its state: .*{said}"):
-        made.save(tmp_path / "saved")
+        made.save(made_folder(tmp_path / "saved"))
     assert begun[0].done()
 
 
@@ -263,7 +269,7 @@ def test_a_backend_that_returns_no_saving_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         RunError, match=r"backend ReturnsTheFolder failed while saving into .*: the returned value is .*a PendingSave or None"
     ):
-        made.save(tmp_path / "saved")
+        made.save(made_folder(tmp_path / "saved"))
 
 
 def test_whatever_of_a_save_fails_the_rest_is_waited_for(tmp_path: Path) -> None:
@@ -287,7 +293,7 @@ def test_whatever_of_a_save_fails_the_rest_is_waited_for(tmp_path: Path) -> None
         made = consumer(trainer := FailsOnce(), Seeing())
         trainer.failing = failing
         trainer.setup(training_context(tmp_path / failing))
-        saving = made.save(tmp_path / failing / "saved")
+        saving = made.save(made_folder(tmp_path / failing / "saved"))
         with pytest.raises(RunError, match=rf"backend FailsOnce failed while saving into .*saved: OSError: no room for the {failing}"):
             saving.result()
         assert started[failing == "model"].done()
