@@ -17,7 +17,7 @@ prints the message as a JSON object. ``rlcore.testing.check_command`` checks a c
 - ``check_recipe`` refuses a recipe that names something that does not exist. ``plan_json`` returns a plan as plain data.
 - ``escape_control`` escapes terminal control sequences in texts of models and third parties.
 - ``plan_arguments`` plans from the arguments of a function for Python (``CommandSpec.function``), as ``rlcore.train`` does;
-  ``python_errors`` makes its errors name arguments.
+  ``python_errors`` makes its errors name arguments, ``in_python`` any message.
 - ``runs_among`` finds the run folders of a glob. ``write_json_lines`` writes rows completely or not at all.
 """
 
@@ -32,7 +32,7 @@ from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
 from rlcore.config import Missing, Plan, RunConfig, TypedFlag, plan_run
 from rlcore.config.plan import preview_settings
 from rlcore.config.plugin_selection import Part
-from rlcore.config.python_words import python_errors
+from rlcore.config.python_words import in_python, python_errors
 from rlcore.config.recipe_check import check_recipe
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.specs import Spec
@@ -64,6 +64,7 @@ __all__ = [
     "check_data",
     "check_recipe",
     "escape_control",
+    "in_python",
     "install_line",
     "load_target",
     "plain_console",

@@ -13,7 +13,12 @@ from rlcore.contracts.errors import RlcoreError
 
 __all__ = ["in_python", "python_errors"]
 
-_ARGUMENTS: Mapping[str, str] = {"rewards": "reward", "algorithm.name": "algorithm", "inference.name": "backend"}
+_ARGUMENTS: Mapping[str, str] = {
+    "rewards": "reward",
+    "algorithm.name": "algorithm",
+    "inference.name": "backend",
+    "rewards.deadline": "reward_deadline",
+}
 """Arguments of ``rlcore.train`` that are not named like the last part of their setting."""
 _AMBIGUOUS = ("name", "dtype", "device", "deadline")
 """Keys that several sections have."""
@@ -43,6 +48,8 @@ def _place(found: re.Match[str]) -> str:
 
 def _argument(found: re.Match[str]) -> str:
     verb, flag, word = found.groups()
+    if flag in ("--step", "--best"):  # arguments of rlcore.evaluate
+        return f"best=True {word or ''}".rstrip() if flag == "--best" else f"step={word or '…'}"
     known = {spelling: setting for setting in core_settings().values() for spelling in setting.spellings}
     setting = known.get(flag) or known.get(flag.replace("--no-", "--"))
     if setting is None:

@@ -30,6 +30,8 @@ def scale_remarks(facts: RuleContext) -> Iterator[str]:
     marks = list(_marks(facts))
     if marks:
         yield _rewards(marks)
+    if facts.config.eval.eval_dataset and facts.all_rewards_known and not any(spec.gives_accuracy for _, spec in facts.rewards()):
+        yield "no reward gives an accuracy, so evaluations report none: return Score(value=…, accuracy=…) of rlcore.api instead of a number"
     if facts.config.eval.eval_dataset:
         greedy = "" if facts.config.eval.eval_temperature else ", so it is greedy"
         yield f"evaluation: {facts.cite('eval.eval_temperature')}{greedy}; training samples with {facts.cite('sampling.temperature')}"
@@ -44,8 +46,8 @@ def _exponent(path: str, value: float) -> str:
 
 
 def _marks(facts: RuleContext) -> Iterator[tuple[str, float, float]]:
-    """Yield name, full mark and weight of each reward. Yield nothing if one is not installed, because its mark is not known."""
-    if not facts.all_rewards_known:
+    """Yield name, full mark and weight of each reward. Yield nothing if a mark is not known: one is not installed, or none has marks."""
+    if not facts.all_rewards_known or not any(spec.gives_accuracy for _, spec in facts.rewards()):
         return
     for (_, spec), entry in zip(facts.rewards(), facts.config.rewards, strict=True):
         mark = entry.options.get(spec.full_value_option, 1.0) if spec.full_value_option else 1.0

@@ -145,7 +145,9 @@ def _is_meant(shape: Any, part: int | str) -> bool:
 
 def _unknown(path: str, draft: Draft, siblings: Sequence[str], owner: str) -> str:
     head, _, key = path.rpartition(".")
-    known = [*siblings, *(path if head else setting.key for path, setting in core_settings().items() if setting.key == key or not head)]
+    settings = core_settings().items()
+    known = [*siblings, *(path for path, setting in settings if setting.key == key or f"-{key}" in setting.flags)]
+    known += [] if head or len(known) > len(siblings) else [setting.key for _, setting in settings]
     what = f"{path} is not a setting of {f'[{head}]' if head else 'rlcore'} ({owner})"
     of_an_item = any(part.isdigit() for part in head.split("."))
     choices = f"it has {', '.join(siblings)}" if of_an_item else "rlcore show config lists every setting"
@@ -153,8 +155,10 @@ def _unknown(path: str, draft: Draft, siblings: Sequence[str], owner: str) -> st
 
 
 def _hint(key: str, known: Sequence[str]) -> str:
-    exact = next((item for item in known if item.rpartition(".")[2] == key), None)
-    return f"; it belongs to [{exact.rpartition('.')[0]}]" if exact and "." in exact else closest(key, list(known))
+    exact = [item for item in known if item.rpartition(".")[2] == key and "." in item]
+    if exact:
+        return "; it belongs to " + " or ".join(f"[{item.rpartition('.')[0]}]" for item in exact)
+    return next((f", did you mean {item.rpartition('.')[2]!r}" for item in known if "." in item), "") or closest(key, list(known))
 
 
 def unknown_option(path: str, draft: Draft, known: Sequence[str], owner: str) -> ConfigError:

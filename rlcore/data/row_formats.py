@@ -18,6 +18,7 @@ from rlcore.data.json_texts import number_text, opened_text, place_in
 from rlcore.data.likely_columns import columns_advice
 from rlcore.data.row_sense import why_invalid
 from rlcore.data.rows import BadRow, kind_of, listed
+from rlcore.registry.error_context import closest
 from rlcore.registry.install import install_line
 from rlcore.registry.known_plugins import distribution_of, known_names
 from rlcore.registry.plugin_registry import Registry
@@ -49,13 +50,19 @@ class RowConversion:
         apart = {key: value for key, value in {**raw, **mapped}.items() if key in self.beside}
         whole = {key: value for key, value in {**raw, **mapped}.items() if key not in apart}
         if not self._asked:
+            if "messages" in absent and raw.get("messages") is None:
+                raise self._lost("messages", absent, whole)
             self._choose(whole)
         converted = whole if self._chosen is None else {**self._converted(whole, *self._chosen), **mapped, **apart}
         converted = {**converted, **apart}
         if lost := next((target for target in absent if converted.get(target) is None), ""):
-            told = f'which [data.columns] names for "{lost}" (it has {listed(whole) or "nothing"})'
-            raise BadRow(f'the row has no "{absent[lost]}", {told}; fix [data.columns] or --columns')
+            raise self._lost(lost, absent, whole)
         return converted
+
+    def _lost(self, target: str, absent: Mapping[str, str], row: Mapping[Any, Any]) -> BadRow:
+        near = closest(absent[target], [name for name in row if isinstance(name, str)])
+        told = f'which [data.columns] names for "{target}" (it has {listed(row) or "nothing"})'
+        return BadRow(f'the row has no "{absent[target]}", {told}{near}; fix [data.columns] or --columns')
 
     def _choose(self, first: Mapping[Any, Any]) -> None:
         named = self.data.format

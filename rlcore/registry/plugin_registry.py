@@ -27,7 +27,7 @@ from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 from rlcore.registry.install import NEEDS_EXTRA, install_line
 from rlcore.registry.known_plugins import NotInstalledError, distribution_of, known_names
 from rlcore.registry.targets import BASES, class_problem, described, disagreement, load_target, missing_target
-from rlcore.registry.unpackaged import UnpackagedPlugin, describe_unpackaged, is_reference, load_reference, shipped
+from rlcore.registry.unpackaged import PARAMETERS, UnpackagedPlugin, describe_unpackaged, is_reference, load_reference, shipped
 
 __all__ = ["CORE", "Attestation", "NotInstalledError", "PluginRow", "Registry"]
 
@@ -328,6 +328,10 @@ class Registry:
         """Return (distribution, hooks) of every working plugin."""
         return [(plugin.row.distribution, plugin.manager) for plugin in self._plugins if plugin.manager is not None]
 
+    def objects(self) -> tuple[str, ...]:
+        """Return the kinds of plugins that are objects of this program, which another program does not have."""
+        return tuple(dict.fromkeys(str(kind) for kind, name in self._by_hand if not is_reference(name)))
+
     def translated(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return arguments of ``rlcore.train`` as plugins translate them, which know the names of other libraries."""
         for _, manager in self.hooks():
@@ -446,7 +450,13 @@ class Registry:
         if name.endswith(".py") or "/" in name:
             raise PluginError(f"{label} must name an object in the file: {name}:NAME")
         known = [*self._offers[kind], *(word for of_kind, word in self._by_hand if of_kind is kind), *known_names(kind)]
-        raise PluginError(f"there is no {label}{closest(name, known)} ({self._installed(kind)})")
+        near = closest(name, known)
+        own = (
+            ""
+            if near or kind not in PARAMETERS
+            else "; if it was an object of a Python program, pass it again, or name its file: ./my.py:NAME"
+        )
+        raise PluginError(f"there is no {label}{near} ({self._installed(kind)}){own}")
 
     def _installed(self, kind: PluginKind) -> str:
         return "; ".join([f"installed: {', '.join(self.names(kind)) or 'none'}", *self.left_out()])

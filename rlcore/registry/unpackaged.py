@@ -294,7 +294,7 @@ def _spec(kind: PluginKind, found: Any, target: Callable[..., Any], home: Module
     called = getattr(found, "__qualname__", None) or type(found).__qualname__
     summary = next(iter((getattr(found, "__doc__", None) or "").strip().splitlines()), "") or f"{called}, without a docstring"
     address = f"{getattr(home, '__name__', 'python')}:{called}"
-    name = re.sub(r"[^a-z0-9_+.-]+", "_", called.rsplit(".", 1)[-1].lower()).strip("_+.-0123456789") or "unnamed"
+    name = re.sub(r"[^a-z0-9_+.-]+", "_", called.rsplit(".", 1)[-1].lower()).lstrip("_+.-0123456789").rstrip("_+.-") or "unnamed"
     values: dict[str, Any] = {"name": name, "summary": summary, "target": address if "<" not in address else f"python:{name}"}
     if kind is PluginKind.REWARD:
         values["gives_accuracy"] = gives_accuracy(found) if inspect.isroutine(found) else getattr(found, "gives_accuracy", True)

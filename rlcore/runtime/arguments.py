@@ -29,6 +29,7 @@ _SETTING_OF = {
     "dataset": "data.dataset",
     "eval_dataset": "eval.eval_dataset",
     "backend": "inference.name",
+    "reward_deadline": "rewards.deadline",
 }
 """Arguments by the settings that they stand for; other arguments are keys or paths of settings."""
 _ABSENT = "rows.jsonl"
@@ -73,12 +74,14 @@ def plan_arguments(
     problems: list[UsageError] = []
     settings = _settings(registry, given, problems)
     rows = {path: settings.pop(path) for path in ("data.dataset", "eval.eval_dataset") if _has_rows(settings.get(path))}
-    if "data.dataset" in rows:
-        settings["data.dataset"] = _ABSENT
+    absent = {"data.dataset": _ABSENT, "eval.eval_dataset": {"heldout": _ABSENT}}
+    settings |= {path: absent[path] for path in rows}
 
     def plan_of(settings: Mapping[str, Any]) -> Plan:
-        overrides = [*([defaults] if defaults else []), values, settings]
-        return plan_run([*below, *files], {}, registry, overrides=overrides, require=required and not problems, **options)
+        flags = {path: value for path, value in settings.items() if path == "rewards.deadline"}  # a flag reaches each reward
+        others = {path: value for path, value in settings.items() if path not in flags}
+        overrides = [*([defaults] if defaults else []), values, others]
+        return plan_run([*below, *files], flags, registry, overrides=overrides, require=required and not problems, **options)
 
     plan = _sound(plan_of, settings, problems)
     if rows and plan is not None:
@@ -116,16 +119,32 @@ def _settings(registry: Registry, given: Mapping[str, Any], problems: list[Usage
     """Return arguments as settings. Objects in place of names join the registry; ``problems`` receives the reasons for refusing them."""
     arguments = registry.translated({name: value for name, value in given.items() if value is not None})
     settings = {_SETTING_OF.get(name, name): value for name, value in arguments.items()}
+    held_out = settings.get("eval.eval_dataset")
+    if held_out is not None and not isinstance(held_out, Mapping) and not are_rows(held_out):
+        settings["eval.eval_dataset"] = {Path(path).name.partition(".")[0]: str(path) for path in _listed(held_out)}
     for path, kind in _NAMED.items():
         if path in settings:
             try:
-                names = [item if isinstance(item, str) else registry.add(kind, item) for item in _listed(settings.pop(path))]
+                names = _names(registry, kind, _listed(settings.pop(path)))
             except UsageError as error:
                 problems.append(error)
                 continue
             several = {"rewards": [{"name": name} for name in names], "log.trackers": names}
             settings[path] = several.get(path, names[0] if names else "")
     return settings
+
+
+def _names(registry: Registry, kind: PluginKind, given: Sequence[Any]) -> list[str]:
+    """Return the names of parts, after adding objects to the registry. Objects of one name, such as two lambdas, get numbers."""
+    named: dict[str, Any] = {}
+    for item in given:
+        word = item if isinstance(item, str) else registry.add(kind, item)
+        if word in named and not isinstance(item, str):
+            numbered = f"{word}_{len(named) + 1}"
+            registry.add(kind, named[word])  # its name now is that of the new object
+            word = registry.add(kind, item, name=numbered)
+        named[word] = item
+    return list(named)
 
 
 def _listed(given: Any) -> Sequence[Any]:

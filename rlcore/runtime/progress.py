@@ -90,7 +90,8 @@ class Summary:
     filter and the number of updates that it starved, empty without a filter. ``dropped`` counts prompts that were too long, by data set.
     ``bad_rows`` counts the rows that were left out because they are bad, by data set and reason.
     ``remarks`` are sentences for the user. ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are the run's values.
-    ``train_on`` holds the flags for ``rlcore resume`` that double the length of the run.
+    ``train_on`` holds the flags for ``rlcore resume`` that double the length of the run. ``objects`` names the kinds of plugins that were
+    objects of a Python program (``reward``), which a resumed run needs again.
 
     ``peak_memory`` is the peak in bytes by process, since its start: the driver, and the workers that have their own process.
     ``peak_memory_bytes`` is their sum; memory that two of them map counts twice. Processes that engines, rewards and sandboxes start are
@@ -121,6 +122,7 @@ class Summary:
     max_staleness: int = 0
     reproducible: str = ""
     train_on: str = ""
+    objects: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dict, with paths as text."""
@@ -148,15 +150,18 @@ class Summary:
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         """Yield at most ten names with their texts. Remarks come last, because a text that is too long is cut."""
+        again = "".join(f", {kind}=…" for kind in self.objects)
+        best = self.best
         more = "" if self.interrupted else in_python(f" {self.train_on}", {}).replace(" ", ", ")
         shown = {
             "run": "stopped early, and saved" if self.interrupted else "done",
             "training": self.pace_text(),
             "held-out accuracy": self.accuracy_text(),
+            "best evaluation": "" if best is None else f"{best.name} {best.value:.3f} after {best.step} updates",
             "last reward": "" if self.reward_last is None else f"{self.reward_last:.3f}",
             "run folder": f"{self.run}",
             "checkpoint": f"{self.checkpoint or 'none'}",
-            "to resume" if self.interrupted else "to train further": f"rlcore.train(resume={str(self.run)!r}{more})"
+            "to resume" if self.interrupted else "to train further": f"rlcore.train(resume={str(self.run)!r}{again}{more})"
             if self.checkpoint
             else "",
         }

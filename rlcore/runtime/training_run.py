@@ -472,6 +472,7 @@ class TrainingRun:
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
             train_on=self._train_on(status.version),
+            objects=self._plan.registry.objects(),
         )
 
     def _told_of_restores(self) -> str:

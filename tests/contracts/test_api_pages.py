@@ -15,8 +15,8 @@ PAGES = {
     "judging": "PendingScores Result RewardMixer RewardEntry Task reward_entries",
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan RELEASED Registry RunConfig Spec SteadyConsole TypedFlag
-        add_run_options add_train_flags check_data check_recipe escape_control install_line load_target plain_console plan_arguments
-        plan_json plan_of
+        add_run_options add_train_flags check_data check_recipe escape_control in_python install_line load_target plain_console
+        plan_arguments plan_json plan_of
         plan_run preview_settings python_errors reason run_plan runs_among train_flags write_json_lines
     """,
     "display": "Progress TaskReport UpdatePace format_duration evaluation_line format_metric format_work mean_accuracy",

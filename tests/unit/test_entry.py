@@ -225,6 +225,52 @@ def test_all_problems_of_a_call_are_one_message_that_names_arguments(run: str) -
     assert [wanted for wanted in told if not any(wanted in part for part in parts)] == []
 
 
+def test_held_out_rows_and_paths(run: str) -> None:
+    plan = make_plan(run, dataset=ROWS, eval_dataset=ROWS[:2], eval_interval=1, reward=first_letter)
+    assert list(plan.config.eval.eval_dataset) == ["heldout"]
+    assert make_plan(run, eval_dataset="a/held.out.jsonl").config.eval.eval_dataset == {"held": "a/held.out.jsonl"}
+    two = make_plan(run, eval_dataset={"one": Path("x.jsonl"), "two": ROWS[:1]}, reward=first_letter).config.eval.eval_dataset
+    assert (two["one"], list(two)) == ("x.jsonl", ["one", "two"])
+
+
+def test_functions_of_one_name_keep_apart_and_have_their_deadline(run: str) -> None:
+    rewards = make_plan(run, reward=[lambda item: 1.0, lambda item: 0.0, first_letter], reward_deadline=3.0).config.rewards
+    assert [(entry.name, entry.deadline) for entry in rewards] == [("lambda", 3.0), ("lambda_2", 3.0), ("first_letter", 3.0)]
+
+    def step2(item: RewardInput) -> float:
+        return 1.0
+
+    assert make_plan(run, reward=step2).config.rewards[0].name == "step2"
+
+
+def test_a_summary_names_the_objects_that_a_resume_needs(run: str) -> None:
+    summary = rlcore.train(run, dataset=ROWS, reward=first_letter, train_batch_size=2, max_steps=1)
+    assert summary.objects == ("reward",)
+    assert f"rlcore.train(resume={str(summary.run)!r}, reward=…, max_steps=2)" in repr(summary)
+    with pytest.raises(
+        PluginError, match=r"there is no reward 'first_letter' .*; if it was an object of a Python program, pass it again, or"
+    ):
+        rlcore.train(resume=summary.run, max_steps=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"deadline": 1.0}, "deadline is not a setting of rlcore (core); it belongs to [weights] or [rewards]"),
+        ({"lr": 1.0}, "lr is not a setting of rlcore (core), did you mean 'learning_rate'"),
+    ],
+)
+def test_a_short_or_ambiguous_name_gets_its_setting(run: str, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_plan(run, **given)
+    assert said in str(refused.value)
+
+
+def test_a_wrong_column_is_named(run: str) -> None:
+    with pytest.raises(DataError, match=r"^dataset\[0\]: the row has no \"qestion\", .*, did you mean 'question'; "):
+        rlcore.train(run, dataset=ROWS, reward=first_letter, columns={"messages": "qestion"})
+
+
 def test_functions_of_commands_are_those_of_their_plugin(run: str) -> None:
     assert rlcore.evaluate.__doc__.startswith("Measure a model on held-out tasks")
     assert {"evaluate", "score", "load_run", "train"} <= set(dir(rlcore))

@@ -27,6 +27,7 @@ from rlcore.contracts.errors import ConfigError
         ("type --training-dtype bfloat16", 'pass **{"training.dtype": "bfloat16"}'),
         ("""type --columns '{"messages": "q"}'""", 'pass columns={"messages": "q"}'),
         ("type rlcore train -m X; or -m Y", 'type rlcore train -m X; or model="Y"'),
+        ("type --step 7 or --best", "step=7 or best=True"),
         ("a well-known -x and 3 - 4", "a well-known -x and 3 - 4"),
         ("/r/a.jsonl:3: bad, /r/a.jsonl has 4", "dataset[2]: bad, dataset has 4"),
     ],

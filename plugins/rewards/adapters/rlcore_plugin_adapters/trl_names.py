@@ -43,7 +43,7 @@ _AS_HERE = frozenset(
 )
 """Fields of GRPOConfig with the same name and meaning."""
 _WITHOUT_EFFECT = frozenset(
-    {"logging_steps", "disable_tqdm", "log_completions", "remove_unused_columns", "do_train", "num_completions_to_print"}
+    {"logging_steps", "disable_tqdm", "log_completions", "remove_unused_columns", "do_train", "num_completions_to_print", "logging_dir"}
 )
 """Fields that only change what TRL prints; a run here always logs every update."""
 _BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
@@ -64,7 +64,14 @@ _INSTEAD: Mapping[str, str] = {
     "generation_kwargs": '**{"sampling.extra": {…}}',
     "lr_scheduler_type": "min_lr_ratio; the schedule is a cosine, and min_lr_ratio=1 keeps the rate constant",
     "bf16": '**{"training.dtype": "bfloat16", "inference.dtype": "bfloat16"}',
+    "fp16": '**{"training.dtype": "bfloat16"}; rlcore does not train in float16',
     "warmup_ratio": "warmup_steps",
+    "eval_strategy": "eval_interval, in updates",
+    "save_strategy": "save_interval, in updates",
+    "resume_from_checkpoint": "resume=RUN",
+    "model_init_kwargs": '**{"training.dtype": …}, **{"training.device": …}',
+    "vllm_mode": 'placement="colocated" or "split"',
+    "push_to_hub": "nothing; upload the folder RUN/checkpoints/step-N/model yourself",
 }
 
 

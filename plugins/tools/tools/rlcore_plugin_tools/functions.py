@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rlcore.api import UsageError
-from rlcore.api.commands import SteadyConsole, escape_control, plan_arguments, python_errors
+from rlcore.api.commands import SteadyConsole, escape_control, in_python, plan_arguments, python_errors
 from rlcore.api.runs import past_runs
 from rlcore_plugin_tools.run_record import RunRecord, as_rollout
 
@@ -95,7 +95,8 @@ def score(dataset: Any, reward: Any = None, *, config: Any = (), **settings: Any
         scorer = closing.enter_context(Scorer(choice.entries, workers=choice.workers))
         sources = [source.path for source in plan.config.data.sources]
         files = [RowsToJudge(path=path, registry=plan.registry, config=plan.config, say=lambda line: None) for path in sources]
-        return [verdict.as_row() for file in files for verdict in scorer.run(read_items(file, Routes(choice.specs)))]
+        rows = [verdict.as_row() for file in files for verdict in scorer.run(read_items(file, Routes(choice.specs)))]
+        return [{**row, "reason": in_python(row["reason"], kept)} for row in rows]
 
 
 @contextmanager
@@ -104,13 +105,13 @@ def _rows_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def load_run(path: PathText) -> LoadedRun:
+def load_run(path: Any) -> LoadedRun:
     """Return the files of a run, which may still be running.
 
-    :param path: the folder of a run, or of a project: then its newest run.
+    :param path: the folder of a run, or of a project: then its newest run; or the summary that ``rlcore.train`` returned.
     :raises ConfigError: it is neither, or a file of the run is damaged.
     """
-    folder = Path(path)
+    folder = Path(getattr(path, "run", path))
     runs = past_runs(folder) if folder.is_dir() and not (folder / "run.toml").is_file() else []
     return LoadedRun(RunRecord(runs[0].root if runs else folder))
 

@@ -61,7 +61,10 @@ def test_completions_are_scored_in_order(here: Path) -> None:
         (2, None, 1.0),
         (3, None, None),
     ]
-    assert verdicts[3]["outcome"] == "invalid"
+    assert (verdicts[3]["outcome"], verdicts[3]["reason"]) == (
+        "invalid",
+        'dataset[2]: the row has no "completion"; put the text to judge there',
+    )
     with pytest.raises(UsageError, match="score needs rows and a reward"):
         rlcore.score(rows)
     with pytest.raises(PluginError, match="there is no reward 'fakee', did you mean 'fake'"):
