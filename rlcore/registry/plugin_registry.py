@@ -332,13 +332,6 @@ class Registry:
         """Return the kinds of plugins that are objects of this program, which another program does not have."""
         return tuple(dict.fromkeys(str(kind) for kind, name in self._by_hand if not is_reference(name)))
 
-    def translated(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return arguments of ``rlcore.train`` as plugins translate them, which know the names of other libraries."""
-        for _, manager in self.hooks():
-            for found in manager.hook.rlcore_translate_arguments(arguments=arguments):
-                arguments = found
-        return arguments
-
     def _adapted(self, kind: PluginKind, function: Any) -> Any:
         """Return the class that a plugin makes of another library's function, or the object itself."""
         if not inspect.isroutine(function):

@@ -14,7 +14,7 @@ from rlcore.contracts.specs import PluginKind
 from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime.given_rows import are_rows, columns_of, keep_rows, rows_of
 
-__all__ = ["Config", "plan_arguments"]
+__all__ = ["Config", "plan_arguments", "translated"]
 
 Config = RunConfig | Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -115,9 +115,17 @@ def _error_of(plan_of: Callable[[Mapping[str, Any]], Plan], settings: Mapping[st
     return ""
 
 
+def translated(registry: Registry, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return arguments of ``rlcore.train`` as plugins translate them, which know the names of other libraries."""
+    for _, manager in registry.hooks():
+        for found in manager.hook.rlcore_translate_arguments(arguments=arguments):
+            arguments = found
+    return arguments
+
+
 def _settings(registry: Registry, given: Mapping[str, Any], problems: list[UsageError]) -> dict[str, Any]:
     """Return arguments as settings. Objects in place of names join the registry; ``problems`` receives the reasons for refusing them."""
-    arguments = registry.translated({name: value for name, value in given.items() if value is not None})
+    arguments = translated(registry, {name: value for name, value in given.items() if value is not None})
     settings = {_SETTING_OF.get(name, name): value for name, value in arguments.items()}
     held_out = settings.get("eval.eval_dataset")
     if held_out is not None and not isinstance(held_out, Mapping) and not are_rows(held_out):

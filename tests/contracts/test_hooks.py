@@ -18,6 +18,7 @@ from rlcore.cli.line_display import shown
 from rlcore.config import RunConfig
 from rlcore.contracts import hookspecs
 from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind
+from rlcore.runtime.arguments import translated
 from rlcore.runtime.listeners import Listeners
 from rlcore.testing.plugin_folder import PluginFolder
 
@@ -190,7 +191,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         registry = folder.discover()
         assert registry.check_run("config") == ["rlcore-plugin-every: no"]
         assert registry.check_run("config", "rlcore_note_run") == ["rlcore-plugin-every: note"]
-        assert registry.translated({"seed": 1}) == {"seed": 1}
+        assert translated(registry, {"seed": 1}) == {"seed": 1}
         registry.add("reward", len)
         console: Any = Console()
         with shown(console, registry):
