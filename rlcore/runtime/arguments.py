@@ -21,6 +21,7 @@ Config = RunConfig | Mapping[str, Any] | str | os.PathLike[str] | Sequence[str |
 _SETTING_OF = {
     "reward": "rewards",
     "algorithm": "algorithm.name",
+    "algo": "algorithm.name",
     "loss": "algorithm.loss",
     "estimator": "algorithm.estimator",
     "runtime": "run.runtime",

@@ -225,6 +225,10 @@ def test_all_problems_of_a_call_are_one_message_that_names_arguments(run: str) -
     assert [wanted for wanted in told if not any(wanted in part for part in parts)] == []
 
 
+def test_the_algorithm_has_two_names(run: str) -> None:
+    assert make_plan(run, algo="grpo").config.algorithm.name == make_plan(run, algorithm="grpo").config.algorithm.name == "grpo"
+
+
 def test_held_out_rows_and_paths(run: str) -> None:
     plan = make_plan(run, dataset=ROWS, eval_dataset=ROWS[:2], eval_interval=1, reward=first_letter)
     assert list(plan.config.eval.eval_dataset) == ["heldout"]
