@@ -172,7 +172,8 @@ def summary_of(run: PastRun) -> Summary:
         known = {field.name: found[field.name] for field in fields(Summary) if field.name in found}
         saved = run.checkpoints / Path(found["checkpoint"]).name if found["checkpoint"] else None  # the run may have been moved
         samples = tuple(Sample(**sample) for sample in found["samples"])
-        return Summary(**{**known, "run": run.root, "checkpoint": saved, "samples": samples, "remarks": tuple(found["remarks"])})
+        texts = {name: tuple(found[name]) for name in ("remarks", "objects") if name in found}
+        return Summary(**{**known, "run": run.root, "checkpoint": saved, "samples": samples, **texts})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); remove it, and the run counts as unfinished") from None
 
