@@ -2,7 +2,8 @@
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that a plugin offers: RewardSpec, LossSpec, AdvantageSpec,
               AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec,
-              DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, RowFormatSpec
+              DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, EnvironmentSpec,
+              RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
               Aggregation, KlEstimator, Correction (around a loss)
@@ -16,7 +17,8 @@ errors        RlcoreError; UsageError, with its subclasses ConfigError, DataErro
               (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the judged text)
 
 ``help(rlcore.api.Reward)`` explains one of them. The other kinds of plugin have separate pages: ``rlcore.api.commands``,
-``conversations``, ``data``, ``display``, ``judging``, ``runs``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
+``conversations``, ``data``, ``display``, ``environments``, ``judging``, ``runs``, ``runtime``, ``sandbox``, ``schedule``, ``settings``,
+``weights``.
 
 A name is imported on first use. A plugin's entry module imports only specs and ``hookimpl``, so that ``rlcore --help`` can list the
 installed plugins without numpy.
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import ConversationSpec as ConversationSpec
     from rlcore.contracts.specs import CorrectionSpec as CorrectionSpec
     from rlcore.contracts.specs import DataSourceSpec as DataSourceSpec
+    from rlcore.contracts.specs import EnvironmentSpec as EnvironmentSpec
     from rlcore.contracts.specs import InferenceBackendSpec as InferenceBackendSpec
     from rlcore.contracts.specs import InferenceCapabilities as InferenceCapabilities
     from rlcore.contracts.specs import InFlight as InFlight

@@ -6,8 +6,26 @@ its spec names a model. ``rlcore.testing.ConversationSuite`` checks the rules. `
 
 from __future__ import annotations
 
-from rlcore.contracts.conversation import Conversation, ConversationSteps, Dialogue, Transcript, Turn
+from rlcore.contracts.conversation import (
+    Conversation,
+    ConversationContext,
+    ConversationSteps,
+    Dialogue,
+    Transcript,
+    Turn,
+    Wait,
+)
 from rlcore.contracts.specs import ConversationSpec
 from rlcore.contracts.types import Message
 
-__all__ = ["Conversation", "ConversationSpec", "ConversationSteps", "Dialogue", "Message", "Transcript", "Turn"]
+__all__ = [
+    "Conversation",
+    "ConversationContext",
+    "ConversationSpec",
+    "ConversationSteps",
+    "Dialogue",
+    "Message",
+    "Transcript",
+    "Turn",
+    "Wait",
+]

@@ -18,7 +18,7 @@ from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
-from rlcore.config.plugin_selection import LOSS_WRAPPERS, Missing, PluginSelection, choose, choose_recipe
+from rlcore.config.plugin_selection import ENVIRONMENT, LOSS_WRAPPERS, OWN_TABLES, Missing, PluginSelection, choose, choose_recipe
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.remarks import remarks
 from rlcore.config.reproducibility import Reproducibility, reproducibility
@@ -62,6 +62,7 @@ class Plan:
     runtime_options: BaseModel | None = None
     transfer_options: BaseModel | None = None
     conversation_options: BaseModel | None = None
+    environment_options: BaseModel | None = None
     tracker_options: tuple[BaseModel | None, ...] = ()
     inference_options: BaseModel | None = None
     training_options: BaseModel | None = None
@@ -91,7 +92,7 @@ class Plan:
             (PluginKind.ALGORITHM, config.algorithm.name),
             (PluginKind.ESTIMATOR, config.algorithm.estimator),
             (PluginKind.LOSS, config.algorithm.loss),
-            *((kind, name) for path, kind in LOSS_WRAPPERS.items() if (name := get_path(config, path)) != "none"),
+            *((kind, name) for path, kind in OWN_TABLES.items() if (name := get_path(config, path)) != "none"),
             (PluginKind.INFERENCE, config.inference.name),
             (PluginKind.TRAINING, config.training.name),
             (PluginKind.TRANSFER, config.weights.transport),
@@ -191,6 +192,7 @@ def _finished(
         runtime_options=instances.get("run.runtime"),
         transfer_options=instances.get("weights.transport"),
         conversation_options=instances.get("sampling.conversation"),
+        environment_options=instances.get(ENVIRONMENT),
         tracker_options=tuple(instances.get(f"log.trackers.{index}") for index in range(len(config.log.trackers))),
         inference_options=instances.get("inference.name"),
         training_options=instances.get("training.name"),
@@ -284,9 +286,9 @@ def _check_model(config: RunConfig, chosen: PluginSelection) -> tuple[list[str],
     limit = longest_context(check_checkpoint(Path(name)))
     if not tokenizer:
         check_tokenizer(Path(name))
-    wanted = config.data.max_prompt_tokens + config.sampling.max_new_tokens
-    if limit is not None and wanted > limit:
-        notes.append(f"max_prompt_tokens + max_new_tokens = {wanted} is more than the {limit} positions of model {name}")
+    if limit is not None and config.max_context_tokens > limit:
+        what = "max_prompt_tokens + max_new_tokens" if config.sampling.max_context_tokens is None else "max_context_tokens"
+        notes.append(f"{what} = {config.max_context_tokens} is more than the {limit} positions of model {name}")
     own = [] if config.model.trust_remote_code else [file for path in {name, tokenizer or name} for file in code_of(Path(path))]
     notes += [f"{file} refers to its own code (auto_map), which is not run without --trust-remote-code" for file in sorted(own)]
     return notes, []
@@ -328,7 +330,7 @@ def _data_missing(config: RunConfig, registry: Registry, where: Callable[[str], 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
     paths = [path for path in core_settings() if not path.startswith("rewards.")]
     tables = [f"{section}.options" for section in ("run", "inference", "training", "algorithm")]
-    tables += [f"{path}_options" for path in ("algorithm.estimator", "algorithm.loss", *LOSS_WRAPPERS)]
+    tables += [f"{path}_options" for path in ("algorithm.estimator", "algorithm.loss", *OWN_TABLES)]
     for table in (*tables, "weights.options", "sampling.options", "sampling.extra"):
         paths += [f"{table}.{key}" for key in get_path(config, table)]
     paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]

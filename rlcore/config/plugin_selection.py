@@ -33,7 +33,7 @@ from rlcore.registry.install import RELEASED, install_line
 from rlcore.registry.known_plugins import NotInstalledError
 from rlcore.registry.plugin_registry import Registry
 
-__all__ = ["LOSS_WRAPPERS", "Missing", "Part", "PluginSelection", "choose", "choose_recipe", "unsupported"]
+__all__ = ["ENVIRONMENT", "LOSS_WRAPPERS", "OWN_TABLES", "Missing", "Part", "PluginSelection", "choose", "choose_recipe", "unsupported"]
 
 
 _SETTINGS: Mapping[str, PluginKind] = {
@@ -47,12 +47,15 @@ _SETTINGS: Mapping[str, PluginKind] = {
 }
 """Settings that name one plugin each, and its kind."""
 
+ENVIRONMENT = "sampling.environment"
 LOSS_WRAPPERS: Mapping[str, PluginKind] = {
     "algorithm.loss_variation": PluginKind.AGGREGATION,
     "algorithm.kl_kind": PluginKind.KL,
     CORRECTION: PluginKind.CORRECTION,
 }
 """Settings that name a wrapper of the loss ("none": no wrapper), with the kind of plugin. Each has its own options table."""
+OWN_TABLES: Mapping[str, PluginKind] = {**LOSS_WRAPPERS, ENVIRONMENT: PluginKind.ENVIRONMENT}
+"""The same for every setting that may name no plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
 
     wanted = [(kind, path, named(path)) for path, kind in _SETTINGS.items()]
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
-    wanted += [(kind, path, named(path)) for path, kind in LOSS_WRAPPERS.items() if named(path) != "none"]
+    wanted += [(kind, path, named(path)) for path, kind in OWN_TABLES.items() if named(path) != "none"]
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
     wanted += [(PluginKind.TRACKER, f"log.trackers.{index}", name) for index, name in enumerate(config.log.trackers)]
@@ -172,7 +175,7 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
     except PluginError as error:
         where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
-    table = f"{path}_options" if path in LOSS_WRAPPERS else f"{path.rpartition('.')[0]}.options"  # next to the name
+    table = f"{path}_options" if path in OWN_TABLES else f"{path.rpartition('.')[0]}.options"  # next to the name
     options_path = f"log.options.{spec.name}" if kind is PluginKind.TRACKER else table
     return Part(kind=kind, path=path, name=name, options_path=options_path, spec=spec, owner=owner, model=model)
 

@@ -40,6 +40,8 @@ def _rounding(config: RunConfig, spec: Callable[[str], Any]) -> Iterator[str]:
         yield "max_staleness above 0: timing decides which weights sample what"
     if config.sampling.oversampling and config.sampling.conversation != SamplingSection().conversation:
         yield "sampling.oversampling: timing decides which conversations of several turns end first"
+    if config.sampling.environment != "none" and not getattr(spec("sampling.environment"), "deterministic", False):
+        yield f"environment {config.sampling.environment} does not promise the same episode for the same answers"
     for role, section in (("inference", config.inference), ("training", config.training)):
         found = getattr(spec(f"{role}.name"), "capabilities", None)
         if found is None or found.reproducible != "bitwise":

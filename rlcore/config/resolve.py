@@ -6,6 +6,7 @@ is the order; a decision may read those above it:
     run.runtime                     runtime_name: one process is enough, or several are needed
     training.name                   training_name: the preferred backend of those that can do what the run asks for
     algorithm.estimator, .loss      those of the recipe
+    sampling.conversation           agent, if an environment is named
     algorithm.mismatch_correction   correction_choice: the engine may compute otherwise than the trainer
     schedule.max_staleness          staleness_choice: generation can run ahead, and the loss allows it
     algorithm.old_logprobs          old_logprobs: whose log probabilities are those of the old policy
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from rlcore.config.layers import get_path, replaced
-from rlcore.config.run_config import RunConfig
+from rlcore.config.run_config import RunConfig, SamplingSection
 from rlcore.contracts.specs import (
     AlgorithmSpec,
     InferenceBackendSpec,
@@ -115,6 +116,8 @@ def decide(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
         config = replaced(config, STALENESS, autos[STALENESS][0])
     if config.algorithm.old_logprobs == "auto":
         autos[OLD_LOGPROBS] = old_logprobs(config, registry, training=training[0])
+    if config.sampling.environment != "none" and config.sampling.conversation == SamplingSection().conversation:
+        autos["sampling.conversation"] = ("agent", f"environment {config.sampling.environment}")
     names = {
         "run.runtime": runtime,
         "training.name": training,

@@ -182,7 +182,10 @@ class SamplingSection(Section):
     )
     max_new_tokens: Count = setting(512, "-mnt", help="longest response, all turns together")
     stop: Listed[Name] | None = setting(None, help="strings that end a response; none: the reward's own")
-    conversation: PluginName = setting("single_turn", help="how a prompt becomes a rollout: one answer, or several turns")
+    max_context_tokens: Count | None = setting(None, help="longest context with its answer; none: longest prompt and response together")
+    conversation: PluginName = setting("single_turn", help="how a prompt becomes a rollout; with an environment: agent")
+    environment: PluginName = setting("none", help="the environment that plays episodes with the policy; none: the prompt is answered")
+    environment_options: dict[str, Any] = Field(default={}, description="options of the environment")
     extra: dict[str, Any] = Field(default={}, description="further request parameters that the inference backend understands")
     options: dict[str, Any] = Field(default={}, description="options of the conversation")
 
@@ -444,6 +447,12 @@ class RunConfig(Section):
     def data_sets(self) -> tuple[DataSource, ...]:
         """The data sets to read: those to train on, then those of the evaluation tasks."""
         return (*self.data.sources, *(DataSource(path=path) for path in self.eval.eval_dataset.values()))
+
+    @property
+    def max_context_tokens(self) -> int:
+        """The longest context with its answer, in tokens, that an engine must hold."""
+        response = max(self.sampling.max_new_tokens, self.eval.eval_max_new_tokens or 0)
+        return self.sampling.max_context_tokens or self.data.max_prompt_tokens + response
 
     def plain(self) -> Mapping[str, Any]:
         """Return nested plain values, as TOML holds them. Plugin options may contain numbers that are not finite; these are kept."""

@@ -1,24 +1,26 @@
 """Conversations: how a rollout is produced from a prompt.
 
-A conversation is a generator. It yields the next request to the engine, receives each completion, and returns the messages. A
-``Transcript`` keeps the tokens. This module knows no engine, producer or reward.
+A conversation is a generator. It yields the next request to the engine, receives each completion, and returns the messages. It may also
+have several requests open, and wait for something outside of rlcore. A ``Transcript`` keeps the tokens. This module knows no engine,
+producer or reward.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.environment import ChosenEnvironment
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Tokenizer
-from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Sampling, Segment, TokenDetails
+from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Sampling, Score, Segment, TokenDetails
 
-__all__ = ["Conversation", "ConversationSteps", "Dialogue", "Transcript", "Turn", "rendered"]
+__all__ = ["Conversation", "ConversationContext", "ConversationSteps", "Dialogue", "Transcript", "Turn", "Wait", "rendered"]
 
 _ANSWERS = ("a", "b", "0", "1")
 """Sample answers, used to find the text that a rendered chat has after an answer.
@@ -33,12 +35,29 @@ def rendered(tokenizer: Tokenizer, prompt: Prompt, *following: Message) -> np.nd
     return tokenizer.render(messages, tools=prompt.tools) if prompt.tools else tokenizer.render(messages)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """One request to an engine: the context, int32[C], and how to sample after it."""
+    """One request to an engine: the context, int32[C], and how to sample after it.
+
+    ``noise``: the number of its random stream in the rollout, from 0 to 2**31 - 1. None: the number of answers before it, which depends on
+    timing if several requests are open.
+    """
 
     context_ids: np.ndarray
     sampling: Sampling
+    noise: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wait:
+    """Requests to open, and a wait for whatever comes first: an answer, or a call of ``Transcript.wake``. Since 2.0.
+
+    ``turns``: requests to open, beside those that are open already.
+    ``cancel``: open requests that nobody needs. They get no answer, and their tokens do not train.
+    """
+
+    turns: tuple[Turn, ...] = ()
+    cancel: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,35 +69,75 @@ class Dialogue:
     ``turn_rewards``: (), or one number for each message of the policy. The reward receives them.
     ``extra``: plain values that JSON can represent. The reward receives them.
     ``finish``: how the rollout ended; None means: as the last completion ended.
+    ``turn_lengths``: the number of sampled tokens of each message of the policy, in the order of the segments' tokens. (): each run of True
+        in ``policy_mask`` is one turn.
+    ``verdict``: the score, if the conversation itself decides it. Then no reward judges the rollout, and it needs no answer of the policy.
+        ``Score.failed`` masks it.
     """
 
-    segments: tuple[Segment, ...]
-    messages: tuple[Message, ...]
+    segments: tuple[Segment, ...] = ()
+    messages: tuple[Message, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     finish: FinishReason | None = None
+    turn_lengths: tuple[int, ...] = ()
+    verdict: Score | None = None
 
 
-ConversationSteps = Generator[Turn, Completion, Dialogue]
+ConversationSteps = Generator[Turn | Wait, Any, Dialogue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationContext:
+    """The surroundings of a conversation in one producer.
+
+    ``max_context_tokens``: the limit of context and answer of each request. ``max_new_tokens``: of all sampled tokens of a rollout.
+    ``lease_deadline``: seconds after which the schedule gives a prompt to another producer.
+    ``environment``: what ``sampling.environment`` names, None for none.
+    ``say``: shows a warning to the user.
+    """
+
+    producer: str
+    tokenizer: Tokenizer
+    seed: int
+    max_context_tokens: int
+    max_new_tokens: int
+    lease_deadline: float
+    environment: ChosenEnvironment | None
+    say: Callable[[str], None]
 
 
 class Conversation(ABC):
     """A way to produce a rollout from a prompt.
 
     One instance serves all rollouts of a producer, many of them at the same time. Keep the state of one rollout in local variables of the
-    generator. The generator runs in the thread that generates, so it must not block.
+    generator. The generator runs in the thread that generates, so it must not block: what takes time runs elsewhere and calls
+    ``Transcript.wake``.
     """
 
     max_turns: int = 64
     """The limit of turns. A rollout that asks for more ends the run, because its conversation does not terminate."""
+    max_context_tokens: int | None = None
+    """The limit of context and answer of a request that a ``Wait`` opens; rlcore sets it."""
+    deadline: float | None = None
+    """Seconds after which a rollout is closed without an answer, and masked as a timeout. None: never, which suits only a conversation that
+    yields no ``Wait``. Since 2.0."""
     who: str = "the conversation"
     """The name of the conversation in messages; rlcore sets it."""
+
+    def open(self, context: ConversationContext) -> None:  # noqa: B027  most conversations need nothing
+        """Start what the conversation needs. Called once in each producer, before its first rollout. Since 2.0."""
+
+    def close(self) -> None:  # noqa: B027
+        """End what ``open`` started. Called once; every generator is closed by then. Since 2.0."""
 
     @abstractmethod
     def converse(self, transcript: Transcript) -> ConversationSteps:
         """Return a generator that yields a ``Turn``, receives its ``Completion``, repeats this, and returns a ``Dialogue``.
 
-        The generator never receives an aborted completion.
+        In place of a ``Turn`` it may yield a ``Wait``. Then it receives a tuple of (``Turn``, ``Completion``) with the answers that came;
+        () after a call of ``transcript.wake``. The generator never receives an aborted completion. It is closed (``GeneratorExit``) if its
+        rollout is not needed any more, if ``deadline`` is over, or if the run ends.
         """
 
 
@@ -91,6 +150,7 @@ class Transcript:
     ``context_ids``: int32[C], the rendered prompt.
     ``sampling``: its ``max_new_tokens`` bounds all tokens after the prompt, including those between the turns.
     ``noise``: the key for random draws of the conversation itself.
+    ``wake``: ends a ``Wait`` of the generator. Any thread may call it, also after the rollout ended.
 
     >>> guess = yield from transcript.ask()
     >>> if guess != "7" and transcript.say(Message(role="user", content="higher")):
@@ -103,6 +163,7 @@ class Transcript:
     sampling: Sampling
     tokenizer: Tokenizer
     noise: tuple[int, int, int, int] = (0, 0, 0, 0)
+    wake: Callable[[], None] = field(default=lambda: None, repr=False)
     _messages: list[Message] = field(default_factory=list, init=False)
     _parts: list[Segment] = field(default_factory=list, init=False)
     _finish: FinishReason | None = field(default=None, init=False)

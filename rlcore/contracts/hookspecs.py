@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ConversationSpec,
         CorrectionSpec,
         DataSourceSpec,
+        EnvironmentSpec,
         InferenceBackendSpec,
         KlSpec,
         LossSpec,
@@ -171,6 +172,14 @@ def rlcore_register_conversations() -> Sequence[ConversationSpec]:  # type: igno
     """Return the conversations, which make rollouts of prompts; ``--conversation`` chooses one.
 
     Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_environments() -> Sequence[EnvironmentSpec]:  # type: ignore[empty-body]
+    """Return the environments, which play episodes with the policy; ``--environment`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 2.0.
     """
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "ConversationSpec",
     "CorrectionSpec",
     "DataSourceSpec",
+    "EnvironmentSpec",
     "InFlight",
     "InferenceBackendSpec",
     "InferenceCapabilities",
@@ -83,6 +84,7 @@ class PluginKind(StrEnum):
     COMMAND = "command"
     DATA = "data"
     CONVERSATION = "conversation"
+    ENVIRONMENT = "environment"
     FORMAT = "format"
 
 
@@ -462,6 +464,22 @@ class ConversationSpec(Spec):
     """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentSpec(Spec):
+    """An environment, which plays episodes with the policy; ``target`` is an ``rlcore.api.environments.Environment``. Since 2.0.
+
+    Its options are in ``[sampling.environment_options]``.
+
+    ``environment``: the folder of the virtual environment in which it runs; "" for that of the run.
+    ``deterministic``: whether the same answers of the policy always lead to the same episode. Otherwise two runs of one plan may differ.
+    """
+
+    on_class = ("environment", "deterministic")
+
+    environment: str = ""
+    deterministic: bool = False
+
+
 _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.REWARD: (RewardSpec, "reward", "rewards"),
     PluginKind.INFERENCE: (InferenceBackendSpec, "inference backend", "inference_backends"),
@@ -479,6 +497,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.COMMAND: (CommandSpec, "command", "commands"),
     PluginKind.DATA: (DataSourceSpec, "data source", "data_sources"),
     PluginKind.CONVERSATION: (ConversationSpec, "conversation", "conversations"),
+    PluginKind.ENVIRONMENT: (EnvironmentSpec, "environment", "environments"),
     PluginKind.FORMAT: (RowFormatSpec, "row format", "row_formats"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}

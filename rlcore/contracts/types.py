@@ -305,7 +305,7 @@ _SEGMENT_DTYPES = {
 }
 
 
-_NO_TOKENS = Segment(context_ids=[], token_ids=[], logprobs=[], versions=[], policy_mask=[])  # type: ignore[arg-type]  # made arrays
+NO_TOKENS = Segment(context_ids=[], token_ids=[], logprobs=[], versions=[], policy_mask=[])  # type: ignore[arg-type]  # made arrays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +313,7 @@ class Rollout(_Rebuilt):
     """One completion of a prompt, with all facts about its origin that training needs.
 
     ``text`` is the last message of the policy. ``turns``, ``turn_rewards`` and ``extra`` are the messages and the values that the
-    conversation passes to the reward: see ``RewardInput``.
+    conversation passes to the reward: see ``RewardInput``. ``turn_lengths`` and ``verdict`` are those of its ``Dialogue``.
     """
 
     prompt_id: str
@@ -327,6 +327,8 @@ class Rollout(_Rebuilt):
     turns: tuple[Message, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    turn_lengths: tuple[int, ...] = ()
+    verdict: Score | None = None
 
     def __post_init__(self) -> None:
         if not self.segments:
@@ -344,7 +346,7 @@ class Rollout(_Rebuilt):
 
     def without_tokens(self) -> Rollout:
         """Return the same rollout with one empty segment in place of its own, for readers that need only the messages."""
-        return replace(self, segments=(_NO_TOKENS,))
+        return replace(self, segments=(NO_TOKENS,), turn_lengths=())
 
     @property
     def version(self) -> int | None:

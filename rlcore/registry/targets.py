@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import pickle
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.conversation import Conversation
+from rlcore.contracts.environment import ChosenEnvironment, Environment
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Tracker, TrainingBackend
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
@@ -24,7 +26,7 @@ from rlcore.contracts.specs import PluginKind, Spec
 from rlcore.contracts.weight_transfer import WeightTransfer
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 
-__all__ = ["BASES", "class_problem", "described", "disagreement", "load_target", "missing_target"]
+__all__ = ["BASES", "class_problem", "described", "disagreement", "environment_target", "load_target", "missing_target"]
 
 BASES: Mapping[PluginKind, type] = {
     PluginKind.REWARD: Reward,
@@ -42,6 +44,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.COMMAND: Command,
     PluginKind.DATA: RowSource,
     PluginKind.CONVERSATION: Conversation,
+    PluginKind.ENVIRONMENT: Environment,
     PluginKind.FORMAT: RowFormat,
 }
 """The class of which the target of each kind makes instances; a recipe has no target."""
@@ -53,6 +56,7 @@ _PAGE: Mapping[PluginKind, str] = {
     PluginKind.COMMAND: "rlcore.api.commands",
     PluginKind.DATA: "rlcore.api.data",
     PluginKind.CONVERSATION: "rlcore.api.conversations",
+    PluginKind.ENVIRONMENT: "rlcore.api.environments",
     PluginKind.FORMAT: "rlcore.api.data",
 }
 """The page that has the base class of a kind; ``rlcore.api`` for kinds that are not here."""
@@ -75,6 +79,13 @@ def load_target(address: str, label: str) -> Any:
             raise PluginError(f"{label} does not exist{closest(part, dir(found))}")
         found = getattr(found, part)
     return found
+
+
+def environment_target(chosen: ChosenEnvironment) -> Any:
+    """Return the target of a run's environment, imported or unpickled. Raises PluginError if it cannot be imported in this process."""
+    if chosen.payload is not None:
+        return pickle.loads(chosen.payload)
+    return load_target(chosen.spec.target, f"environment {chosen.name!r} of {chosen.owner}: its target {chosen.spec.target!r}")
 
 
 def class_problem(kind: PluginKind, found: Any, *, function: str = "") -> str:

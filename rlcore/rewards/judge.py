@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from math import inf
@@ -31,11 +31,13 @@ _DOUBTFUL_TASKS = 2  # tasks with a bad row after which rows are checked one by 
 
 @dataclass(slots=True, kw_only=True)
 class PendingGroup(PendingScores):
-    """A group of rollouts that is being scored. ``row`` is the source of the prompt, and ``size`` the number of rollouts."""
+    """A group of rollouts that is being scored. ``row`` is the source of the prompt, and ``size`` the number of rollouts. ``verdicts``: the
+    scores, by index, of rollouts that no reward judges."""
 
     key: int
     row: str
     size: int
+    verdicts: Mapping[int, Score]
     counted: bool = True
 
 
@@ -43,7 +45,8 @@ class Judge(RewardMixer[PendingGroup]):
     """Routes rows to rewards and combines their scores. Thread-safe: any thread may submit, and any thread may poll.
 
     A row whose ``reward`` field is set goes only to that reward; other rows go to all rewards. A reward sees only the columns that it
-    declared. Aborted rollouts are not scored: their score is a failure (infra), masked and outside the budget.
+    declared. Aborted rollouts are not scored: their score is a failure (infra), masked and outside the budget. A rollout that has a verdict
+    is not scored either.
 
     :param entries: the rewards of the run, at least one, with distinct names.
     :param workers: the number of worker processes.
@@ -76,16 +79,16 @@ class Judge(RewardMixer[PendingGroup]):
         :param counted: whether the group enters the metrics and the budgets, and may end the run. False for an evaluation.
         :raises DataError: the row routes itself to a reward that the run does not have.
         """
-        group = PendingGroup(
-            key=key, row=prompt.source or prompt.prompt_id, size=len(rollouts), rewards=self._routes_of(prompt), counted=counted
-        )
+        row, rewards = prompt.source or prompt.prompt_id, self._routes_of(prompt)
+        verdicts = {place: rollout.verdict for place, rollout in enumerate(rollouts) if rollout.verdict is not None}
+        group = PendingGroup(key=key, row=row, size=len(rollouts), rewards=rewards, verdicts=verdicts, counted=counted)
         tasks = []
         for r in group.rewards:
             columns, items, reads_tokens = self.declared_columns(r, prompt.columns), {}, self.entries[r].spec.reads_tokens
             for place, rollout in enumerate(rollouts):
                 if rollout.finish is FinishReason.ABORTED:
                     group.scores[r, place] = _ABORTED
-                else:
+                elif place not in verdicts:
                     items[place] = RewardInput(
                         messages=prompt.messages,
                         columns=columns,
@@ -260,7 +263,7 @@ class Judge(RewardMixer[PendingGroup]):
 
     def _close_group(self, group: PendingGroup) -> None:
         del self._groups[group.key]
-        scores = tuple(self.mixed(group, place) for place in range(group.size))
+        scores = tuple(group.verdicts.get(place) or self.mixed(group, place) for place in range(group.size))
         if group.counted:
             self._tally.mixed(scores)
         self._finished.append((group.key, scores))

@@ -25,6 +25,7 @@ _COLOURS = {
     "waiting for data": "terrible",
     "waiting for weights": "terrible",
     "scoring": "bad",
+    "waiting for environments": "bad",
     "back-pressure": "grey",
 }
 

@@ -46,6 +46,7 @@ _NAMED = {
     "run.runtime": PluginKind.RUNTIME,
     "weights.transport": PluginKind.TRANSFER,
     "sampling.conversation": PluginKind.CONVERSATION,
+    "sampling.environment": PluginKind.ENVIRONMENT,
 }
 """Settings that name plugins, which may be objects here."""
 

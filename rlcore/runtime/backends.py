@@ -5,13 +5,15 @@ A backend's declared capabilities are checked against the run's requirements bef
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from math import inf
 from typing import Any
 
 from rlcore.config import Plan
 from rlcore.config.plugin_selection import unsupported
-from rlcore.contracts.conversation import Conversation
+from rlcore.contracts.conversation import Conversation, ConversationContext
+from rlcore.contracts.environment import ChosenEnvironment
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.interfaces import (
     AdvantageEstimator,
@@ -24,13 +26,13 @@ from rlcore.contracts.interfaces import (
     TrainingContext,
 )
 from rlcore.contracts.loss_wrappers import Correction, KlEstimator
-from rlcore.contracts.specs import InferenceCapabilities, PluginKind, RewardSpec, TrainingCapabilities
+from rlcore.contracts.specs import EnvironmentSpec, InferenceCapabilities, PluginKind, RewardSpec, TrainingCapabilities
 from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
 from rlcore.host.allocator import keep_freed_memory
 from rlcore.learning.assemble import BatchSettings
 from rlcore.learning.objective import PolicyObjective
 from rlcore.learning.overlong_punishment import SoftOverlong
-from rlcore.registry.error_context import close_part
+from rlcore.registry.error_context import close_part, error_context
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.runtime.loading import loading
 from rlcore.schedule import ScheduleSettings, TimeAccount
@@ -106,7 +108,7 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack, producer: 
         model=config.model.model,
         tokenizer=tokenizer,
         prompts_per_forward=int(inference.inference_microbatch_size),
-        max_tokens=config.data.max_prompt_tokens + max(config.sampling.max_new_tokens, config.eval.eval_max_new_tokens or 0),
+        max_tokens=config.max_context_tokens,
         dtype=inference.dtype,
         device=inference.device,
         tensor_parallel=inference.producer_tensor_parallel_size,
@@ -141,12 +143,37 @@ def _way(plan: Plan) -> str:
     return str(getattr(plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport), "way", "host"))
 
 
-def make_conversation(plan: Plan) -> Conversation:
-    """Build the conversation that turns a prompt into a rollout. Its errors name its plugin."""
-    name = plan.config.sampling.conversation
+def make_conversation(plan: Plan, tokenizer: Tokenizer, producer: str, closing: ExitStack, say: Callable[[str], None]) -> Conversation:
+    """Build and open the conversation that turns a prompt into a rollout. ``closing`` closes it. Its errors name its plugin."""
+    config, name = plan.config, plan.config.sampling.conversation
     made: Conversation = plan.registry.make(PluginKind.CONVERSATION, name, options=plan.conversation_options)
     made.who = f"conversation {name!r} of {plan.registry.owner(PluginKind.CONVERSATION, name)}"
+    made.max_context_tokens = config.max_context_tokens
+    closing.callback(close_part, made, made.who)
+    with error_context(made.who, "being opened"):
+        made.open(
+            ConversationContext(
+                producer=producer,
+                tokenizer=tokenizer,
+                seed=config.run.seed,
+                max_context_tokens=config.max_context_tokens,
+                max_new_tokens=config.sampling.max_new_tokens,
+                lease_deadline=config.schedule.lease_deadline,
+                environment=_environment(plan),
+                say=say,
+            )
+        )
     return made
+
+
+def _environment(plan: Plan) -> ChosenEnvironment | None:
+    name, registry, kind = plan.config.sampling.environment, plan.registry, PluginKind.ENVIRONMENT
+    if name == "none":
+        return None
+    spec = registry.spec(kind, name)
+    assert isinstance(spec, EnvironmentSpec)
+    options, payload = plan.environment_options, registry.payload(kind, name)
+    return ChosenEnvironment(name=name, owner=registry.owner(kind, name), spec=spec, payload=payload, options=options)
 
 
 def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:

@@ -55,7 +55,9 @@ class ProducerThread:
                 say(note)
             self._receiver = make_receiver(plan, parts, name=self.name, address=address, on_news=self._news.set, engine=engine)
             bucket_bytes = config.weights.bucket_mb << 20
-            self._producer = Producer(self.name, engine, tokenizer, judge, self._account, make_conversation(plan), bucket_bytes)
+            conversation = make_conversation(plan, tokenizer, self.name, parts, say)
+            self._producer = Producer(self.name, engine, tokenizer, judge, self._account, conversation, bucket_bytes)
+            parts.callback(self._producer.close)
             self._parts = parts.pop_all()
 
     def start(self, profile: Path | None) -> None:

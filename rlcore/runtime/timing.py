@@ -38,6 +38,8 @@ class Category(StrEnum):
     """Publishing, awaiting or loading weights: the whole cost of weights."""
     BLOCKED_BY_REWARDS = "blocked_by_rewards"
     """A producer that only waits for verdicts."""
+    BLOCKED_BY_ENVIRONMENTS = "blocked_by_environments"
+    """A producer that only waits for episodes, which wait for something outside of rlcore."""
     BACK_PRESSURE = "back_pressure"
     """A producer that may not run further ahead, because of staleness or the buffer."""
     WASTED = "wasted"
@@ -57,6 +59,7 @@ _OF_ACTIVITY: Mapping[str, Category] = {
     "weights": Category.WAITING_FOR_WEIGHTS,
     "waiting for weights": Category.WAITING_FOR_WEIGHTS,
     "scoring": Category.BLOCKED_BY_REWARDS,
+    "waiting for environments": Category.BLOCKED_BY_ENVIRONMENTS,
     "back-pressure": Category.BACK_PRESSURE,
 }
 _PLURAL = {Role.TRAINER: "trainer", Role.PRODUCER: "producers"}

@@ -15,6 +15,7 @@ from rlcore.contracts.specs import (
     ConversationSpec,
     CorrectionSpec,
     DataSourceSpec,
+    EnvironmentSpec,
     InferenceBackendSpec,
     InferenceCapabilities,
     InFlight,
@@ -291,3 +292,10 @@ def rlcore_register_conversations() -> list[ConversationSpec]:
             summary="Asks, says the same, asks again.",
         )
     ]
+
+
+@hookimpl
+def rlcore_register_environments() -> list[EnvironmentSpec]:
+    """Return one environment."""
+    target = "rlcore.testing.conversations.fake_environment:FakeEnvironment"
+    return [EnvironmentSpec(name="fake", target=target, summary="Asks once, and compares.", deterministic=True)]

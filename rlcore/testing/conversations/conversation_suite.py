@@ -27,9 +27,13 @@ class PlayedTalk:
 
     def step(self) -> bool:
         """Begin, or answer the open turn; False once the conversation has ended."""
-        self.open.advance(self._answer() if self.turns else None)
+        if self.turns:
+            self.open.advance([(self.turns[-1], self._answer())])
+        else:
+            self.open.begin()
         if self.open.said is None:
-            self.turns.append(self.open.turn)
+            (turn,) = self.open.asks
+            self.turns.append(turn)
         return self.open.said is None
 
     def played(self) -> Dialogue:
@@ -41,7 +45,7 @@ class PlayedTalk:
 
     def _answer(self) -> Completion:
         number, (stop,) = len(self.open.sampled), self.tokenizer.stop_ids
-        ids = [*self.tokenizer.encode(self.script[min(number, len(self.script) - 1)]), stop][: self.open.turn.sampling.max_new_tokens]
+        ids = [*self.tokenizer.encode(self.script[min(number, len(self.script) - 1)]), stop][: self.turns[-1].sampling.max_new_tokens]
         return Completion(
             request_id=str(number),
             token_ids=np.array(ids, np.int32),

@@ -197,9 +197,10 @@ def test_a_tokenizer_that_cannot_decode_is_blamed_and_not_the_conversation() -> 
             raise KeyError(9)
 
     talk = ActiveConversation(SingleTurn(), a_talk(tokenizer=Mumbling()))
-    talk.advance()
+    talk.begin()
+    said = Completion(request_id="r", token_ids=[5], logprobs=[0], versions=[0], finish=FinishReason.STOP)  # type: ignore[arg-type]
     with pytest.raises(RunError, match=r"^the tokenizer failed to decode the sampled tokens: KeyError: 9$"):
-        talk.advance(Completion(request_id="r", token_ids=[5], logprobs=[0], versions=[0], finish=FinishReason.STOP))  # type: ignore[arg-type]
+        talk.advance([(talk.asks[0], said)])
 
 
 def test_the_reward_gets_the_whole_conversation(tmp_path: Path) -> None:

@@ -70,16 +70,12 @@ class ProducerWorker:
             plan, self._closing, name=self._name, address=address, on_news=self._commands.wake, engine=self._engine
         )
         judge = JudgeClient(endpoints.judge, self._commands, reads_tokens=any(spec.reads_tokens for spec in plan.reward_specs()))
+        conversation = make_conversation(plan, texts.tokenizer, self._name, self._closing, print)
+        bucket_bytes = plan.config.weights.bucket_mb << 20
+        producer = Producer(self._name, self._engine, texts.tokenizer, judge, self._account, conversation, bucket_bytes)
+        self._closing.callback(producer.close)
         self._loop = ProducerLoop(
-            Producer(
-                self._name,
-                self._engine,
-                texts.tokenizer,
-                judge,
-                self._account,
-                make_conversation(plan),
-                plan.config.weights.bucket_mb << 20,
-            ),
+            producer,
             make_jobs(plan, texts),
             endpoints,
             self._receiver,

@@ -4,6 +4,7 @@ another environment. Nothing is judged here."""
 from __future__ import annotations
 
 import os
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -81,8 +82,10 @@ class InProcessGeneration(Generation):
 
     def __init__(self, plan: Plan, texts: Texts, closing: ExitStack, number: int = 0) -> None:
         engine = make_engine(plan, texts.tokenizer, closing, number)
-        conversation = make_conversation(plan)
-        self._producer = Producer(f"producer-{number}", engine, texts.tokenizer, NullJudge(), TimeAccount(), conversation)
+        name = f"producer-{number}"
+        conversation = make_conversation(plan, texts.tokenizer, name, closing, lambda line: print(line, file=sys.stderr))
+        self._producer = Producer(name, engine, texts.tokenizer, NullJudge(), TimeAccount(), conversation)
+        closing.callback(self._producer.close)
 
     def accept(self, jobs: Sequence[GroupJob]) -> None:
         self._producer.accept(jobs)

@@ -1,0 +1,140 @@
+"""Environments: programs that talk to the policy for as long as an episode takes. This module knows no HTTP and no process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from rlcore.contracts.specs import EnvironmentSpec
+
+__all__ = ["ChosenEnvironment", "Environment", "EpisodeOutcome", "EpisodeResult", "Model", "Program", "ProgramCommand", "TurnEnvironment"]
+
+EpisodeOutcome = Literal["ok", "timeout", "crashed", "environment"]
+"""How an episode ended: by itself; too late; because the agent failed; because the environment or the grader failed."""
+
+
+class Model(Protocol):
+    """The policy, as a server with the interface of OpenAI. ``client`` is an ``openai.AsyncOpenAI`` for it."""
+
+    name: str
+    base_url: str
+    api_key: str
+
+    @property
+    def client(self) -> Any: ...
+    async def chat(self, messages: Sequence[Mapping[str, Any]], **settings: Any) -> dict[str, Any]:
+        """Return the assistant's message for a chat, with the ``id`` of the call.
+
+        ``settings`` are those of OpenAI's ``chat.completions.create``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeResult:
+    """The end of an episode.
+
+    ``reward``: the environment's own reward, None if it gives none.
+    ``turn_rewards``: the reward of a call, by the call's id; together they are a part of ``reward``.
+    ``calls``: the ids of the calls that train. None: those of the main conversation.
+    ``extra``: plain values for rewards and metrics.
+    ``reason``: why ``outcome`` is not "ok".
+
+    >>> EpisodeResult(reward=1.0, extra={"guesses": 3})
+    """
+
+    outcome: EpisodeOutcome = "ok"
+    reward: float | None = None
+    turn_rewards: Mapping[str, float] = field(default_factory=dict)
+    calls: tuple[str, ...] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.outcome not in get_args(EpisodeOutcome):
+            raise ValueError(f"the outcome of an episode is {self.outcome!r}; it must be one of {', '.join(get_args(EpisodeOutcome))}")
+
+
+class Environment(ABC):
+    """Plays episodes. A worker process makes it, ``target(options)``, or ``target()`` if it has no options."""
+
+    environment: str = ""
+    """See ``EnvironmentSpec``."""
+    deterministic: bool = False
+    """See ``EnvironmentSpec``."""
+    episodes_per_process: int = 1
+    """How many episodes one process may play at the same time."""
+
+    @abstractmethod
+    async def play(self, model: Model, row: Mapping[str, Any]) -> EpisodeResult | float | None:
+        """Play one episode and return its result, or only its reward.
+
+        :param row: the columns of the data row, and its ``messages`` as a list of plain dicts.
+        """
+
+
+class TurnEnvironment(Environment):
+    """An environment that answers each message of the policy. One instance plays one episode at a time."""
+
+    @abstractmethod
+    def reset(self, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+        """Begin an episode, and return its first messages. A text is one message of the user."""
+
+    @abstractmethod
+    def step(self, answer: Mapping[str, Any]) -> tuple[str | list[dict[str, Any]], float, bool]:
+        """Take the policy's message. Return the next messages, the reward of this turn, and whether the episode is over."""
+
+    async def play(self, model: Model, row: Mapping[str, Any]) -> EpisodeResult:
+        messages, total = _messages(self.reset(row)), 0.0
+        rewards: dict[str, float] = {}
+        while True:
+            answer = await model.chat(messages)
+            observation, reward, done = self.step(answer)
+            rewards[answer["id"]] = reward
+            total += reward
+            if done:
+                return EpisodeResult(reward=total, turn_rewards=rewards)
+            said = {name: answer[name] for name in ("role", "content", "tool_calls") if answer.get(name) is not None}
+            messages += [said, *_messages(observation)]
+
+
+def _messages(said: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramCommand:
+    """A program that plays episodes, and reads and writes JSON lines (docs/agents.md).
+
+    ``python``: the folder of a virtual environment, whose programs come first on PATH; None: that of the run.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    python: Path | None = None
+
+
+class Program(Environment):
+    """An environment that is a program of its own, in any language. ``play`` is never called."""
+
+    @abstractmethod
+    def command(self) -> ProgramCommand:
+        """Return the command that starts one process."""
+
+    async def play(self, model: Model, row: Mapping[str, Any]) -> EpisodeResult:
+        raise TypeError(f"{type(self).__name__} is a program, which plays in a process of its own")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenEnvironment:
+    """The environment of a run. ``payload`` is the pickled class of an unpackaged one, None for a packaged one."""
+
+    name: str
+    owner: str
+    spec: EnvironmentSpec
+    payload: bytes | None
+    options: Any
