@@ -16,11 +16,13 @@ __all__ = ["EXTRAS", "NEEDS_EXTRA", "RELEASED", "WHEELS", "install_line"]
 _PREFIX = "rlcore-plugin-"
 _NAMES = (
     "adapters",
+    "agents",
     "code",
     "colossalai",
     "dapo",
     "datasets",
     "extraction",
+    "gateway",
     "grpo",
     "judge",
     "math",
@@ -39,11 +41,20 @@ _NAMES = (
     "vllm",
     "workers",
 )
-RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
+_LONG = {"gateway": "rlcore-gateway"}
+"""Distributions whose name does not begin as those of the plugins."""
+
+
+def _long(short: str) -> str:
+    return _LONG.get(short, f"{_PREFIX}{short}")
+
+
+RELEASED = frozenset(map(_long, _NAMES))
 """The plugins of this repository, and the libraries that they share."""
 
 REQUIRED = {
     "adapters": ("extraction",),
+    "agents": ("gateway",),
     "code": ("sandbox",),
     "judge": ("extraction",),
     "math": ("extraction",),
@@ -55,10 +66,11 @@ REQUIRED = {
 }
 """The distributions of this repository that another one requires: without them on the line, pip would look for them on an index."""
 
-_FOLDERS = {"sandbox": "local"}
+_FOLDERS = {"agents": "program", "sandbox": "local"}
 """Folders of the checkout whose name differs from the plugin in them."""
 
 EXTRAS = {
+    "agents": ("agents", "gateway"),
     "datasets": ("datasets",),
     "quickstart": (
         "adapters",
@@ -95,8 +107,8 @@ def install_line(what: str, *, upgrade: bool = False) -> str:
     name, _, extra = what.rstrip("]").partition("[")
     if name != "rlcore" and name not in RELEASED:
         return f"pip install {'-U ' if upgrade else ''}{what}"
-    parts = [*(f"{_PREFIX}{short}" for short in EXTRAS[extra]), "rlcore"] if extra else [name]
-    parts += [f"{_PREFIX}{short}" for part in tuple(parts) for short in REQUIRED.get(part.removeprefix(_PREFIX), ())]
+    parts = [*map(_long, EXTRAS[extra]), "rlcore"] if extra else [name]
+    parts += [_long(short) for part in tuple(parts) for short in REQUIRED.get(_short(part), ())]
     parts = list(dict.fromkeys(parts))  # an extra may include distributions that one of its plugins requires
     checkout, wheels = _source()
     folders = [_folder(checkout, part) for part in parts] if checkout else [None]
@@ -108,9 +120,13 @@ def install_line(what: str, *, upgrade: bool = False) -> str:
     return " ".join(["pip install", *(["-U"] if upgrade else []), *words, *([shlex.quote(what)] if extra else [])])
 
 
+def _short(part: str) -> str:
+    return next((short for short, long in _LONG.items() if long == part), part.removeprefix(_PREFIX))
+
+
 def _folder(checkout: Path, part: str) -> Path | None:
     """Return the folder of the part in the checkout, None if there is none."""
-    short = part.removeprefix(_PREFIX)
+    short = _short(part)
     return checkout if part == "rlcore" else next(checkout.glob(f"plugins/*/{_FOLDERS.get(short, short)}"), None)
 
 

@@ -29,6 +29,12 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.DATA: ("reasoning_gym",),
     },
     "rlcore-plugin-judge": {PluginKind.REWARD: ("llm_judge", "llm_pairwise")},
+    "rlcore-plugin-agents": {
+        PluginKind.CONVERSATION: ("agent",),
+        PluginKind.ENVIRONMENT: ("program",),
+        PluginKind.REWARD: ("environment",),
+    },
+    "rlcore-gateway": {PluginKind.COMMAND: ("gateway",)},
     "rlcore-plugin-sandbox": {PluginKind.SANDBOX: ("local",)},
     "rlcore-plugin-transformers": {PluginKind.INFERENCE: ("transformers",)},
     "rlcore-plugin-vllm": {PluginKind.INFERENCE: ("vllm",)},

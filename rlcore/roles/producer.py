@@ -332,6 +332,8 @@ class Producer:
 
     def _too_late(self) -> list[_ActiveRollout]:
         """End the rollouts whose deadline is over."""
+        if self._conversation.deadline is None:
+            return []
         now = time.monotonic()
         late = [rollout for rollout in self._rollouts if rollout.closes < now]
         for rollout in late:

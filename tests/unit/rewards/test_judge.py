@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 from kit_rewards import collect, entry, misbehaving, prompt, rollout
@@ -132,6 +133,15 @@ def test_aborted_rollouts_are_masked_and_not_judged():
         assert collect(judge, [100])[100] == ()
     (score,) = found[0]
     assert (score.outcome, score.in_loss, score.in_statistics) == (Outcome.INFRA, False, False)
+
+
+def test_a_rollout_that_has_a_verdict_is_not_judged():
+    verdict = Score.failed(Outcome.INFRA, "the environment failed")
+    with Judge([entry(length_reward())], workers=1) as judge:
+        judge.submit(1, prompt(), [replace(rollout("abc"), verdict=verdict), rollout("ab")])
+        assert [score.value for score in collect(judge, [1])[1]] == [0.0, 2.0]
+        judge.submit(2, prompt(), [replace(rollout("abc"), verdict=verdict)])
+        assert collect(judge, [2])[2] == (verdict,)
 
 
 def test_one_failed_part_fails_the_whole():
