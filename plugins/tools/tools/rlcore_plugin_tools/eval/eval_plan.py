@@ -28,6 +28,7 @@ _READ = (
         "data.control_tokens",
     ),
     *("sampling.max_new_tokens", "sampling.stop", "sampling.conversation"),
+    *("sampling.max_context_tokens", "sampling.environment", "sampling.environment_options", "schedule.lease_deadline"),
     *("eval.eval_dataset", "eval.eval_samples", "eval.eval_temperature", "eval.eval_max_new_tokens"),
     *("schedule.producer_deadline", "schedule.producer_load_deadline"),
     *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb", "schedule.reward_call_memory_mb"),
@@ -39,7 +40,10 @@ _NO_REFERENCE = {"algorithm.kl_coeff": 0.0}
 """Without it, a plan would say that a second model is loaded."""
 _OF_TRAINING = ("algorithm.", "log.", "run.", "training.", "weights.")
 _TAKING_PART = frozenset(
-    {PluginKind.INFERENCE, PluginKind.CONVERSATION, PluginKind.DATA, PluginKind.FORMAT, PluginKind.REWARD, PluginKind.SANDBOX}
+    {
+        *(PluginKind.INFERENCE, PluginKind.CONVERSATION, PluginKind.ENVIRONMENT, PluginKind.DATA, PluginKind.FORMAT),
+        *(PluginKind.REWARD, PluginKind.SANDBOX),
+    }
 )
 _SUFFIXES = frozenset({".csv", ".gz", ".json", ".jsonl", ".parquet"})
 

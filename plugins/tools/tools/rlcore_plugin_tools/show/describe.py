@@ -33,6 +33,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.RUNTIME: ("run", "runtime"),
     PluginKind.TRANSFER: ("weights", "transport"),
     PluginKind.CONVERSATION: ("sampling", "conversation"),
+    PluginKind.ENVIRONMENT: ("sampling", "environment"),
     PluginKind.FORMAT: ("data", "format"),
     PluginKind.SANDBOX: ("rewards.options.sandbox", "backend"),
 }
@@ -41,7 +42,10 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
 _OPTIONS: Mapping[PluginKind, str] = {
     PluginKind.REWARD: "rewards.options",
     PluginKind.TRACKER: "log.options.{name}",
-    **{kind: f"{_PLACE[kind][0]}.{_PLACE[kind][1]}_options" for kind in (PluginKind.AGGREGATION, PluginKind.KL, PluginKind.CORRECTION)},
+    **{
+        kind: f"{_PLACE[kind][0]}.{_PLACE[kind][1]}_options"
+        for kind in (PluginKind.AGGREGATION, PluginKind.KL, PluginKind.CORRECTION, PluginKind.ENVIRONMENT)
+    },
     PluginKind.SANDBOX: "rewards.options.sandbox.backend_options",
     PluginKind.COMMAND: "options",
     PluginKind.DATA: "data.dataset.options",

@@ -35,6 +35,7 @@ _HELP = {
     PluginKind.COMMAND: "a command of the command line",
     PluginKind.DATA: "a data source: a reader of data sets",
     PluginKind.CONVERSATION: "a conversation: how a prompt becomes a rollout",
+    PluginKind.ENVIRONMENT: "an environment: it plays episodes with the policy",
     PluginKind.FORMAT: "a row format: how rows of a published data set are read",
 }
 
