@@ -41,8 +41,9 @@ class RewardBatch:
         weighted, and its own parts as ``name/part``.
     ``token_rewards``: float64[N], the weighted rewards of single tokens, 0 for tokens without one. They are not included in ``rewards``.
     ``prompt_ids``: G texts, by group number.
-    ``turn_lengths``: int64[S], policy tokens of each turn (an unbroken run of them), rollout after rollout. Rollout ``r`` owns the turns
-        ``turn_offsets[r]:turn_offsets[r + 1]``.
+    ``turn_lengths``: int64[S], policy tokens of each message of the policy, rollout after rollout; 0 for an empty message. Rollout ``r``
+        owns the turns ``turn_offsets[r]:turn_offsets[r + 1]``. If a conversation does not report them, an unbroken run of policy tokens
+        counts as a message.
     ``rollout_logprobs``: float64[N], the sampler's log probabilities.
     """
 
@@ -92,6 +93,7 @@ class TrainBatch:
         per_token)``.
     ``extras``: the arrays that ``Loss.prepare`` returned, float32[N] each.
     ``seed``: the seed of the run. Seed and ``version`` are the key of every random choice on the batch.
+    ``whole``: False if each entry of ``rollouts`` is a single segment of a rollout (``by_segment``).
     """
 
     rollouts: tuple[Rollout, ...]
@@ -107,6 +109,7 @@ class TrainBatch:
     old_logprobs: np.ndarray | None = None
     reference_logprobs: np.ndarray | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    whole: bool = True
 
     def __len__(self) -> int:
         return len(self.rollouts)
@@ -130,6 +133,24 @@ class TrainBatch:
         segments = [segment for rollout in self.rollouts for segment in rollout.segments]
         masks = [np.flatnonzero(segment.policy_mask) for segment in segments]
         return TokenDetails.joined([(s.details and s.details.take(mask), len(mask)) for s, mask in zip(segments, masks, strict=True)])
+
+    def by_segment(self) -> TrainBatch:
+        """Return the same tokens with each segment as a rollout of its own, so that a backend may divide them between forwards.
+
+        The arrays per token, the weights and the normalisers are unchanged. The batch itself if no rollout has several segments.
+        """
+        counts = np.array([len(rollout.segments) for rollout in self.rollouts], np.int64)
+        if (counts < 2).all():
+            return self
+        lengths = np.array([int(part.policy_mask.sum()) for rollout in self.rollouts for part in rollout.segments], np.int64)
+        return replace(
+            self,
+            rollouts=tuple(replace(one, segments=(part,), turn_lengths=()) for one in self.rollouts for part in one.segments),
+            group=np.repeat(self.group, counts),
+            in_loss=np.repeat(self.in_loss, counts) & (lengths > 0),
+            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            whole=False,
+        )
 
     def take(self, rows: np.ndarray) -> TrainBatch:
         """Return the share of the given rollouts (int[R']). Its weights and normalisers stay those of the whole batch."""
@@ -159,7 +180,9 @@ def token_index(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:
 class LossBatch:
     """One micro-batch as a loss receives it: flat torch tensors over its ``n`` policy tokens, all of them in the loss.
 
-    A micro-batch holds whole rollouts.
+    A micro-batch holds whole rollouts, unless ``whole`` is False: then its rows are segments, and other segments of the same rollouts may
+    be in other micro-batches. This happens only if neither the loss, the correction nor ``skip_threshold`` combines the tokens of a
+    rollout.
 
     ``row``: int64[n], the number of each token's rollout, 0 … rows-1.
     ``lengths``: [rows], the number of tokens of each rollout.
@@ -181,6 +204,7 @@ class LossBatch:
     entropy: torch.Tensor | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     normalisers: Normalisers | None = None
+    whole: bool = True
 
     @property
     def rows(self) -> int:

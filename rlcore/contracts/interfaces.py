@@ -426,10 +426,14 @@ class Loss(FromSpec, ABC, described_by=LossSpec):
 
     ``reads_tokens``: whether ``prepare`` reads the content of the batch's rollouts (ids, texts, versions or details of their segments). Set
     it to False if it does not: then each of several trainer ranks receives only the tokens of its own share.
+
+    ``whole_rollouts``: whether ``per_token`` combines the tokens of a rollout (``row_sum``, ``row_mean``, ``row``, ``lengths``). All
+    segments of a rollout are then in one forward. Implied by ``sequence_ratio``.
     """
 
     needs: frozenset[Need] = frozenset()
     reads_tokens: bool = True
+    whole_rollouts: bool = False
     on_policy: bool | None = None
     sequence_ratio: bool = False
     one_advantage: bool = False

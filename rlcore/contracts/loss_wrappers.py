@@ -66,6 +66,6 @@ class Correction(FromSpec, ABC, described_by=CorrectionSpec):
     def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the weight [n] of each token, finite and without gradient, and bool[n], True for the tokens on which the bounds acted.
 
-        The weights are computed from ``old_logprobs`` and ``rollout_logprobs``. A micro-batch holds whole rollouts, and a rollout's weights
-        must not depend on other rollouts.
+        The weights are computed from ``old_logprobs`` and ``rollout_logprobs``. With ``per = "rollout"``, a micro-batch holds whole
+        rollouts, and a rollout's weights must not depend on other rollouts. Otherwise the weight of a token depends on that token alone.
         """

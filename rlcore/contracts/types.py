@@ -333,6 +333,11 @@ class Rollout(_Rebuilt):
     def __post_init__(self) -> None:
         if not self.segments:
             raise ValueError(f"rollout {self.index} of prompt {self.prompt_id} has no segment; it must have at least one")
+        if self.turn_lengths and (sum(self.turn_lengths) != self.length or min(self.turn_lengths) < 0):
+            raise ValueError(
+                f"rollout {self.index} of prompt {self.prompt_id} has turn_lengths {self.turn_lengths}; they must add up to the "
+                f"{self.length} tokens that the policy sampled"
+            )
 
     @property
     def length(self) -> int:

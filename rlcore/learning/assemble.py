@@ -266,7 +266,7 @@ def _details(groups: Sequence[Group], flat: _Flat, needs: Collection[RewardDetai
     if RewardDetail.TOKEN_REWARDS in needs:
         found["token_rewards"] = np.concatenate([np.zeros(0), *map(_token_rewards, flat.rollouts, flat.scores)])
     if RewardDetail.TURNS in needs:
-        turns = [[turn for segment in rollout.segments for turn in _turns(segment)] for rollout in flat.rollouts]
+        turns = [rollout.turn_lengths or [turn for segment in rollout.segments for turn in _turns(segment)] for rollout in flat.rollouts]
         found["turn_lengths"] = np.array([length for of_rollout in turns for length in of_rollout], np.int64)
         found["turn_offsets"] = np.cumsum([0, *map(len, turns)])
     if RewardDetail.ROLLOUT_LOGPROBS in needs:

@@ -65,6 +65,7 @@ class MicroBatch:
             entropy=entropy,
             extras={name: tensor(values) for name, values in share.extras.items()},
             normalisers=share.normalisers,
+            whole=share.whole,
         )
 
 

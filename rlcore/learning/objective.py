@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from rlcore.contracts.batches import LossBatch, full_precision
@@ -69,6 +69,12 @@ class PolicyObjective:
         reference = {Need.REFERENCE} if self.kl_coeff else set()
         entropy = {Need.ENTROPY} if self.entropy_coeff else set()
         self.needs = frozenset(self.loss.needs | reference | entropy)
+
+    @property
+    def whole_rollouts(self) -> bool:
+        """Whether the tokens of a rollout are combined, so that all its segments must be in one forward."""
+        combined = self.loss.whole_rollouts or self.loss.sequence_ratio or self.skip_threshold is not None
+        return combined or (self.correction is not None and self.correction.per == "rollout")
 
     def __call__(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
         """Return [n] -> scalar, metrics, at least in float32.
@@ -176,7 +182,22 @@ def _lend(batch: LossBatch) -> tuple[LossBatch, dict[str, torch.Tensor]]:
     """Return a copy for the loss, and its tensors by name. Changes to the copy cannot reach the sum, and show in the tensors' versions."""
     tensors = {item.name: value.clone() for item in fields(batch) if hasattr(value := getattr(batch, item.name), "clone")}
     extras = {name: value.clone() for name, value in batch.extras.items()}
-    return replace(batch, **tensors, extras=extras), {**tensors, **{f"extras[{name!r}]": value for name, value in extras.items()}}
+    held = {item.name: getattr(batch, item.name) for item in fields(batch)} | tensors | {"extras": extras}
+    return (LossBatch if batch.whole else _Segments)(**held), {**tensors, **{f"extras[{name!r}]": value for name, value in extras.items()}}
+
+
+class _Segments(LossBatch):
+    """A micro-batch whose rows are segments. A loss or a correction that combines the tokens of its rows would be wrong, so it cannot."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("row", "rows", "lengths", "row_sum", "row_mean"):
+            raise AttributeError(
+                f"{name} is not available, because the segments of a rollout are divided between forwards; a loss that combines the tokens "
+                'of a rollout declares whole_rollouts = True, and a correction per = "rollout"'
+            )
+        return object.__getattribute__(self, name)
 
 
 def _skipped(logprobs: torch.Tensor, batch: LossBatch, threshold: float | None) -> torch.Tensor:

@@ -49,7 +49,8 @@ class Algorithm:
     """The settings of an update, from the configuration and the recipe.
 
     ``old_from_trainer``: the trainer recomputes old log probabilities; otherwise those of the sampler are used. ``kl_in_reward`` is the
-    coefficient of the KL penalty in the rewards, 0 for none."""
+    coefficient of the KL penalty in the rewards, 0 for none. ``whole_rollouts``: the objective combines the tokens of a rollout, so that
+    its segments stay in one forward."""
 
     estimator_name: str
     estimator: AdvantageEstimator
@@ -63,6 +64,7 @@ class Algorithm:
     old_from_trainer: bool = True
     kl_in_reward: float = 0.0
     kl_kind: KlEstimator = field(default_factory=K1)
+    whole_rollouts: bool = False
 
     @property
     def optimizer_steps(self) -> int:
@@ -323,10 +325,10 @@ class Consumer:
 
         Raises RunError if a token in the loss has a value that is not finite."""
         if shares is None or shares.scored is None:
-            values = self._backend.logprobs(batch, which)
+            values = self._backend.logprobs(batch.by_segment(), which)
         else:
             own = batch.take(shares.scored[self._backend.data_parallel[0]])
-            values = joined(batch, shares.scored, self._backend.gather(self._backend.logprobs(own, which)))
+            values = joined(batch, shares.scored, self._backend.gather(self._backend.logprobs(own.by_segment(), which)))
         if not np.isfinite(values[np.repeat(batch.in_loss, batch.lengths)]).all():
             raise RunError(
                 f"the log probabilities of the {which.value} model are not finite in the update of version {batch.version}: it has "
@@ -361,6 +363,7 @@ class Consumer:
     def _step(self, part: TrainBatch, shares: list[np.ndarray] | None) -> Mapping[str, float]:
         """Take one optimizer step on the global ``part``. Whether there is a step is decided on the whole part, the same on every rank."""
         share = part if shares is None else part.take(shares[self._backend.data_parallel[0]])
+        share = share if self._algorithm.whole_rollouts else share.by_segment()
         with self._account.span("training"):
             self._backend.timings()
             with self._error_context("updating"):

@@ -220,20 +220,22 @@ def build_algorithm(plan: Plan) -> Algorithm:
     made = plan.algorithm_options
     kl: KlEstimator = plan.registry.make(PluginKind.KL, settings.kl_kind, options=made.get("kl_kind"))
     in_loss = settings.kl_in == "loss"
+    objective = PolicyObjective(
+        loss=loss,
+        name=settings.loss,
+        kl_coeff=settings.kl_coeff if in_loss else 0.0,
+        kl_kind=kl,
+        entropy_coeff=settings.entropy_coeff,
+        skip_threshold=settings.skip_threshold,
+        correction=_correction(plan),
+    )
     return Algorithm(
         estimator_name=settings.estimator,
         estimator=estimator,
         loss_name=settings.loss,
         loss=loss,
-        objective=PolicyObjective(
-            loss=loss,
-            name=settings.loss,
-            kl_coeff=settings.kl_coeff if in_loss else 0.0,
-            kl_kind=kl,
-            entropy_coeff=settings.entropy_coeff,
-            skip_threshold=settings.skip_threshold,
-            correction=_correction(plan),
-        ),
+        objective=objective,
+        whole_rollouts=objective.whole_rollouts,
         batch=BatchSettings(
             max_new_tokens=config.sampling.max_new_tokens,
             variation=plan.registry.make(PluginKind.AGGREGATION, settings.loss_variation, options=made.get("loss_variation")),

@@ -12,7 +12,7 @@ from rlcore_plugin_torch.passes import Clock, MicrobatchPlanner, accumulate, bat
 from rlcore_plugin_torch.policy import CausalPolicy
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlcore.api import FinishReason, Group, Loss, PluginKind, Rollout, Score, Segment, TrainBatch
+from rlcore.api import FinishReason, Group, Loss, PluginKind, Rollout, RunError, Score, Segment, TrainBatch
 from rlcore.learning import BatchSettings, PolicyObjective, assemble_batch, prepare_loss, split
 from rlcore.registry.plugin_registry import Registry
 from rlcore.testing.algorithms.fake_algorithms import AGGREGATIONS
@@ -173,6 +173,23 @@ def test_the_clip_acts_in_what_the_others_compare(policy: CausalPolicy) -> None:
     metrics = gradient(policy, [batch], objective, WHOLE)[1]
     assert 0.05 < metrics["loss/clip_fraction"] < 0.95
     assert metrics["kl_reference"] > 0.01
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_segments_of_a_rollout_may_be_in_different_forwards(policy: CausalPolicy, name: str) -> None:
+    """Unless the loss combines the tokens of a rollout: then it refuses segments."""
+    objective = replace(make_objective(name), skip_threshold=None)
+    batch = make_batch(policy, BatchSettings(max_new_tokens=16), objective.loss)
+    apart = batch.by_segment()
+    assert len(apart) > len(batch)
+    if objective.whole_rollouts:
+        with pytest.raises(RunError, match="declares whole_rollouts = True"):
+            gradient(policy, [apart], objective, CUTS["one"])
+        return
+    whole = gradient(policy, [batch], objective, WHOLE)
+    for cut in (CUTS["one"], CUTS["tokens"], CUTS["packed_pieces"]):
+        assert_same(gradient(policy, [apart], objective, cut), whole)
+        assert np.array_equal(batch_logprobs(policy, apart, cut).round(5), batch_logprobs(policy, batch, cut).round(5))
 
 
 @pytest.mark.parametrize("name", LOSSES)

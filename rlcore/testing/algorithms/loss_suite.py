@@ -204,6 +204,17 @@ class LossSuite(ABC):
                 expected = whole[torch.tensor(token_index(full.offsets, np.array(rows)))]
                 assert torch.allclose(part, expected, rtol=1e-9, atol=1e-12), f"the micro-batch of rollouts {rows} has another gradient"
 
+    def test_a_loss_that_combines_tokens_says_so(self) -> None:
+        """Each token has the same gradient if it is a row of its own, because segments of a rollout may be in different forwards. Not
+        checked if the loss declares ``whole_rollouts`` or ``sequence_ratio``."""
+        made, full = self.make(), self.train_batch()
+        if made.whole_rollouts or made.sequence_ratio:
+            return
+        batch, logprobs = self.micro_batch(full), self.policy(full)
+        apart = replace(batch, row=torch.arange(len(batch.row)), lengths=torch.ones_like(batch.row))
+        same = torch.allclose(self.gradient(logprobs, apart), self.gradient(logprobs, batch), rtol=1e-9, atol=1e-12)
+        assert same, "the loss combines the tokens of a rollout: declare whole_rollouts = True"
+
     def test_gradient_is_the_derivative(self) -> None:
         """The gradient is the derivative of the loss, compared with central differences in float64. Not checked with
         ``value_is_differentiated = False``."""

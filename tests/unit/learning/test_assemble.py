@@ -66,6 +66,23 @@ def test_rewards_of_ragged_groups() -> None:
     assert not batch.rewards.flags.writeable
 
 
+def test_a_turn_is_a_message_of_the_policy_and_not_a_run_of_the_mask() -> None:
+    """Empty answers, and answers without a token between them, are turns if the conversation reports their lengths."""
+    talk = replace(rollout(0, 5), turn_lengths=(2, 0, 3))
+    spread = replace(rollout(1, 2), segments=(*rollout(1, 2, forced=1).segments, *rollout(2, 3).segments), turn_lengths=(1, 1, 3))
+    batch = assemble_rewards([group([talk, spread, rollout(2, 4)], [1.0, 2.0, 3.0])], SETTINGS, needs={RewardDetail.TURNS})
+    assert batch.turn_lengths is not None
+    assert batch.turn_offsets is not None
+    assert (batch.turn_lengths.tolist(), batch.turn_offsets.tolist()) == ([2, 0, 3, 1, 1, 3, 4], [0, 3, 6, 7])
+
+
+@pytest.mark.parametrize("lengths", [(2, 2), (6,), (7, -2)])
+def test_lengths_of_turns_must_add_up_to_the_sampled_tokens(lengths: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"rollout 0 of prompt p has turn_lengths .* add up to the 5 tokens that the policy sampled"):
+        replace(rollout(0, 5), turn_lengths=lengths)
+    assert replace(rollout(0, 5), turn_lengths=(5,)).without_tokens().turn_lengths == ()
+
+
 def test_an_estimator_gets_what_it_needs_and_nothing_else() -> None:
     turns = replace(rollout(1, 2), segments=(*rollout(1, 2, forced=1).segments, *rollout(2, 3).segments))
     scores = [Score(value=3.0, parts={"a": 1.0, "a/x": 7.0}, token_rewards=(0.5, -0.5)), Score(value=1.0, parts={"a": 1.0})]

@@ -120,6 +120,20 @@ def test_several_optimizer_steps_take_old_log_probabilities_once_before_the_firs
     assert metrics["skipped_rollouts"] == 4.0
 
 
+def test_a_backend_receives_segments_unless_the_objective_combines_the_tokens_of_a_rollout() -> None:
+    whole = group(0)
+    branches = replace(whole, rollouts=tuple(replace(one, segments=one.segments * 3) for one in whole.rollouts))
+    for together, forwarded in ((False, 6), (True, 2)):
+        trainer = RecordingTrainer()
+        made = consumer(trainer, Seeing(), updates_per_batch=2, epochs_per_batch=2, whole_rollouts=together)
+        metrics = made.update([branches], (), 0)
+        assert [len(batch) for batch in trainer.batches] == [forwarded] * 2
+        assert [batch.lengths.sum() for batch in trainer.batches] == [15, 15]
+        assert (metrics["rollouts_in_loss"], metrics["tokens"]) == (2.0, 15.0)
+        assert len(made.advantages) == 2
+    assert len(trainer.asked) == 1
+
+
 def test_figures_of_an_update_are_means_over_its_steps_and_counts_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = iter([{"loss": 1.0, "skipped_rollouts": 2.0}, {"loss": 3.0, "clipped": 0.5, "skipped_rollouts": 0.0}, {"loss": 8.0}])
     trainer = RecordingTrainer()

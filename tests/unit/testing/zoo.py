@@ -51,6 +51,7 @@ from zoo_bugs import ENGINES, Bug
 from zoo_methods import (
     AcceptsSubstring,
     Ascends,
+    AveragesInSilence,
     BlamesItself,
     BreaksTiesByPlace,
     CarriesAGradient,
@@ -231,6 +232,7 @@ ZOO = [
     _loss(WhitensPerMicroBatch, "test_rollouts_do_not_influence_each_other"),
     _loss(Overflows, "test_finite_at_extreme_ratios"),
     _loss(Ascends, "test_follows_the_advantage"),
+    _loss(AveragesInSilence, "test_a_loss_that_combines_tokens_says_so", "declare whole_rollouts = True"),
     _loss(SumsUp, "test_shape_and_type"),
     _loss(DetachesTheRatio, "test_gradient_is_the_derivative"),
     _loss(ScalesInPlace, "test_inputs_are_not_changed", "writes into advantages"),

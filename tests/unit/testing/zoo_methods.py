@@ -215,6 +215,13 @@ class Ascends(FakeLoss):
         return -super().per_token(logprobs, batch)
 
 
+class AveragesInSilence(FakeLoss):
+    """The mean over each rollout, without saying that it combines tokens."""
+
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        return super().per_token(logprobs, batch) / batch.lengths[batch.row]
+
+
 class SumsUp(FakeLoss):
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
         return super().per_token(logprobs, batch).mean()
