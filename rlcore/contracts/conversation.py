@@ -146,6 +146,7 @@ class Transcript:
     """The tokens of one rollout, kept as one segment that grows after the prompt.
 
     Each context begins with the tokens of the previous one, as they were sampled. No text is tokenized twice.
+    ``insert`` continues the policy's message, and ``say`` ends it.
 
     ``context_ids``: int32[C], the rendered prompt.
     ``sampling``: its ``max_new_tokens`` bounds all tokens after the prompt, including those between the turns.
@@ -166,6 +167,11 @@ class Transcript:
     wake: Callable[[], None] = field(default=lambda: None, repr=False)
     _messages: list[Message] = field(default_factory=list, init=False)
     _parts: list[Segment] = field(default_factory=list, init=False)
+    _lengths: list[int] = field(default_factory=list, init=False)
+    _start: int | None = field(default=None, init=False)
+    """The number of the part with which the policy's last message begins; None if another message follows it."""
+    _inserted: bool = field(default=False, init=False)
+    """Whether the policy's next answer continues its last message."""
     _finish: FinishReason | None = field(default=None, init=False)
 
     @property
@@ -174,7 +180,7 @@ class Transcript:
         return self.sampling.max_new_tokens - sum(len(part.token_ids) for part in self._parts)
 
     def ask(self, max_new_tokens: int | None = None, stop: tuple[str, ...] | None = None) -> Generator[Turn, Completion, str]:
-        """Let the policy write one message, and return its text.
+        """Let the policy write one message, or continue it after ``insert``. Return the text that it wrote now.
 
         :param max_new_tokens: the limit of this turn, itself limited by ``room``; None for all of ``room``.
         :param stop: stop strings of this turn; None for those of the run.
@@ -184,13 +190,34 @@ class Transcript:
         most = self.room if max_new_tokens is None else min(max_new_tokens, self.room)
         sampling = replace(self.sampling, max_new_tokens=most, stop=self.sampling.stop if stop is None else stop)
         said = yield Turn(np.concatenate([self.context_ids, *(part.token_ids for part in self._parts)]), sampling)
+        text = self._text(said.token_ids)
+        if not self._inserted:
+            self._start = len(self._parts)
+            self._messages.append(Message(role="assistant", content=text, policy=True))
+            self._lengths.append(0)
         self._append(said.token_ids, said.logprobs, said.versions, True, said.details)
-        try:
-            text = self.tokenizer.decode(said.token_ids.tolist())
-        except Exception as error:
-            raise RunError(f"the tokenizer failed to decode the sampled tokens: {type(error).__name__}: {error}") from error
-        self._messages.append(Message(role="assistant", content=text, policy=True))
+        self._lengths[-1] += len(said.token_ids)
+        if self._inserted:
+            self._continue_message()
+        self._inserted = False
         return text
+
+    def insert(self, text: str) -> bool:
+        """Append a text to the policy's message, such as the result of a tool that it has called. The next ``ask`` continues the message.
+
+        The policy did not write these tokens, so they are masked. Return False if nothing was appended: the policy has ended its message
+        with a stop token, or the text leaves no room for an answer; then the rollout counts as truncated.
+        """
+        if self._start is None:
+            raise ValueError("insert continues a message of the policy, and no answer of the policy precedes it: ask first")
+        ids = np.array(self.tokenizer.encode(text), np.int32)
+        last = self._parts[-1]
+        ended = last.policy_mask.any() and int(last.token_ids[-1]) in getattr(self.tokenizer, "end_ids", self.tokenizer.stop_ids)
+        if ended or not self._force(ids):
+            return False
+        self._inserted = True
+        self._continue_message()
+        return True
 
     def say(self, *messages: Message) -> bool:
         """Append messages after the last answer, and the generation prompt for the next answer, as the chat template writes them.
@@ -198,12 +225,9 @@ class Transcript:
         The policy did not write these tokens, so they are masked. Return False if they leave no room for an answer: then nothing is
         appended, and the rollout counts as truncated.
         """
-        following = self._following(messages)
-        if len(following) >= self.room:
-            self._finish = FinishReason.LENGTH
+        if not self._force(self._following(messages)):
             return False
-        version = next((part.versions[-1] for part in reversed(self._parts) if len(part.versions)), 0)
-        self._append(following, np.zeros(len(following)), np.full(len(following), version), False)
+        self._start, self._inserted = None, False
         self._messages += [replace(message, policy=False) for message in messages]
         return True
 
@@ -223,6 +247,26 @@ class Transcript:
             raise RunError(
                 f"the stop string {found[0]!r} of this turn would never match; name its special token for the run: --stop {found[1]}"
             )
+
+    def _text(self, ids: np.ndarray) -> str:
+        try:
+            return self.tokenizer.decode(ids.tolist())
+        except Exception as error:
+            raise RunError(f"the tokenizer failed to decode the sampled tokens: {type(error).__name__}: {error}") from error
+
+    def _continue_message(self) -> None:
+        """Let the last message have the text of all its tokens."""
+        written = np.concatenate([part.token_ids for part in self._parts[self._start :]])
+        self._messages[-1] = replace(self._messages[-1], content=self._text(written))
+
+    def _force(self, ids: np.ndarray) -> bool:
+        """Append tokens that the policy did not write; False if they leave no room for an answer."""
+        if len(ids) >= self.room:
+            self._finish = FinishReason.LENGTH
+            return False
+        version = next((part.versions[-1] for part in reversed(self._parts) if len(part.versions)), 0)
+        self._append(ids, np.zeros(len(ids)), np.full(len(ids), version), False)
+        return True
 
     def _append(
         self, ids: np.ndarray, logprobs: np.ndarray, versions: np.ndarray, policy: bool, details: TokenDetails | None = None

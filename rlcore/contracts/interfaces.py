@@ -86,6 +86,10 @@ class Tokenizer(Protocol):
         """Return int32[C]: the messages in the chat template, with the schemas of the row's ``tools`` and the generation prompt."""
         ...
 
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the tokens of a text that is not a chat. No token is added to it."""
+        ...
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text, without special tokens."""
         ...

@@ -68,6 +68,10 @@ class PlainTextEncoder:
         """Return whether a text from outside holds a control token."""
         return any(message.role in _FROM_OUTSIDE and self._pattern.search(message.content) for message in messages)
 
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text that is not a chat, in which control tokens are plain text. Raises what ``ids`` raises."""
+        return self._plain_ids(text) if self._pattern.search(text) else list(self._inner.encode(text, add_special_tokens=False))
+
     def ids(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Return the tokens of the chat. Raises ConfigError if this tokenizer has no plain text for a control token."""
         everything = "".join(message.content for message in messages)

@@ -136,11 +136,28 @@ class ChatTokenizer(Tokenizer):
     def _check(self, ids: Sequence[int]) -> None:
         if not len(ids):
             raise DataError("the chat template renders no tokens at all; fix the tokenizer's chat_template")
-        if self.rows is not None and (beyond := max(ids)) >= self.rows:
+        self._check_rows(ids)
+
+    def _check_rows(self, ids: Sequence[int]) -> None:
+        if self.rows is not None and (beyond := max(ids, default=0)) >= self.rows:
             raise ConfigError(
                 f"the prompt holds token {beyond} ({self._inner.convert_ids_to_tokens(beyond)!r}), and the model's vocabulary has "
                 f"{self.rows} rows; use the tokenizer that belongs to the model (--tokenizer-path)"
             )
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text that is not a chat. Control tokens in it are plain text if ``data.control_tokens`` says so.
+
+        Raises ConfigError if the model has no row for a token, or if this tokenizer has no plain text for a control token."""
+        ids = self._plain.encode(text) if self._plain else self._ids_of([text])[0]
+        self._check_rows(ids)
+        return ids
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The stop tokens that end a message. A stop token of ``--stop`` does so only if the chat template ends a message with it."""
+        end = end_of_turn(self.template, self._inner) if self._asked_ids else None
+        return self.stop_ids - (self._asked_ids - {self._hidden.get(end or "", -1)})
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the exact text without special tokens; spaces are not cleaned up."""

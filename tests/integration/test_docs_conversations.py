@@ -8,14 +8,18 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.testing import RunTester, write_fake_model
+from rlcore.testing import ConversationSuite, RunTester, write_fake_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "conversations.md").read_text(encoding="utf-8")
 CONVERSATION, TABLE, REWARD, SUITE = re.findall(r"<!-- test: guess -->\n```(?:python|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+INLINE, INLINE_SUITE = re.findall(r"<!-- test: calculator -->\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -43,13 +47,26 @@ def test_a_run_with_the_table_and_the_reward_of_the_page(tester: RunTester) -> N
     assert planned["config"]["sampling"]["options"] == {"guesses": 4}
 
 
-def test_the_suite_of_the_page_passes(tester: RunTester) -> None:
-    test = tester.write("test_guess.py", SUITE)
+def test_the_suites_of_the_page_pass(tester: RunTester) -> None:
+    test = tester.write("test_guess.py", SUITE + INLINE_SUITE)
+    tester.write("calculator.py", INLINE)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
     environment = {**tester.plugins.environment}
     done = subprocess.run(command, cwd=tester.folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "8 passed" in done.stdout
+    assert "16 passed" in done.stdout
+
+
+def test_a_result_stands_inside_the_answer_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("calculator")
+    exec(INLINE, module.__dict__)
+    monkeypatch.setitem(sys.modules, "calculator", module)
+    talk = ConversationSuite().begin(module.Calculator(), ("1+2 is <sum>1+2</sum>, I think", " so 3"))
+    said = talk.played()
+    ((segment,), (message,)) = said.segments, said.messages
+    assert message.content == "1+2 is <sum>1+2</sum><result>3</result> so 3"
+    assert talk.tokenizer.decode(segment.token_ids[~segment.policy_mask].tolist()) == "<result>3</result>"
+    assert said.extra == {"calls": 1}
 
 
 def test_the_class_works_from_a_file(tester: RunTester) -> None:

@@ -18,7 +18,9 @@ __all__ = ["ConversationSuite", "PlayedTalk"]
 
 @dataclass
 class PlayedTalk:
-    """A rollout in which a script plays the policy: answer ``n`` to turn ``n``, the last one again and again after the script."""
+    """A rollout in which a script plays the policy: answer ``n`` to turn ``n``, the last one again and again after the script.
+
+    An answer ends with the stop token, or with the first stop string of its turn."""
 
     open: ActiveConversation
     script: Sequence[str]
@@ -45,14 +47,29 @@ class PlayedTalk:
 
     def _answer(self) -> Completion:
         number, (stop,) = len(self.open.sampled), self.tokenizer.stop_ids
-        ids = [*self.tokenizer.encode(self.script[min(number, len(self.script) - 1)]), stop][: self.turns[-1].sampling.max_new_tokens]
+        text, asked = self.script[min(number, len(self.script) - 1)], self.turns[-1].sampling
+        ends = [place + len(string) for string in asked.stop if (place := text.find(string)) >= 0]
+        whole = self.tokenizer.encode(text[: min(ends)]) if ends else [*self.tokenizer.encode(text), stop]
+        ids = whole[: asked.max_new_tokens]
         return Completion(
             request_id=str(number),
             token_ids=np.array(ids, np.int32),
             logprobs=-np.linspace(0.5, 0.6, len(ids), dtype=np.float32) - number,
             versions=np.full(len(ids), number),
-            finish=FinishReason.STOP if ids[-1] == stop else FinishReason.LENGTH,
+            finish=FinishReason.STOP if len(ids) == len(whole) else FinishReason.LENGTH,
         )
+
+
+def _tells(messages: Sequence[str], answers: Sequence[str]) -> bool:
+    """Return whether each message begins with an answer, and contains the following answers, in order, until the next message."""
+    left = list(answers)
+    for message in messages:
+        place, first = 0, True
+        while left and (place := message.find(left[0], place)) >= 0 and (place == 0 or not first):
+            place, first = place + len(left.pop(0)), False
+        if first:
+            return False
+    return not left
 
 
 class ConversationSuite:
@@ -127,13 +144,13 @@ class ConversationSuite:
                 assert held or not self.continues, f"{script}: no segment begins with the context and the answer of turn {number + 1}"
 
     def test_messages_tell_what_was_said(self) -> None:
-        """The policy's messages are its answers, in order, and each other message is in a segment."""
+        """The policy's messages are its answers, in order, with inserted text between them. Each other message is in a segment."""
         for script in self.scripts:
             talk = self.begin(self.make(), script)
             said = talk.played()
             answers = [talk.tokenizer.decode(one.token_ids.tolist()) for one in talk.open.sampled]
             told = [message.content for message in said.messages if message.policy]
-            assert told == answers, f"{script}: the policy's messages are {told}, and it said {answers}"
+            assert _tells(told, answers), f"{script}: the policy's messages are {told}, and it said {answers}"
             seen = talk.tokenizer.decode(np.concatenate([one.token_ids for one in said.segments]).tolist())
             unheard = [message.content for message in said.messages if not message.policy and message.content not in seen]
             assert not unheard, f"{script}: the messages {unheard} stand in no segment"

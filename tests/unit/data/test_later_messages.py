@@ -140,3 +140,47 @@ def test_a_stop_string_of_one_turn_that_can_never_match_ends_the_run(stop: str, 
             next(asked)
     else:
         assert next(asked).sampling.stop == (stop,)
+
+
+def inserted(tokenizer: ChatTokenizer, answer: list[int], text: str) -> list[int] | None:
+    """The tokens of a text that is inserted behind an answer; None if it was refused."""
+    prompt = Prompt(prompt_id="p", index=0, messages=(Message(role="user", content="a number"),))
+    transcript = Transcript(prompt, rendered(tokenizer, prompt), Sampling(max_new_tokens=500), tokenizer)
+    asked = transcript.ask()
+    next(asked)
+    values = np.zeros(len(answer))
+    with pytest.raises(StopIteration):
+        asked.send(Completion(request_id="r", token_ids=np.array(answer), logprobs=values, versions=values, finish=FinishReason.STOP))
+    if not transcript.insert(text):
+        return None
+    (segment,) = transcript.dialogue().segments
+    return [int(token) for token in segment.token_ids[~segment.policy_mask]]
+
+
+def test_a_text_is_inserted_behind_a_stop_token_of_the_run_and_not_behind_the_end_of_the_message() -> None:
+    tokenizer = made(CHATML)
+    inner = tokenizer._inner
+    call, end, end_too = inner.convert_tokens_to_ids(["</think>", "<|im_end|>", "<|eot|>"])
+    tokenizer.stop_at(["</think>"])
+    answer = inner.encode("Yes")
+    assert {call, end} <= tokenizer.stop_ids
+    assert inserted(tokenizer, [*answer, call], "higher") == inner.encode("higher")
+    assert inserted(tokenizer, answer, "higher") == inner.encode("higher")
+    assert inserted(tokenizer, [*answer, end], "higher") is None
+    inner.eos_token = "<|eot|>"  # the model's files name another token, so the user names the template's: --stop '<|im_end|>'
+    other = ChatTokenizer(inner)
+    other.stop_at(["<|im_end|>"])
+    assert other.stop_ids == {end, end_too}
+    assert inserted(other, [*answer, end], "higher") is None
+
+
+def test_control_tokens_of_an_inserted_text_are_text_if_the_data_says_so() -> None:
+    end = made(CHATML)._inner.convert_tokens_to_ids("<|im_end|>")
+    special = inserted(made(CHATML), [65], "12<|im_end|>")
+    plain = inserted(made(CHATML, TemplateSettings(plain_text=True)), [65], "12<|im_end|>")
+    assert special is not None
+    assert plain is not None
+    assert special[-1] == end
+    assert end not in plain
+    assert made(CHATML)._inner.decode(plain) == "12<|im_end|>"
+    assert inserted(made(CHATML, TemplateSettings(plain_text=True)), [65], "12") == special[:-1]

@@ -173,6 +173,48 @@ def test_what_does_not_fit_is_not_said_and_the_rollout_counts_as_cut() -> None:
     assert [message.content for message in said.messages] == [FakeTokenizer().decode([5, 6])]
 
 
+def test_an_inserted_text_continues_the_message_and_does_not_train() -> None:
+    transcript, text = a_talk(), FakeTokenizer()
+    answered(transcript, *text.encode("ab"))
+    assert transcript.insert("cd")
+    answered(transcript, *text.encode("ef"), 0)
+    assert transcript.say(Message(role="user", content="g"))
+    answered(transcript, *text.encode("h"))
+    said = transcript.dialogue()
+    (segment,) = said.segments
+    assert text.decode(segment.token_ids.tolist()) == "abcdefgh"
+    assert text.decode(segment.token_ids[segment.policy_mask].tolist()) == "abefh"
+    assert (segment.versions.tolist(), segment.logprobs[2:4].tolist()) == ([5] * len(segment.versions), [0.0, 0.0])
+    assert [(message.content, message.policy) for message in said.messages] == [("abcdef", True), ("g", False), ("h", True)]
+
+
+def test_nothing_follows_inside_a_message_that_has_ended() -> None:
+    transcript = a_talk()
+    answered(transcript, 5, 0)
+    assert not transcript.insert("a")
+    assert [message.content for message in transcript.dialogue().messages] == [FakeTokenizer().decode([5])]
+    assert transcript.dialogue().finish is None  # as the answer ended
+
+
+def test_an_inserted_text_that_does_not_fit_counts_as_cut() -> None:
+    transcript = a_talk(tokens=4)
+    answered(transcript, 5, 6)
+    assert not transcript.insert("ab")
+    assert transcript.dialogue().finish is FinishReason.LENGTH
+    assert transcript.insert("a")
+    assert transcript.room == 1
+
+
+@pytest.mark.parametrize("spoken", [False, True])
+def test_an_inserted_text_needs_an_answer_that_it_continues(spoken: bool) -> None:
+    transcript = a_talk()
+    if spoken:
+        answered(transcript, 5)
+        transcript.say(Message(role="user", content="a"))
+    with pytest.raises(ValueError, match="no answer of the policy precedes it: ask first"):
+        transcript.insert("a")
+
+
 def test_a_template_that_shows_no_answer_is_told() -> None:
     class Deaf(FakeTokenizer):
         def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> np.ndarray:

@@ -114,6 +114,17 @@ class TellsWhatNobodySaid(Sound):
         return replace(said, messages=tuple(replace(one, content="well") if one.policy else one for one in said.messages))
 
 
+class LeavesTheRestOut(Sound):
+    """Inserts a text, and its message ends before what the policy wrote after it."""
+
+    def converse(self, transcript: Transcript) -> ConversationSteps:
+        yield from transcript.ask(stop=("b",))
+        if transcript.insert("!"):
+            yield from transcript.ask()
+        said = transcript.dialogue()
+        return replace(said, messages=tuple(replace(one, content=one.content.split("!")[0]) for one in said.messages))
+
+
 class TellsWhatNobodyHeard(Sound):
     def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield from super().converse(transcript)
@@ -188,6 +199,7 @@ class IsNoGenerator(Sound):
         (InventsLogprobs, "test_every_rollout_keeps_the_rules", "policy_mask is True"),
         (TrainsUnderAnotherPrompt, "test_segments_hold_what_the_engine_was_asked", "no segment begins with the context"),
         (TellsWhatNobodySaid, "test_messages_tell_what_was_said", "the policy's messages are"),
+        (LeavesTheRestOut, "test_messages_tell_what_was_said", r"the policy's messages are \['ab'\], and it said \['ab', 'c'\]"),
         (TellsWhatNobodyHeard, "test_messages_tell_what_was_said", "stand in no segment"),
         (KeepsItOnSelf, "test_a_rollout_depends_on_its_answers_alone", "the second time"),
         (SharesAcrossRollouts, "test_a_rollout_depends_on_its_answers_alone", "under way changes this one"),
@@ -200,7 +212,7 @@ class IsNoGenerator(Sound):
 )
 def test_the_suite_catches_the_bug(bug: type[Conversation], rule: str, says: str) -> None:
     class Suite(ConversationSuite):
-        scripts = (("a", "b"), ("c", "d"))
+        scripts = (("a", "b"), ("c", "d"), ("abc", "c"))
 
         def make(self) -> Conversation:
             return bug()
