@@ -388,7 +388,13 @@ def _best_is_a_metric(facts: RuleContext) -> str | None:
     by, evaluated = facts.config.log.best_by, [f"eval/{task}" for task in facts.config.eval.eval_dataset]
     name, samples = by.removeprefix("min:"), facts.config.eval.eval_samples
     known_of_task = {f"{task}{end}" for task in evaluated for end in ("", "/low", "/high", "/reward", "/length", "/truncated")}
-    if name in known_of_task or by == "accuracy" or (metric_of(name) is not None and not name.startswith("eval/")):
+    told = tuple(f"{task}/conversation/" for task in evaluated)
+    if (
+        name in known_of_task
+        or by == "accuracy"
+        or (told and name.startswith(told))
+        or (metric_of(name) is not None and not name.startswith("eval/"))
+    ):
         return None
     task, _, at = name.rpartition("/")
     word, _, k = at.partition("@")

@@ -215,8 +215,10 @@ class Transcript:
         ended = last.policy_mask.any() and int(last.token_ids[-1]) in getattr(self.tokenizer, "end_ids", self.tokenizer.stop_ids)
         if ended or not self._force(ids):
             return False
-        self._inserted = True
+        self._inserted, start = True, len(self._messages[-1].content)
         self._continue_message()
+        message = self._messages[-1]
+        self._messages[-1] = replace(message, inserted=(*message.inserted, (start, len(message.content))))
         return True
 
     def say(self, *messages: Message) -> bool:

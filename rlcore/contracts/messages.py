@@ -16,6 +16,8 @@ __all__ = ["Message", "Prompt"]
 class Message:
     """One turn of a chat: ``Message(role="user", content="sort 8 3 1 6")``. ``policy``: the policy wrote it, in this rollout.
 
+    ``inserted``: of a message of the policy, the spans (start, end) of ``content`` that it did not write, such as results of tools.
+
     ``tool_calls`` of an assistant: ``{"type": "function", "function": {"name": …, "arguments": {…}}}`` for each call.
     ``tool_call_id`` and ``name`` of a tool's result: the call that it answers, and the tool; "" if they are not known.
     """
@@ -26,6 +28,7 @@ class Message:
     tool_calls: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     tool_call_id: str = ""
     name: str = ""
+    inserted: tuple[tuple[int, int], ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """Return the message as chat templates and logs have it: role, content, and the fields of tools that are not empty."""

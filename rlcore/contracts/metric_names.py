@@ -61,6 +61,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("response_tokens", "tokens", "tokens of all sampled responses"),
     Metric("truncated", "share", "responses that were cut off at the length limit"),
     Metric("turns/mean", "count", "mean number of answers of the policy in a conversation", "with several turns"),
+    Metric(
+        "conversation/<name>",
+        "",
+        "mean of a number in the `extra` of the conversation, over the sampled rollouts that have it; at most 32 names",
+        "if the conversation gives numbers",
+    ),
     Metric("temperature", "", "mean sampling temperature of the responses"),
     Metric("cut_share", "share", "tokens of the groups that oversampling cut", "with oversampling"),
     Metric("entropy/sampled", "nats", "mean of -log p of the sampled tokens under the sampler: an estimate of its entropy"),
@@ -111,6 +117,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("eval/<task>/reward", "reward", "mean reward", _EVALUATED),
     Metric("eval/<task>/length", "tokens", "mean length of the completions", _EVALUATED),
     Metric("eval/<task>/truncated", "share", "completions that were cut off at the length limit", _EVALUATED),
+    Metric("eval/<task>/conversation/<name>", "", "the same as `conversation/<name>`, over all completions", "if there are any"),
     Metric("eval/<task>/failed", "count", "completions without a verdict, which count neither for nor against", "if there are any"),
 )
 

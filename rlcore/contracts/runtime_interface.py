@@ -45,7 +45,7 @@ class TaskReport:
     ``failed``: the number of completions that were not judged.
     ``rows``: one row for each completion.
     ``at_k``: ``low`` and ``high`` of the accuracy; with several completions a prompt ``pass@k`` and ``maj@k``, each with ``/low`` and
-        ``/high``; ``length`` and ``truncated`` over all completions.
+        ``/high``; ``length`` and ``truncated`` over all completions; ``conversation/<name>``.
     """
 
     task: str

@@ -12,6 +12,7 @@ from rlcore.contracts.runtime_interface import TaskReport
 from rlcore.contracts.types import FinishReason, Prompt, Rollout, Sampling, Score
 from rlcore.learning.accuracy_at_k import Estimate, majority_at_k, mean_interval, pass_at_k, usual_ks
 from rlcore.roles.producer import GroupJob, ProducedGroup
+from rlcore.roles.rollout_chat import chat_of, extra_figures
 
 __all__ = ["Evaluation", "Evaluator"]
 
@@ -75,6 +76,7 @@ def _report(task: str, results: list[ProducedGroup]) -> TaskReport:
             **_at_k(known),
             "length": fmean(rollout.length for rollout, _ in made),
             "truncated": fmean(rollout.finish is FinishReason.LENGTH for rollout, _ in made),
+            **extra_figures(rollout.extra for rollout, _ in made),
         },
     )
 
@@ -127,4 +129,5 @@ def _row(prompt: Prompt, rollout: Rollout, score: Score) -> dict[str, Any]:
         "outcome": score.outcome.value,
         "reason": score.reason,
         "finish": rollout.finish.value,
+        **chat_of(rollout, score),
     }

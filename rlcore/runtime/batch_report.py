@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.types import FinishReason, Group, Prompt, Rollout, RolloutKind, Score
+from rlcore.roles.rollout_chat import chat_of, extra_figures
 
 __all__ = ["Batch", "batch_figures", "logged_groups", "probe_sequence", "rollout_rows", "with_prompts"]
 
@@ -69,6 +70,7 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "staleness/max": float(max(ages, default=0)),
         "cut_share": cut / (cut + float(sum(lengths))) if cut else float("nan"),
         **batch.filtering,
+        **extra_figures(rollout.extra for rollout, _ in pairs),
     }
     return {name: value for name, value in figures.items() if not np.isnan(value)}
 
@@ -168,13 +170,8 @@ def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
         "parts": dict(score.parts),
         "outcome": score.outcome.value,
         "reason": score.reason,
-        **(_turns(rollout, score) if rollout.turns else {}),
+        **chat_of(rollout, score),
     }
-
-
-def _turns(rollout: Rollout, score: Score) -> dict[str, Any]:
-    turns = [{**turn.plain(), "policy": turn.policy} for turn in rollout.turns]
-    return {"turns": turns, "turn_rewards": list(score.turn_rewards)}
 
 
 def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:

@@ -175,6 +175,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "best_by": "eval/a/pass@8"}, (), "type --eval-samples 8"),
     ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "best_by": "eval/a/maj@3"}, (), "is not measured with eval_samples 4"),
     ({"eval_dataset": {"a": "hf:x"}, "best_by": "eval/a/failed"}, (), "is not a metric of this run"),
+    ({"best_by": "eval/b/conversation/guesses"}, (), "is not a metric of this run"),
     ({"project": "../x"}, (), "project = ../x"),
     *(({"project": f"a{sign}b"}, (), "names a folder: use a plain word") for sign in UNSEEN),
     *(({"eval_dataset": {f"a{sign}b": "hf:x"}}, (), f"the evaluation task {f'a{sign}b'!r} names a folder") for sign in UNSEEN),
@@ -228,6 +229,7 @@ LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"eval_interval": 5, "eval_dataset": {"a": "hf:x"}}, ()),
     ({"eval_samples": 4, "eval_dataset": {"a": "hf:x"}, "best_by": "eval/a/pass@4"}, ()),
     ({"best_by": "min:response_length/mean"}, ()),
+    ({"eval_dataset": {"a": "hf:x"}, "best_by": "min:eval/a/conversation/guesses"}, ()),
     ({"best_by": "loss/mine"}, ()),
     ({"seed": 14}, ()),
 ]

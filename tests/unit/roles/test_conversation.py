@@ -186,6 +186,7 @@ def test_an_inserted_text_continues_the_message_and_does_not_train() -> None:
     assert text.decode(segment.token_ids[segment.policy_mask].tolist()) == "abefh"
     assert (segment.versions.tolist(), segment.logprobs[2:4].tolist()) == ([5] * len(segment.versions), [0.0, 0.0])
     assert [(message.content, message.policy) for message in said.messages] == [("abcdef", True), ("g", False), ("h", True)]
+    assert [message.inserted for message in said.messages] == [((2, 4),), (), ()]
 
 
 def test_nothing_follows_inside_a_message_that_has_ended() -> None:
