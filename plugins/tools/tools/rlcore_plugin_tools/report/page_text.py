@@ -33,6 +33,7 @@ _MODULES = (
     "word_diff.js",
     "rollout_filter.js",
     "rollout_list.js",
+    "rollout_chat.js",
     "rollout_detail.js",
     "rollouts.js",
     "settings.js",

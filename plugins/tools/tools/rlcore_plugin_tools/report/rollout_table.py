@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlcore_plugin_tools.chat_turns import ChatTurn, chat_turns
 from rlcore_plugin_tools.report.distributions import plain_number
 from rlcore_plugin_tools.run_record import as_rollout
 
@@ -16,6 +17,10 @@ TRAINING = "training"
 _NUMBERS = ("step", "index", "episode", "length", "version", "temperature", "reward", "accuracy", "advantage")
 _WORDS = ("kind", "finish", "outcome", "reason", "parsed")
 _FLAGS = ("format_ok", "masked")
+_MESSAGES = 100
+"""The most messages of one conversation in the page."""
+_LEAST = 300
+"""Characters that a message has at least, before it is cut."""
 _TAIL = 0.4
 """The share of a cut text that its end gets, since the answer is there."""
 
@@ -34,6 +39,7 @@ def trimmed(row: Mapping[str, Any], characters: int) -> dict[str, Any]:
     for key in ("parsed", "reason", "gold"):
         found[key] = _string(found.get(key))[:characters]
     found["prompt"] = _messages(found.get("prompt"), characters)
+    found["chat"] = _chat(found, characters)
     return found
 
 
@@ -45,7 +51,7 @@ class RolloutTable:
         self._places: dict[tuple[str, str, str], int] = {}
         self._sources: dict[str, int] = {}
         self._columns: dict[str, list[Any]] = {}
-        self._sparse: dict[str, dict[int, Any]] = {"parts": {}, "cut": {}, "turns": {}}
+        self._sparse: dict[str, dict[int, Any]] = {"parts": {}, "cut": {}, "turns": {}, "chat": {}, "extra": {}}
         self._count = 0
 
     def add(self, run: int, source: str, step: int, row: Mapping[str, Any]) -> None:
@@ -68,6 +74,10 @@ class RolloutTable:
             self._sparse["cut"][self._count] = row["cut"]
         if isinstance(rewards := row.get("turn_rewards"), list) and rewards:
             self._sparse["turns"][self._count] = [plain_number(value) for value in rewards]
+        if chat := row.get("chat"):
+            self._sparse["chat"][self._count] = chat
+        if isinstance(extra := row.get("extra"), Mapping) and extra:
+            self._sparse["extra"][self._count] = {str(name): plain_number(value) for name, value in extra.items()}
         self._count += 1
 
     def plain(self) -> dict[str, Any]:
@@ -91,6 +101,36 @@ class RolloutTable:
         elif gold and not self._prompts[place]["gold"]:
             self._prompts[place]["gold"] = gold
         return place
+
+
+def _chat(row: Mapping[str, Any], characters: int) -> list[dict[str, Any]]:
+    """Return the messages after the prompt: at most ``_MESSAGES`` of them, with about ``characters`` characters together.
+
+    ``left_out`` counts the messages that are missing at this place, and ``cut`` the characters of a message."""
+    turns = chat_turns(row)
+    head, tail = turns, turns[:0]
+    if left := max(0, len(turns) - _MESSAGES):
+        head, tail = turns[: _MESSAGES // 2], turns[-(_MESSAGES // 2) :]
+    most = max(_LEAST, characters // max(1, len(head) + len(tail)))
+    gap = [{"left_out": left}] if left else []
+    return [*(_told(turn, most) for turn in head), *gap, *(_told(turn, most) for turn in tail)]
+
+
+def _told(turn: ChatTurn, most: int) -> dict[str, Any]:
+    pieces, left, room = [], 0, most
+    for text, inserted in turn.pieces:
+        pieces.append([text[:room], int(inserted)])
+        left += max(0, len(text) - room)
+        room = max(0, room - len(text))
+    numbers = {"tokens": turn.tokens, "branch": turn.branch, "reward": plain_number(turn.reward)}
+    texts = {"name": turn.name[:most], "calls": [[name[:most], arguments[:most]] for name, arguments in turn.calls], "cut": left}
+    return {
+        "role": turn.role[:most],
+        "policy": int(turn.policy),
+        "pieces": [piece for piece in pieces if piece[0]],
+        **{name: value for name, value in numbers.items() if value is not None},
+        **{name: value for name, value in texts.items() if value},
+    }
 
 
 def _messages(prompt: Any, characters: int) -> list[list[str]]:

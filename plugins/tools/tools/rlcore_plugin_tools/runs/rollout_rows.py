@@ -10,6 +10,7 @@ from typing import Any
 
 from rlcore.api import UsageError
 from rlcore.api.settings import closest
+from rlcore_plugin_tools.chat_turns import chat_turns
 from rlcore_plugin_tools.run_record import RunRecord, as_rollout
 
 __all__ = ["RolloutFilter", "RolloutSource", "found_in", "plain_text", "rollout_source"]
@@ -48,12 +49,15 @@ def found_in(row: Mapping[str, Any], words: str) -> bool:
 
 
 def _texts_of(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts that a search reads: prompt, answer, gold, the parsed answer, and the reason."""
+    """Yield the texts that a search reads: prompt, answer, gold, the parsed answer, the reason, and the messages of a conversation."""
     prompt = row.get("prompt")
     for message in prompt if isinstance(prompt, list) else [prompt]:
         yield plain_text(message.get("content") if isinstance(message, Mapping) else message)
     for name in ("text", "gold", "parsed", "reason"):
         yield plain_text(row.get(name))
+    for turn in chat_turns(row):
+        yield "".join(text for text, _ in turn.pieces)
+        yield from (text for call in turn.calls for text in call)
 
 
 def plain_text(value: object) -> str:

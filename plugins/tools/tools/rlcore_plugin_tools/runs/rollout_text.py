@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlcore.api.commands import escape_control
+from rlcore_plugin_tools.chat_turns import ChatTurn, chat_turns
 from rlcore_plugin_tools.runs.figures_text import figure, signed
 from rlcore_plugin_tools.runs.rollout_rows import plain_text
 
 __all__ = ["rollout_lines"]
 
 _LABEL = 14
+_POLICY, _OTHER = "  │ ", "    "
+_MOST_LINES = 20
+"""Lines of a tool's result that are shown."""
+_MOST_CALL = 160
+"""Characters of a tool call that are shown."""
 
 
 def rollout_lines(row: Mapping[str, Any]) -> list[str]:
     """Return lines without control characters, not wrapped."""
     lines = [_title(row), *_conversation(row.get("prompt"))]
-    lines += _block(f"answer ({_how(row)})", row.get("text"))
+    turns = chat_turns(row)
+    lines += _chat(turns, _how(row)) if turns else _block(f"answer ({_how(row)})", row.get("text"))
     facts = [("gold", plain_text(row.get("gold"))), ("parsed", plain_text(row.get("parsed"))), ("reward", _reward(row))]
-    facts += [("outcome", _outcome(row)), ("advantage", _advantage(row)), *_turns(row)]
+    facts += [
+        ("outcome", _outcome(row)),
+        ("advantage", _advantage(row)),
+        ("turn rewards", plain_text(row.get("turn_rewards") or None)),
+        ("extra", _extra(row)),
+    ]
     return lines + [f"{label:<{_LABEL}}{escape_control(said)}" for label, said in facts if said]
 
 
@@ -72,8 +84,34 @@ def _advantage(row: Mapping[str, Any]) -> str:
     return f"{said} (its group was filtered out)" if row.get("masked") else said
 
 
-def _turns(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(name.replace("_", " "), plain_text(row[name])) for name in ("turns", "turn_rewards") if row.get(name)]
+def _extra(row: Mapping[str, Any]) -> str:
+    extra = row.get("extra")
+    if not isinstance(extra, Mapping):
+        return ""
+    return ", ".join(f"{name} {figure(value) if isinstance(value, float) else plain_text(value)}" for name, value in extra.items())
+
+
+def _chat(turns: Sequence[ChatTurn], how: str) -> Iterable[str]:
+    """Yield the messages after the prompt. Lines that the policy wrote begin with a bar; tool calls have one line each."""
+    yield escape_control(f"conversation ({how}); the policy wrote the lines with a bar")
+    branches, branch = max((turn.branch or 0 for turn in turns), default=0), None
+    for turn in turns:
+        if turn.branch != branch:
+            branch = turn.branch
+            yield f"─ branch {branch} of {branches}"
+        told = [f"{turn.tokens} token{'s' * (turn.tokens != 1)}"] if turn.tokens is not None else []
+        told += [f"reward {_number(turn.reward)}"] if turn.reward is not None else []
+        yield escape_control(" ".join(filter(None, (turn.role or "message", turn.name, f"({', '.join(told)})" if told else ""))))
+        for text, inserted in turn.pieces or (("", False),) * (not turn.calls):
+            edge = _POLICY if turn.policy and not inserted else _OTHER
+            lines = escape_control(text or "(empty)", lines=True).split("\n")
+            most = _MOST_LINES if turn.role == "tool" or inserted else len(lines)
+            yield from (f"{edge}{line}" for line in lines[:most])
+            if more := len(lines) - most if len(lines) > most else 0:
+                yield f"{edge}… {more} more lines; --json has them"
+        for name, arguments in turn.calls:
+            call = escape_control(f"→ {name} {arguments}")
+            yield (_POLICY if turn.policy else _OTHER) + (call if len(call) <= _MOST_CALL else call[:_MOST_CALL] + " …")
 
 
 def _number(value: object) -> str:

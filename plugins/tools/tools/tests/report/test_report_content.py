@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_tools.chat_turns import chat_turns
 from rlcore_plugin_tools.report.distributions import evenly, percentile, spread
 from rlcore_plugin_tools.report.report_content import Bounds, ReportContent
 from rlcore_plugin_tools.report.rollout_table import trimmed
@@ -102,6 +103,34 @@ def test_a_long_text_keeps_both_ends_and_says_what_is_gone() -> None:
     assert row["text"].endswith("\\boxed{7}")
     assert len(row["text"]) == 100
     assert row["cut"] == [110, 959]  # in the units of JavaScript, of which an emoji has two
+
+
+def test_a_long_conversation_is_cut_and_says_what_is_gone() -> None:
+    turns = [{"role": "assistant", "content": "ab" * 400, "policy": True, "inserted": [[100, 500]]}] * 150
+    chat = trimmed({"text": "", "turns": turns}, 6_000)["chat"]
+    assert (len(chat), chat[50]) == (101, {"left_out": 50})
+    assert [len(text) for text, _ in chat[0]["pieces"]] == [100, 200]
+    assert [inserted for _, inserted in chat[0]["pieces"]] == [0, 1]
+    assert chat[0]["cut"] == 500
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        "text",
+        [1, None, []],
+        [{}],
+        [{"role": 1, "content": {"a": 1}, "policy": 1, "tokens": -1, "segment": "x", "tool_calls": [1, {}, {"function": 3}]}],
+        [{"role": "tool", "content": "abc", "policy": True, "inserted": [[2, 1], ["a", 2], 3, [1, 2], [0, 1], [5, 9]], "tokens": True}],
+    ],
+)
+def test_a_conversation_of_any_form_is_read(turns: Any) -> None:
+    row = {"turns": turns, "turn_rewards": {"a": 1}}
+    for turn in chat_turns(row):
+        assert (turn.tokens, turn.branch, turn.reward) == (None, None, None)
+        assert "".join(text for text, _ in turn.pieces) in ("", "abc", '{"a": 1}')
+        assert all(isinstance(text, str) for call in turn.calls for text in call)
+    json.dumps(trimmed(row, 100)["chat"], allow_nan=False)
 
 
 def test_rows_of_before_and_rows_without_anything_are_taken(tmp_path: Path) -> None:

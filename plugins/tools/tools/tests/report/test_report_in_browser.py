@@ -225,6 +225,43 @@ def test_hostile_text_is_shown_and_does_nothing(chromium: Chromium, tmp_path: Pa
         assert listed(page) == 6
 
 
+def test_a_conversation_shows_who_wrote_what_and_folds_calls(chromium: Chromium, tmp_path: Path) -> None:
+    def edit(row: dict[str, Any]) -> dict[str, Any]:
+        bad = HOSTILE[1]
+        call = {"function": {"name": bad, "arguments": {bad: bad}}}
+        turns = [
+            {"role": "assistant", "content": "ask<r>3</r>", "inserted": [[3, 11]], "policy": True, "tokens": 2, "segment": 0},
+            {"role": bad, "name": bad, "content": bad, "policy": False},
+            {"role": "assistant", "content": "", "policy": True, "tokens": 7, "segment": 1, "tool_calls": [call]},
+            {"role": "tool", "content": "line\n" * 100, "policy": False},
+            {"role": "assistant", "content": "done", "policy": True, "tokens": 1, "segment": 1},
+        ]
+        return row | {"turns": turns, "turn_rewards": [0.5, 0.0, 0.25], "extra": {"calls": 1, "__proto__": 2}}
+
+    run = SyntheticRun(steps=2, groups=1, answers=2, eval_every=9, edit=edit).write(tmp_path / "run")
+    with opened(chromium, written(tmp_path, run)) as page:
+        page.evaluate("window.owned = () => { window.wasOwned = true; }")
+        marks = page.evaluate("[...document.querySelectorAll('.chat > *')].map((one) => one.className)")
+        assert marks == ["gap branch", "turn policy", "gap branch", "turn", "turn policy", "turn", "turn policy"]
+        assert text(page, ".turn.policy .role") == "assistant · 2 tokens · reward 0.5"
+        assert text(page, ".inserted") == "<r>3</r>"
+        folded = page.evaluate("[...document.querySelectorAll('.chat details')].map((one) => [one.open, one.innerText])")
+        assert [is_open for is_open, _ in folded] == [False, False]
+        assert "Call" in folded[0][1]
+        assert "Result" in folded[1][1]
+        assert page.evaluate("window.wasOwned ?? false") is False
+        assert page.evaluate("document.querySelectorAll('#page img, #page script, #page style').length") == 0
+        colours = page.evaluate(
+            "['.turn.policy > .text', '.turn:not(.policy) > .text', '.inserted']"
+            ".map((one) => getComputedStyle(document.querySelector(one)).backgroundColor)"
+        )
+        assert colours[0] not in colours[1:]
+        typed(page, "#search", "<r>3")
+        assert listed(page) == 4
+        page.resize(390, 900)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_the_policy_of_the_page_stops_what_would_be_put_into_it(chromium: Chromium, run: Path, tmp_path: Path) -> None:
     """The second guard: the first is that text is never parsed."""
     with chromium.open(written(tmp_path, run)) as page:

@@ -109,6 +109,58 @@ def test_in_words(tester: RunTester) -> None:
     assert "turn rewards  [0.5, 1.0]" in said
 
 
+CHAT = {
+    "turns": [
+        {"role": "assistant", "content": "a<r>1</r>", "policy": True, "tokens": 1, "segment": 0, "inserted": [[1, 9]]},
+        {"role": "tool", "name": "add", "content": "\n".join(map(str, range(30))), "policy": False},
+        {
+            "role": "assistant",
+            "content": "",
+            "policy": True,
+            "tokens": 4,
+            "segment": 1,
+            "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}],
+        },
+        {"role": "user", "content": "so\x1b[31m?", "policy": False},
+        {"role": "assistant", "content": "", "policy": True, "tokens": 0, "segment": 1},
+    ],
+    "turn_rewards": [0.5, 0.0, 1],
+    "extra": {"calls": 2, "won": True, "share": 0.25},
+}
+
+
+def test_a_conversation_in_words(tester: RunTester, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "q" / "20260101-120000-aaaaaa", rollouts={1: [a_rollout(0, text="", **CHAT), a_rollout(1)]})
+    text = tester.run("rollouts", "runs/q", "-n", "1").assert_ok().stdout
+    assert text.splitlines()[3:] == [
+        "conversation (4 tokens, stop, version 0, temperature 1.000); the policy wrote the lines with a bar",
+        "─ branch 1 of 2",
+        "assistant (1 token, reward 0.500)",
+        "  │ a",
+        "    <r>1</r>",
+        "─ branch 2 of 2",
+        "tool add",
+        *(f"    {number}" for number in range(20)),
+        "    … 10 more lines; --json has them",
+        "assistant (4 tokens, reward 0)",
+        '  │ → add {"a": 1}',
+        "user",
+        "    so\\x1b[31m?",
+        "assistant (0 tokens, reward 1.000)",
+        "  │ (empty)",
+        "gold          3",
+        "parsed        3",
+        "reward        1.000 = correct 1.000, format 0   accuracy 1.000   format right",
+        "outcome       ok",
+        "advantage     +0.500",
+        "turn rewards  [0.5, 0.0, 1]",
+        "extra         calls 2, won true, share 0.250",
+    ]
+    for words in ("<r>1", "29", '"a": 1', "ADD"):
+        found = [json.loads(line) for line in tester.run("rollouts", "runs/q", "--search", words, "--json").assert_ok().lines]
+        assert [row["index"] for row in found] == [0], words
+
+
 def test_a_pipe_gets_twenty_and_the_number_of_all(tester: RunTester, tmp_path: Path) -> None:
     many = {1: [a_rollout(number, text=f"answer {number}") for number in range(30)]}
     write_run(tmp_path / "runs" / "q" / "20260101-120000-aaaaaa", rollouts=many)

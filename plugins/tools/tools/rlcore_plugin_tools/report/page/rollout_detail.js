@@ -4,6 +4,7 @@ import { h, visible } from "./dom.js";
 import { number, count } from "./format.js";
 import { outcomeColors } from "./curves.js";
 import { answersTo } from "./rollout_filter.js";
+import { chatNodes } from "./rollout_chat.js";
 import { diffNodes } from "./word_diff.js";
 
 const mostOffered = 60; // answers to one prompt that are offered
@@ -15,8 +16,8 @@ export function rolloutDetail(rollouts, row, state, go) {
     h("div.detail-tags", {}, tagsOf(rollouts, row, state).map((text) => h("span.tag", {}, text))),
     h("h4", {}, "Prompt ", h("span.quiet", {}, h("bdi", {}, visible(prompt.id)))),
     prompt.messages.length ? prompt.messages.map(([role, text]) => h("div.message", {}, h("span.role", {}, visible(role)), h("div.text", { dir: "auto" }, visible(text)))) : h("p.note", {}, "The log of this run does not hold prompts."),
-    h("h4", {}, "Answer ", h("span.quiet", {}, [columns.length[row] !== null && count(columns.length[row], "token"), columns.finish[row] && `ended by ${columns.finish[row]}`].filter(Boolean).join(" · "))),
-    h("div.text.answer", { dir: "auto", tabindex: "0" }, answerNodes(rollouts, row)),
+    h("h4", {}, rollouts.sparse.chat?.[row] ? "Conversation " : "Answer ", h("span.quiet", {}, [columns.length[row] !== null && count(columns.length[row], "token"), columns.finish[row] && `ended by ${columns.finish[row]}`].filter(Boolean).join(" · "))),
+    rollouts.sparse.chat?.[row] ? chatNodes(rollouts.sparse.chat[row]) : h("div.text.answer", { dir: "auto", tabindex: "0" }, answerNodes(rollouts, row)),
     verdict(rollouts, row, prompt),
     groupOf(rollouts, row, go),
     overTraining(rollouts, row, state),
@@ -62,6 +63,7 @@ function verdict(rollouts, row, prompt) {
     ["Judged answer", columns.parsed[row] && h("bdi.mono", {}, visible(columns.parsed[row]))],
     ["Gold answer", prompt.gold && h("bdi.mono", {}, visible(prompt.gold))],
     ["By turn", sparse.turns[row] && sparse.turns[row].map((value) => number(value)).join(", ")],
+    ...Object.entries(sparse.extra?.[row] ?? {}).map(([name, value]) => [h("bdi", {}, visible(name)), number(value)]),
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
   return [h("h4", {}, "Reward"), h("dl.facts-grid", {}, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))), partsOf(sparse.parts[row])];
 }

@@ -30,7 +30,8 @@ export function haystack(rollouts) {
   if (!rollouts.haystack) {
     const prompts = rollouts.prompts.map((prompt) => `${prompt.id}\n${prompt.messages.map(([, text]) => text).join("\n")}\n${prompt.gold}`.toLowerCase());
     const { text, prompt, reason, parsed } = rollouts.columns;
-    rollouts.haystack = Array.from({ length: rollouts.count }, (_, row) => `${text[row].toLowerCase()}\n${prompts[prompt[row]]}\n${reason[row].toLowerCase()}\n${parsed[row].toLowerCase()}`);
+    const chat = (row) => (rollouts.sparse.chat?.[row] ?? []).map((turn) => `${(turn.pieces ?? []).map(([piece]) => piece).join("")}\n${(turn.calls ?? []).flat().join("\n")}`).join("\n").toLowerCase();
+    rollouts.haystack = Array.from({ length: rollouts.count }, (_, row) => `${chat(row)}\n${text[row].toLowerCase()}\n${prompts[prompt[row]]}\n${reason[row].toLowerCase()}\n${parsed[row].toLowerCase()}`);
   }
   return rollouts.haystack;
 }
