@@ -63,7 +63,7 @@ class FaultyConversation(Conversation):
         dialogue = transcript.dialogue(turn_rewards=(1.0, 1.0) if self.fault == "miscounts" else ())
         segment = replace(dialogue.segments[0], policy_mask=np.ones(len(dialogue.segments[0].token_ids), np.bool_))
         spoilt: dict[str, Any] = {
-            "unmasked": replace(dialogue, segments=(segment,)),
+            "unmasked": replace(dialogue, segments=(segment,), turn_lengths=()),
             "plain": "done",
             "object": replace(dialogue, extra={"x": object()}),
         }

@@ -239,8 +239,14 @@ class Transcript:
         arrays = {name: np.concatenate([getattr(part, name) for part in self._parts]) for name in names}
         details = TokenDetails.joined([(part.details, len(part.token_ids)) for part in self._parts])
         segments = (Segment(context_ids=self.context_ids, details=details, **arrays),)
-        rewards = tuple(turn_rewards)
-        return Dialogue(segments=segments, messages=tuple(self._messages), turn_rewards=rewards, extra=extra or {}, finish=self._finish)
+        return Dialogue(
+            segments=segments,
+            messages=tuple(self._messages),
+            turn_rewards=tuple(turn_rewards),
+            turn_lengths=tuple(self._lengths),
+            extra=extra or {},
+            finish=self._finish,
+        )
 
     def _check_stop(self, strings: tuple[str, ...]) -> None:
         """Raise RunError for a stop string of this turn that holds a special token, because decoded text has none."""

@@ -30,6 +30,11 @@ class Message:
     name: str = ""
     inserted: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def plain_answer(self) -> bool:
+        """Whether the policy wrote all of it and it calls no tool, so that its text says everything."""
+        return self.policy and not self.tool_calls and not self.inserted
+
     def plain(self) -> dict[str, Any]:
         """Return the message as chat templates and logs have it: role, content, and the fields of tools that are not empty."""
         calls = {"tool_calls": [dict(call) for call in self.tool_calls]} if self.tool_calls else {}

@@ -461,7 +461,7 @@ class Producer:
                 text=next((message.content for message in reversed(said.messages) if message.policy), ""),
                 finish=said.finish or (sampled[-1].finish if sampled else FinishReason.STOP),
                 temperature=job.samplings[rollout.index].temperature,
-                turns=said.messages if len(said.messages) > 1 else (),
+                turns=() if [message.plain_answer for message in said.messages] == [True] else said.messages,
                 turn_rewards=said.turn_rewards,
                 extra=said.extra,
                 turn_lengths=said.turn_lengths,

@@ -138,12 +138,16 @@ class ActiveConversation:
             )
         ids, logprobs = (np.concatenate(parts) for parts in zip(*masked, strict=True)) if masked else (np.zeros(0), np.zeros(0))
         if sum(said.turn_lengths) != len(ids):
-            raise self._broken(f"turn_lengths sums to {sum(said.turn_lengths)}, and policy_mask is True at {len(ids)} tokens")
+            raise self._broken(f"policy_mask is True at {len(ids)} tokens, and turn_lengths sums to {sum(said.turn_lengths)}")
         unused = Counter((one.token_ids.tobytes(), one.logprobs.tobytes()) for one in self.sampled)
         for end, length in zip(np.cumsum(said.turn_lengths), said.turn_lengths, strict=True):
             turn = ids[end - length : end].tobytes(), logprobs[end - length : end].tobytes()
-            if not unused[turn]:
-                raise self._broken("a turn that trains is not a whole answer of the policy, or trains twice")
+            while not unused[turn]:  # a message with inserted texts consists of several answers
+                first = next((one for one in unused if unused[one] and one[0] and all(map(bytes.startswith, turn, one))), None)
+                if first is None:
+                    raise self._broken("a turn that trains is not a whole answer of the policy, or trains twice")
+                unused[first] -= 1
+                turn = turn[0][len(first[0]) :], turn[1][len(first[1]) :]
             unused[turn] -= 1
 
     def _broken(self, rule: str) -> RunError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 from rlcore_plugin_tools.run_record import RunRecord
 
-from rlcore.contracts.conversation import Conversation, Transcript
+from rlcore.contracts.conversation import Conversation, ConversationSteps, Dialogue, Transcript
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import InferenceContext
-from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Request, Rollout, Sampling, Score
+from rlcore.contracts.interfaces import InferenceContext, RewardDetail
+from rlcore.contracts.types import Completion, FinishReason, Group, Message, Prompt, Request, Rollout, Sampling, Score
+from rlcore.learning import BatchSettings, assemble_rewards
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.roles.single_turn import ActiveConversation, SingleTurn
 from rlcore.schedule.accounting import TimeAccount
@@ -187,6 +189,83 @@ def test_an_inserted_text_continues_the_message_and_does_not_train() -> None:
     assert (segment.versions.tolist(), segment.logprobs[2:4].tolist()) == ([5] * len(segment.versions), [0.0, 0.0])
     assert [(message.content, message.policy) for message in said.messages] == [("abcdef", True), ("g", False), ("h", True)]
     assert [message.inserted for message in said.messages] == [((2, 4),), (), ()]
+    assert said.turn_lengths == (5, 1)  # sampled tokens alone
+
+
+def test_each_message_has_the_length_of_its_answer_however_the_answers_lie() -> None:
+    transcript = a_talk()
+    answered(transcript)
+    answered(transcript, 5, 6)
+    answered(transcript, 7)
+    said = transcript.dialogue(turn_rewards=(1.0, 2.0, 3.0))
+    assert said.turn_lengths == (0, 2, 1)
+    assert len(said.messages) == 3
+
+
+class Inlines(Conversation):
+    """Asks twice for one message, and once for another."""
+
+    def converse(self, transcript: Transcript) -> ConversationSteps:
+        yield from transcript.ask(2)
+        transcript.insert("b")
+        yield from transcript.ask(2)
+        transcript.say(Message(role="user", content="a"))
+        yield from transcript.ask(2)
+        return self.said(transcript.dialogue(turn_rewards=(0.25, 0.75)))
+
+    def said(self, dialogue: Dialogue) -> Dialogue:
+        return dialogue
+
+
+class Twice(Inlines):
+    def said(self, dialogue: Dialogue) -> Dialogue:
+        return replace(
+            dialogue,
+            segments=dialogue.segments * 2,
+            messages=dialogue.messages * 2,
+            turn_rewards=(),
+            turn_lengths=dialogue.turn_lengths * 2,
+        )
+
+
+class Halved(Inlines):
+    def said(self, dialogue: Dialogue) -> Dialogue:
+        (one,) = dialogue.segments
+        kept = one.policy_mask & (np.arange(len(one.token_ids)) > 0)
+        return replace(
+            dialogue, segments=(replace(one, policy_mask=kept),), turn_lengths=(dialogue.turn_lengths[0] - 1, dialogue.turn_lengths[1])
+        )
+
+
+def test_turns_with_inserted_texts_reach_the_estimator_with_their_rewards(tmp_path: Path) -> None:
+    result, _ = produced(tmp_path, Inlines())
+    group = Group(prompt_id="p7", episode=0, prompt_index=7, rollouts=result.rollouts, scores=(Score(value=1.0),) * 3)
+    batch = assemble_rewards([group], BatchSettings(max_new_tokens=16), needs={RewardDetail.TURNS})
+    assert batch.turn_lengths is not None
+    assert batch.turn_offsets is not None
+    assert batch.turn_offsets.tolist() == [0, 2, 4, 6]
+    for number, rollout in enumerate(result.rollouts):
+        assert len(rollout.turn_rewards) == len(rollout.turn_lengths) == 2
+        assert batch.turn_lengths[2 * number : 2 * number + 2].tolist() == list(rollout.turn_lengths)
+
+
+@pytest.mark.parametrize("made", [Twice(), Halved()])
+def test_a_message_of_several_answers_holds_each_of_them_whole_and_once(tmp_path: Path, made: Conversation) -> None:
+    with pytest.raises(RunError, match="a turn that trains is not a whole answer of the policy, or trains twice"):
+        produced(tmp_path, made)
+
+
+class Calls(Conversation):
+    def converse(self, transcript: Transcript) -> ConversationSteps:
+        yield from transcript.ask(2)
+        said = transcript.dialogue()
+        call = {"type": "function", "function": {"name": "add", "arguments": {}}}
+        return replace(said, messages=(replace(said.messages[0], tool_calls=(call,)),))
+
+
+def test_a_single_message_that_calls_a_tool_reaches_the_reward(tmp_path: Path) -> None:
+    result, _ = produced(tmp_path, Calls())
+    assert [turn.tool_calls[0]["function"]["name"] for rollout in result.rollouts for turn in rollout.turns] == ["add"] * 3
 
 
 def test_nothing_follows_inside_a_message_that_has_ended() -> None:

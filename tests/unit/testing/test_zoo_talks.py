@@ -77,7 +77,7 @@ class Spoils(Sound):
 
     def converse(self, transcript: Transcript) -> ConversationSteps:
         said = yield from super().converse(transcript)
-        return replace(said, segments=(self.spoilt(said.segments[0]),))
+        return replace(said, segments=(self.spoilt(said.segments[0]),), turn_lengths=())
 
     def spoilt(self, one: Any) -> Any:
         raise NotImplementedError
