@@ -95,8 +95,8 @@ class TrlReward(Reward, spec=TRL_FUNCTION):
 
 
 def _turns(item: RewardInput) -> tuple[Message, ...]:
-    """Return the whole conversation, or only the answer if there is at most one turn."""
-    return item.turns if len(item.turns) > 1 else (Message(role="assistant", content=item.text),)
+    """Return the whole conversation, or only the answer if there is at most one turn and it calls no tool."""
+    return item.turns if len(item.turns) > 1 or item.turns[0].tool_calls else (Message(role="assistant", content=item.text),)
 
 
 def _dicts(messages: Sequence[Message]) -> list[dict[str, str]]:

@@ -53,6 +53,17 @@ def test_the_columns_that_the_signature_names_are_required() -> None:
     assert "column solution" in str(made.check({}))
 
 
+def test_a_function_receives_messages_with_their_tool_calls(tmp_path: Path) -> None:
+    file = tmp_path / "calls.py"
+    file.write_text("def calls(completions, **rest):\n    return [float(len(one[0].get('tool_calls', []))) for one in completions]\n")
+    made = TrlReward(TrlOptions(function=f"{file}:calls", form="conversational"))
+    made.open()
+    call = {"type": "function", "function": {"name": "add", "arguments": {}}}
+    turn = Message(role="assistant", content="", policy=True, tool_calls=(call, call))
+    assert made.score(RewardInput(messages=(), columns={}, text="", turns=(turn,))).value == 2.0
+    assert made.score(item("x")).value == 0.0
+
+
 def test_text_form_token_ids_and_metrics() -> None:
     made = reward("text_is_long", form="text", right=0.65)
     score = made.score(item("abcde", tokens=3))
