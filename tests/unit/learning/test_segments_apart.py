@@ -60,6 +60,7 @@ def test_each_policy_token_is_forwarded_once_with_its_own_values(shape: Shape, r
     for name in ("advantages", "rollout_logprobs", "weights"):
         assert getattr(apart, name) is getattr(batch, name)  # the axis of tokens is the same
     assert (apart.normalisers, apart.seed, apart.version) == (batch.normalisers, batch.seed, batch.version)
+    assert not (apart.in_loss & (apart.lengths == 0)).any()
     kept = np.repeat(batch.in_loss | everything, batch.lengths)
     plan = plan_micro_batches(apart, rollouts=rollouts, tokens=tokens, prompts=2, everything=everything)
     micros = [collate(apart, rows) for rows in plan]
