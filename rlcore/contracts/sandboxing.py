@@ -9,12 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from pathlib import PurePosixPath
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Job", "Level", "Limit", "Limits", "ProgramResult", "Sandbox", "SandboxOptions"]
+from rlcore.contracts.errors import SandboxError
+
+__all__ = ["Job", "Level", "Limit", "Limits", "ProgramResult", "Sandbox", "SandboxOptions", "Session", "SessionJob"]
 
 _MIB = 1 << 20
 _LEAST = {"memory_bytes": 64 * _MIB, "disk_bytes": 4096, "files": 16, "output_bytes": 0, "address_bytes": 0}  # the minimum of a jail itself
@@ -129,6 +131,46 @@ def _gap(name: object) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionJob:
+    """A command that runs for minutes, with its children, while the caller speaks with it over pipes.
+
+    ``argv`` begins with an absolute path. ``files`` are in the working folder, by relative path, before the command starts.
+
+    ``env``: environment variables, in addition to those of the sandbox. The command sees no others.
+    ``readable``: absolute folders of this machine that it may read, at the same paths. For a virtual environment, the libraries of its
+        interpreter are added.
+    ``reach``: a Unix socket of this machine, the only thing that it can reach. Inside it has the address ``http://127.0.0.1:PORT``.
+    ``limits``: ``cpu_seconds`` and ``memory_bytes`` are for the whole process tree too. ``output_bytes`` has no effect.
+
+    >>> SessionJob(argv=("/opt/agent/bin/python", "-m", "agent"), readable=(Path("/opt/agent"),), reach=Path("/run/gateway.sock"))
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    readable: tuple[Path, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    reach: Path | None = None
+    port: int = 8000
+    limits: Limits = Limits(
+        cpu_seconds=3600.0, wall_seconds=3600.0, memory_bytes=2048 * _MIB, disk_bytes=256 * _MIB, files=1 << 14, processes=256,
+        address_bytes=1 << 40,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        Job(argv=self.argv, files=self.files)
+        words = [word for pair in self.env.items() for word in pair]
+        if any(not isinstance(word, str) or "\0" in word or _bytes(word) is None for word in words) or any(
+            not name or "=" in name for name in self.env
+        ):
+            raise ValueError("the env of a session maps names to values: strings that can be written as UTF-8, without NUL; no = in a name")
+        if not 1024 <= self.port <= 65535:
+            raise ValueError(f"the port of a session is {self.port!r}; it must be a number from 1024 to 65535")
+        for path in (*self.readable, *([] if self.reach is None else [self.reach])):
+            if not isinstance(path, Path) or not path.is_absolute() or ".." in path.parts:
+                raise ValueError(f"a session's readable and reach are absolute paths without '..', not {str(path)!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
     """The result of a run. One of ``exit_code`` and ``signal`` is None.
 
@@ -153,6 +195,56 @@ class ProgramResult:
     def ok(self) -> bool:
         """True if the program ended by itself with exit code 0, within its limits."""
         return self.exit_code == 0 and self.limit is None
+
+
+class Session(ABC):
+    """A running ``SessionJob``. It ends with its first process, at a limit, with ``kill``, or if the caller's process dies. Then nothing of
+    it is left, except its files.
+
+    Any thread may call the methods.
+    """
+
+    stdin: BinaryIO
+    """A pipe to the command, not buffered. Close it to end its input."""
+    stdout: BinaryIO
+    """A pipe from the command, buffered. A caller that does not read it stops the command when the pipe is full."""
+
+    @abstractmethod
+    def poll(self) -> ProgramResult | None:
+        """Return the result, without ``stdout`` and with the last 16 KiB of ``stderr``; None while the session runs.
+
+        :raises SandboxError: the sandbox itself failed; this says nothing about the command.
+        """
+
+    @abstractmethod
+    def wait(self, seconds: float | None = None) -> ProgramResult:
+        """Return the result when the session has ended. Raise TimeoutError if it still runs after ``seconds``, and what ``poll`` raises."""
+
+    @abstractmethod
+    def fileno(self) -> int:
+        """Return a descriptor that an event loop can watch: it is readable when the session has ended."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End every process of the session now. The result is then ``signal`` 9, if it had none yet."""
+
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Return the relative paths of the regular files in the working folder, sorted. Links are not followed."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Return the content of a regular file of the working folder. Raise FileNotFoundError if there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Kill the session and remove its files. May be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Sandbox(ABC):
@@ -181,6 +273,17 @@ class Sandbox(ABC):
         :raises SandboxError: the sandbox itself failed twice; this says nothing about the program.
         :raises ValueError: the job's own files fill its disk, or its source fills its memory.
         """
+
+    def session(self, job: SessionJob) -> Session:
+        """Start a session; any number can run at once, beside ``run``. ``close`` ends them.
+
+        :raises SandboxError: this sandbox has no sessions, or the session cannot be started.
+        :raises ValueError: the job's files fill its disk.
+        """
+        raise SandboxError(
+            f'sessions need a sandbox of level namespaces, and this one is {self.describe()}; set sandbox.backend = "local" and '
+            f'sandbox.level = "namespaces", and install bubblewrap (apt install bubblewrap)'
+        )
 
     @abstractmethod
     def describe(self) -> str:

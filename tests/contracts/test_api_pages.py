@@ -40,7 +40,7 @@ PAGES = {
         BestCheckpoint BestFigure InputTooLargeError PastRun RunFolder bounded_lines checkpoint_steps json_document last_writer
         metric_of past_runs read_document read_manifest unpacked
     """,
-    "sandbox": "Job Level Limit Limits ProgramResult SHARED_OPTIONS Sandbox SandboxError SandboxOptions open_sandbox",
+    "sandbox": "Job Level Limit Limits ProgramResult SHARED_OPTIONS Sandbox SandboxError SandboxOptions Session SessionJob open_sandbox",
     "weights": """
         GroupBrokenError HostLayout OnFailure Probe Publisher Receiver RemoteSnapshot Snapshot WeightSource WeightTransfer WeightsError
         cut_into_buckets

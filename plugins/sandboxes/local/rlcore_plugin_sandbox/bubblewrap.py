@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlcore_plugin_sandbox import interpreter
 
-__all__ = ["JAIL", "PACKAGES", "JailUser", "command", "jail_users", "version"]
+__all__ = ["JAIL", "PACKAGES", "JailUser", "command", "jail_users", "show", "version"]
 
 JAIL = "/jail"
 """The folder inside the jail with the jail's own code."""
@@ -55,9 +55,11 @@ def version() -> str | None:
         return None
 
 
-def command(user: JailUser, readable: Sequence[str], packages: Sequence[str], python_arguments: Sequence[str]) -> list[str]:
+def command(
+    user: JailUser, readable: Sequence[str], packages: Sequence[str], python_arguments: Sequence[str], further: Sequence[str] = ()
+) -> list[str]:
     """Return the whole command: an interpreter inside the jail, with the jail's code under ``JAIL``. Folders of packages are next to each
-    other under ``PACKAGES``, so that each package finds its libraries."""
+    other under ``PACKAGES``, so that each package finds its libraries. ``further``: arguments of bubblewrap that show more."""
     words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *user.arguments]
     words += ["--hostname", "jail"]
     variables = interpreter.environment("/tmp") | ({} if _in_usr() else {"LD_LIBRARY_PATH": f"{_PYTHON}/lib"})
@@ -66,10 +68,8 @@ def command(user: JailUser, readable: Sequence[str], packages: Sequence[str], py
     words += _system()
     executable, shown = _interpreter()
     words += shown
-    for folder in readable:
-        for parent in reversed(Path(folder).parents):
-            words += ["--perms", "0755", "--dir", str(parent)]  # else only its creator could pass through it
-        words += ["--ro-bind", folder, folder]
+    words += [word for folder in readable for word in show(folder, folder)]
+    words += further
     words += ["--perms", "0755", "--dir", PACKAGES]
     words += [word for folder in packages for word in ("--ro-bind", folder, f"{PACKAGES}/{Path(folder).name}")]
     words += ["--ro-bind", str(Path(__file__).parent / "jail"), f"{JAIL}/jail"]
@@ -77,6 +77,12 @@ def command(user: JailUser, readable: Sequence[str], packages: Sequence[str], py
     # Empty folders that cover parts of this machine would otherwise be writable, and shared by all programs.
     words += [word for option, folder in pairwise(words) if option == "--tmpfs" for word in ("--remount-ro", folder)]
     return [*words, "--remount-ro", "/", "--chdir", "/", executable, *python_arguments]
+
+
+def show(source: str, at: str) -> list[str]:
+    """Return the arguments that show a folder of this machine, read-only, at a path of the jail."""
+    words = [word for parent in reversed(Path(at).parents) for word in ("--perms", "0755", "--dir", str(parent))]
+    return [*words, "--ro-bind", source, at]  # without the mode, only the creator of the parents could pass through them
 
 
 def _in_usr() -> bool:

@@ -7,17 +7,19 @@ import mmap
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from rlcore.api import SandboxError
-from rlcore.api.sandbox import Job, Level, ProgramResult, Sandbox
+from rlcore.api.sandbox import Job, Level, Limits, ProgramResult, Sandbox, Session, SessionJob
 from rlcore_plugin_sandbox import bubblewrap, interpreter
 from rlcore_plugin_sandbox.isolation_probe import import_gap, probe
 from rlcore_plugin_sandbox.jail import landlock
 from rlcore_plugin_sandbox.jail.syscalls import ARCHITECTURES, machine
 from rlcore_plugin_sandbox.options import LocalSandboxOptions
 from rlcore_plugin_sandbox.persistent_zygote import Isolation, PersistentZygote, imports_of
+from rlcore_plugin_sandbox.session import LocalSession
 from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 
 __all__ = ["LocalSandbox", "open_local"]
@@ -38,13 +40,7 @@ def open_local(options: LocalSandboxOptions) -> LocalSandbox:
             f"or choose a remote sandbox with sandbox.backend"
         )
     for folder in options.readable:
-        if not Path(folder).is_dir():
-            raise SandboxError(f"sandbox.readable names {folder!r}, which is not a folder here; name one that exists, or leave it out")
-        if (path := Path(folder).resolve()) == Path("/") or path.parts[1] in _NOT_READABLE:
-            raise SandboxError(
-                f"sandbox.readable names {folder!r}, but programs cannot see the whole machine or folders in "
-                f"/{', /'.join(_NOT_READABLE)}; move the folder elsewhere"
-            )
+        _check_readable("sandbox.readable", folder)
     wanted = [Level.NAMESPACES, Level.LANDLOCK] if options.level == "auto" else [Level(options.level)]
     reasons: list[str] = []
     for level in wanted:
@@ -56,6 +52,17 @@ def open_local(options: LocalSandboxOptions) -> LocalSandbox:
         f"no sandbox can be made here ({'; '.join(reasons)}); install bubblewrap (apt install bubblewrap) on a kernel that lets it make "
         f'namespaces, or use Linux 5.13 or later with Landlock, or give the programs your own rights with sandbox.level = "none"'
     )
+
+
+def _check_readable(setting: str, folder: str) -> None:
+    if not Path(folder).is_dir():
+        raise SandboxError(f"{setting} names {folder!r}, which is not a folder here; name one that exists, or leave it out")
+    for path in (Path(folder).absolute(), Path(folder).resolve()):
+        if path == Path("/") or path.parts[1] in _NOT_READABLE:
+            raise SandboxError(
+                f"{setting} names {folder!r}, but programs cannot see the whole machine or folders in /{', /'.join(_NOT_READABLE)}; "
+                f"move the folder elsewhere"
+            )
 
 
 _Make = Callable[[], "LocalSandbox"]
@@ -138,6 +145,7 @@ class LocalSandbox(Sandbox):
         self._facts, self._walls, self._absent = facts, walls, dict(absent)
         self._lock = threading.Lock()
         self._closed, self._owner = False, os.getpid()
+        self._sessions: weakref.WeakSet[LocalSession] = weakref.WeakSet()
         self._plain = PersistentZygote(walls)
         self._warm: PersistentZygote | None = None
         self._cold = False
@@ -170,12 +178,9 @@ class LocalSandbox(Sandbox):
                 self._absent[name] = gap
 
     def run(self, job: Job) -> ProgramResult:
-        _must_fit(job)
-        if os.getpid() != self._owner:
-            raise SandboxError("the sandbox belongs to the process that opened it; open one here")
+        _must_fit(len(job.source or b""), job.files, job.limits)
         with self._lock:
-            if self._closed:
-                raise SandboxError("the sandbox is closed; open a new one")
+            self._must_be_open()
             with contextlib.suppress(ZygoteDied):
                 return self._once(job)
             try:
@@ -183,13 +188,38 @@ class LocalSandbox(Sandbox):
             except ZygoteDied as error:
                 raise SandboxError(f"{self.level}: the sandbox died twice with the same program ({error})") from error
 
+    def session(self, job: SessionJob) -> Session:
+        if (user := self._walls.user) is None:
+            return super().session(job)
+        _must_fit(0, job.files, job.limits)
+        for folder in job.readable:
+            _check_readable("the session's readable", str(folder))
+        if job.reach is not None and not job.reach.is_socket():
+            raise SandboxError(f"the session's reach names {str(job.reach)!r}, which is not a Unix socket here; start its server first")
+        self._must_be_open()
+        session = LocalSession(user, self._walls.readable, job)
+        with self._lock:
+            self._sessions.add(session)
+            if not self._closed:
+                return session
+        session.close()
+        raise SandboxError("the sandbox was closed while the session started")
+
     def close(self) -> None:
         if os.getpid() != self._owner:
             return
         with self._lock:
             self._closed = True
+            for session in list(self._sessions):
+                session.close()
             for zygote in filter(None, (self._plain, self._warm)):
                 zygote.close()
+
+    def _must_be_open(self) -> None:
+        if os.getpid() != self._owner:
+            raise SandboxError("the sandbox belongs to the process that opened it; open one here")
+        if self._closed:
+            raise SandboxError("the sandbox is closed; open a new one")
 
     def _once(self, job: Job) -> ProgramResult:
         return self._zygote_for(job).run(job)
@@ -212,17 +242,17 @@ class LocalSandbox(Sandbox):
         return self._warm if fits else self._plain
 
 
-def _must_fit(job: Job) -> None:
+def _must_fit(source: int, files: Mapping[str, bytes], limits: Limits) -> None:
     """Raise ValueError if the job's files fill its disk or its source fills its memory: only the program itself may cause that."""
-    payload = len(job.source or b"") + sum(map(len, job.files.values()))
-    if payload > job.limits.memory_bytes // 4:
+    payload = source + sum(map(len, files.values()))
+    if payload > limits.memory_bytes // 4:
         raise ValueError(
-            f"the job's source and files ({payload} bytes) do not fit: a quarter of memory_bytes is {job.limits.memory_bytes // 4}"
+            f"the job's source and files ({payload} bytes) do not fit: a quarter of memory_bytes is {limits.memory_bytes // 4}"
         )
-    size = sum(-(-len(content) // mmap.PAGESIZE) * mmap.PAGESIZE for content in job.files.values())
-    entries = len({part for name in job.files for part in (name, *map(str, PurePosixPath(name).parents))})
-    if size > job.limits.disk_bytes or entries > job.limits.files // 2:
+    size = sum(-(-len(content) // mmap.PAGESIZE) * mmap.PAGESIZE for content in files.values())
+    entries = len({part for name in files for part in (name, *map(str, PurePosixPath(name).parents))})
+    if size > limits.disk_bytes or entries > limits.files // 2:
         raise ValueError(
-            f"the job's {len(job.files)} files ({size} bytes in whole pages, {entries} with their folders) do not fit: "
-            f"disk_bytes is {job.limits.disk_bytes}, and half of files {job.limits.files // 2}"
+            f"the job's {len(files)} files ({size} bytes in whole pages, {entries} with their folders) do not fit: "
+            f"disk_bytes is {limits.disk_bytes}, and half of files {limits.files // 2}"
         )

@@ -14,21 +14,21 @@ import socket
 import subprocess
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
 from rlcore.api.sandbox import Job, Limit, ProgramResult
 
-__all__ = ["ZygoteDied", "ZygoteProcess", "boot_arguments"]
+__all__ = ["JailProcess", "ZygoteDied", "ZygoteProcess", "boot_arguments", "memory_file", "pipe", "result_of"]
 
 # The jail's modules import each other by their full names; only the jail of this package exists inside.
 _BOOT = """
 import sys, types
 sys.modules["rlcore_plugin_sandbox"] = package = types.ModuleType("rlcore_plugin_sandbox")
 package.__path__ = [sys.argv[1]]
-from rlcore_plugin_sandbox.jail.zygote import main
-main(int(sys.argv[2]), sys.argv[3])
+from importlib import import_module
+import_module("rlcore_plugin_sandbox.jail." + sys.argv[4]).main(int(sys.argv[2]), sys.argv[3])
 """
 _START_SECONDS = 20.0
 _GRACE_SECONDS = 5.0
@@ -61,19 +61,19 @@ class ZygoteDied(Exception):
         self.killed = killed
 
 
-def boot_arguments(folder: str, control: int, setup: Mapping[str, Any]) -> list[str]:
-    """Return arguments for an interpreter that becomes a zygote; ``folder`` holds the package ``jail``."""
-    return ["-S", "-s", "-P", "-B", "-X", "utf8", "-c", _BOOT, folder, str(control), json.dumps(dict(setup))]
+def boot_arguments(folder: str, control: int, setup: Mapping[str, Any], module: str = "zygote") -> list[str]:
+    """Return arguments for an interpreter that becomes a zygote, or runs another module; ``folder`` holds the package ``jail``."""
+    return ["-S", "-s", "-P", "-B", "-X", "utf8", "-c", _BOOT, folder, str(control), json.dumps(dict(setup)), module]
 
 
-class ZygoteProcess:
-    """One zygote. Not thread-safe.
+class JailProcess:
+    """A process inside a jail, and the channel to it. Not thread-safe.
 
     :param command: a function that receives the number of the control descriptor and returns the command line.
-    :raises ZygoteDied: it does not start; the message has its last line on standard error.
+    :param pass_on: further descriptors that the command inherits.
     """
 
-    def __init__(self, command: Any, environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Callable[[int], list[str]], environment: Mapping[str, str], pass_on: Sequence[int] = ()) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, ExitStack() as unless_started:
             unless_started.callback(ours.close)
@@ -83,47 +83,20 @@ class ZygoteProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=dict(environment),
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *pass_on],
                 # A separate session: if the owner's group is killed, the zygote must have time to end its program and clean up.
                 start_new_session=True,
             )
             unless_started.pop_all()
         self._channel = ours
+        self.received: list[int] = []
+        """The descriptors that came with the message that it is ready."""
         _CHANNELS.add(self._channel)
-        said = self._await_ready()
-        self.imported: list[str] = said["imported"]
-        """The packages that the zygote has imported for programs."""
-        self.mapped: int = said["mapped"]
-        """The bytes of address space with which every program begins."""
 
     @property
     def pid(self) -> int:
         """The process id of the started process (level namespaces: bubblewrap)."""
         return self._popen.pid
-
-    def run(self, job: Job) -> ProgramResult:
-        """Run one job. :raises ZygoteDied: the zygote cannot be used any more; kill it."""
-        with ExitStack() as closing, ExitStack() as once_sent:
-            stdin, payload = (_memory_file(content, closing) for content in (job.stdin, _payload(job)))
-            stdout, stdout_end = _pipe(closing, once_sent)
-            stderr, stderr_end = _pipe(closing, once_sent)
-            ends = array.array("i", [stdin, payload, stdout_end, stderr_end])
-            limits = job.limits
-            request = {
-                "cpu": limits.cpu_seconds,
-                "wall": limits.wall_seconds,
-                "memory": limits.memory_bytes,
-                "addresses": max(limits.memory_bytes, limits.address_bytes),
-                "disk": limits.disk_bytes,
-                "files": limits.files,
-                "processes": limits.processes,
-            }
-            try:
-                self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
-            except OSError as error:
-                raise self._died() from error
-            once_sent.close()
-            return self._collect(stdout, stderr, job)
 
     def close(self) -> None:
         """Close the zygote's channel, which makes it end its program and clean up. Kill it if it has not ended within two seconds."""
@@ -142,8 +115,6 @@ class ZygoteProcess:
                 os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.wait()
 
-    # --- private ----------------------------------------------------------------------------------------------------
-
     def _await_ready(self) -> dict[str, Any]:
         ended = os.pidfd_open(self._popen.pid)
         try:
@@ -152,7 +123,7 @@ class ZygoteProcess:
             os.close(ended)
         said = b""
         with suppress(OSError):  # if bubblewrap is killed early, a silent process remains that waits for ever with the socket open
-            said = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
+            said, self.received, _, _ = socket.recv_fds(self._channel, 1 << 16, 1, socket.MSG_DONTWAIT)
         if said:
             ready: dict[str, Any] = json.loads(said)
             return ready
@@ -160,6 +131,72 @@ class ZygoteProcess:
         self.kill()
         self.close()
         raise died
+
+    def _died(self) -> ZygoteDied:
+        """Return the error of a zygote that has closed its socket: its last line on standard error, or how it ended."""
+        assert self._popen.stderr is not None
+        code = self._code()
+        os.set_blocking(self._popen.stderr.fileno(), False)
+        words = (self._popen.stderr.read() or b"").decode(errors="replace").strip().splitlines()
+        how = f"it ended with code {code}" if code is not None else "it closed its socket"
+        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # bubblewrap reports the signal of its child as the second code
+        return ZygoteDied(words[-1][:300] if words else how, killed=killed)
+
+    def _code(self) -> int | None:
+        """Return the exit code or -signal, None if the process still runs. Do not reap it: ``kill`` uses its id, which no other process may
+        get."""
+        if self._popen.returncode is not None:
+            return self._popen.returncode
+        handle = os.pidfd_open(self._popen.pid)
+        try:
+            if not _wait(_ENDING_SECONDS, handle):
+                return None
+        finally:
+            os.close(handle)
+        ended = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+class ZygoteProcess(JailProcess):
+    """One zygote. Not thread-safe.
+
+    :raises ZygoteDied: it does not start; the message has its last line on standard error.
+    """
+
+    def __init__(self, command: Callable[[int], list[str]], environment: Mapping[str, str]) -> None:
+        super().__init__(command, environment)
+        said = self._await_ready()
+        self.imported: list[str] = said["imported"]
+        """The packages that the zygote has imported for programs."""
+        self.mapped: int = said["mapped"]
+        """The bytes of address space with which every program begins."""
+
+    def run(self, job: Job) -> ProgramResult:
+        """Run one job. :raises ZygoteDied: the zygote cannot be used any more; kill it."""
+        with ExitStack() as closing, ExitStack() as once_sent:
+            stdin, payload = (memory_file(content, closing) for content in (job.stdin, _payload(job)))
+            stdout, stdout_end = pipe(closing, once_sent)
+            stderr, stderr_end = pipe(closing, once_sent)
+            ends = array.array("i", [stdin, payload, stdout_end, stderr_end])
+            limits = job.limits
+            request = {
+                "cpu": limits.cpu_seconds,
+                "wall": limits.wall_seconds,
+                "memory": limits.memory_bytes,
+                "addresses": max(limits.memory_bytes, limits.address_bytes),
+                "disk": limits.disk_bytes,
+                "files": limits.files,
+                "processes": limits.processes,
+            }
+            try:
+                self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
+            except OSError as error:
+                raise self._died() from error
+            once_sent.close()
+            return self._collect(stdout, stderr, job)
+
+    # --- private ----------------------------------------------------------------------------------------------------
 
     def _collect(self, stdout: int, stderr: int, job: Job) -> ProgramResult:
         output, errors, too_much, answer = bytearray(), b"", False, None
@@ -197,7 +234,7 @@ class ZygoteProcess:
                     too_much = len(output) > job.limits.output_bytes
                     if too_much and answer is None:
                         self._stop()
-        return _ran(answer, bytes(output[: job.limits.output_bytes]), errors, too_much)
+        return result_of(answer, bytes(output[: job.limits.output_bytes]), errors, too_much)
 
     def _stop(self) -> None:
         try:
@@ -215,31 +252,6 @@ class ZygoteProcess:
         answer: dict[str, Any] = json.loads(said)
         return answer
 
-    def _died(self) -> ZygoteDied:
-        """Return the error of a zygote that has closed its socket: its last line on standard error, or how it ended."""
-        assert self._popen.stderr is not None
-        code = self._code()
-        os.set_blocking(self._popen.stderr.fileno(), False)
-        words = (self._popen.stderr.read() or b"").decode(errors="replace").strip().splitlines()
-        how = f"it ended with code {code}" if code is not None else "it closed its socket"
-        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # bubblewrap reports the signal of its child as the second code
-        return ZygoteDied(words[-1][:300] if words else how, killed=killed)
-
-    def _code(self) -> int | None:
-        """Return the exit code or -signal, None if the process still runs. Do not reap it: ``kill`` uses its id, which no other process may
-        get."""
-        if self._popen.returncode is not None:
-            return self._popen.returncode
-        handle = os.pidfd_open(self._popen.pid)
-        try:
-            if not _wait(_ENDING_SECONDS, handle):
-                return None
-        finally:
-            os.close(handle)
-        ended = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
-        assert ended is not None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-
 
 def _wait(seconds: float, *descriptors: int) -> bool:
     """Wait until one of the descriptors is readable or closed; return False after ``seconds``."""
@@ -249,7 +261,8 @@ def _wait(seconds: float, *descriptors: int) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def _ran(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool) -> ProgramResult:
+def result_of(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool = False) -> ProgramResult:
+    """Return the result that an answer of the jail describes. :raises ZygoteDied: the jail itself failed."""
     if "error" in answer:
         words = errors.decode(errors="replace").strip().splitlines()
         raise ZygoteDied(f"{answer['error']}{f' ({words[-1]})' if words else ''}")
@@ -271,7 +284,8 @@ def _payload(job: Job) -> bytes:
     return marshal.dumps({"source": source, "argv": list(job.argv), "files": dict(job.files)})
 
 
-def _memory_file(content: bytes, closing: ExitStack) -> int:
+def memory_file(content: bytes, closing: ExitStack) -> int:
+    """Return the descriptor of a sealed file in memory with this content."""
     descriptor = os.memfd_create("rlcore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     closing.callback(os.close, descriptor)
     view = memoryview(content)
@@ -281,7 +295,8 @@ def _memory_file(content: bytes, closing: ExitStack) -> int:
     return descriptor
 
 
-def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
+def pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
+    """Return the two ends of a pipe, each of which is closed with its stack."""
     read, write = os.pipe()
     reading.callback(os.close, read)
     writing.callback(os.close, write)

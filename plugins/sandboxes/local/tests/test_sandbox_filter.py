@@ -107,6 +107,7 @@ def children_are_waited_for(*a):
     return a[0] & 0xFFFFFFFF != 17 or a[1] == 0
 
 
+SESSION_OPTIONS = {1: (2, 6, 9, 13, 15, 16, 20, 21, 66, 67), 6: (1, 4, 5, 6, 9, 12, 18), 41: (25, 26), 0: (1, 11)}
 CONDITIONS = {
     "namespaces": {
         "clone": no_new_namespace,
@@ -136,6 +137,19 @@ CONDITIONS = {
         "openat2": None,
         "mmap": no_memory_without_owner,
     },
+    "session": {
+        "clone": no_new_namespace,
+        "prlimit64": lambda *a: a[0] == 0,
+        "socket": lambda *a: a[2] == 0 or (a[0] in (2, 10) and a[2] in (6, 17)),
+        "socketpair": local,
+        "setsockopt": lambda *a: a[2] in SESSION_OPTIONS.get(a[1], ()),
+        "fcntl": lambda *a: a[1] != 1031,
+        "mmap": no_memory_without_owner,
+        "setpriority": lambda *a: False,
+        "ioprio_set": lambda *a: False,
+        **dict.fromkeys(("sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr"), lambda *a: a[0] != 1),
+        **dict.fromkeys(("flock", "inotify_init", "inotify_init1", "inotify_add_watch")),
+    },
 }
 # No table of the jail's: names that no version of the jail may forget.
 NEVER = [
@@ -155,6 +169,8 @@ def expected(level: str, machine: str, name: str, arguments) -> int:
     conditions = CONDITIONS[level]
     if name == "clone3" or (name in conditions and conditions[name] is None):
         return ENOSYS
+    if (level, name) == ("session", "socket") and arguments[0] not in (1, 2, 10, 16):
+        return 0x50000 | errno.EAFNOSUPPORT
     if name == "rt_sigaction" and name in conditions:
         return ALLOW if conditions[name](*arguments) else IGNORED
     if name in conditions:
@@ -164,6 +180,8 @@ def expected(level: str, machine: str, name: str, arguments) -> int:
 
 
 def the_filter(level: str, machine: str) -> bytes:
+    if level == "session":
+        return seccomp.session_bpf(machine)
     return seccomp.bpf(landlock=level == "landlock", pid=PID, of_machine=machine)
 
 

@@ -64,7 +64,7 @@ def test_the_host_hears_while_what_was_left_is_removed(tmp_path, monkeypatch, so
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     job = Job(source=source)
     with ours, theirs, ExitStack() as closing:
-        stdin, payload = (zygote_process._memory_file(content, closing) for content in (b"", zygote_process._payload(job)))
+        stdin, payload = (zygote_process.memory_file(content, closing) for content in (b"", zygote_process._payload(job)))
         null = os.open("/dev/null", os.O_WRONLY)
         closing.callback(os.close, null)
         (home := tmp_path / "home").mkdir()
@@ -94,7 +94,7 @@ def test_a_zygote_that_removes_for_long_is_not_dead(told) -> None:
         channel.send(b'{"cleaning": true}')
     channel.send(json.dumps({"exit": None, "signal": None, "limit": "disk", "wall": 30.0, "cpu": 0.1, "memory": 1}).encode())
     with ExitStack() as reading:
-        ends = [zygote_process._pipe(reading, writing) for writing in [ExitStack()] for _ in range(2)]
+        ends = [zygote_process.pipe(reading, writing) for writing in [ExitStack()] for _ in range(2)]
         for _, end in ends:
             os.close(end)
         ran = zygote._collect(ends[0][0], ends[1][0], Job(source="", limits=Limits(wall_seconds=1)))

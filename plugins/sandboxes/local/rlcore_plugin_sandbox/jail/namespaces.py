@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 from rlcore_plugin_sandbox.jail import program, seccomp
 from rlcore_plugin_sandbox.jail.syscalls import number
 
-__all__ = ["be_program", "fork", "map_user"]
+__all__ = ["FILES_ONLY", "be_inside_user", "be_program", "bind", "fork", "map_user", "mount_private"]
 
 _FRESH = 0x10000000 | 0x00020000 | 0x20000000 | 0x08000000 | 0x40000000 | 0x04000000  # CLONE_NEW{USER,NS,PID,IPC,NET,UTS}
+FILES_ONLY = 0x10000000 | 0x00020000
+"""Flags of ``fork`` for a new user and mount namespace; the other namespaces stay those of the parent."""
 _SIGCHLD = 17
 _SET_TID = 0x01000000 | 0x00200000  # CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID
 _PR_GET_TID_ADDRESS = 40
@@ -26,14 +28,14 @@ _library = ctypes.CDLL(None, use_errno=True)
 _holding = ctypes.PyDLL(None, use_errno=True)  # keeps the GIL during a clone, as os.fork does
 
 
-def fork(machine: str) -> int:
+def fork(machine: str, flags: int = _FRESH) -> int:
     """Fork as os.fork does, into fresh namespaces. Return the process id in the parent and 0 in the child; raise OSError if the kernel
     refuses."""
     address = ctypes.c_void_p(0)
     _library.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0)  # the C library's thread id, which is new in the child
     tid = [None, None, address] if machine == "aarch64" else [None, address, None]
     ctypes.pythonapi.PyOS_BeforeFork()
-    pid = int(_holding.syscall(number("clone", machine), ctypes.c_ulong(_FRESH | _SET_TID | _SIGCHLD), None, *tid))
+    pid = int(_holding.syscall(number("clone", machine), ctypes.c_ulong(flags | _SET_TID | _SIGCHLD), None, *tid))
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
         return 0
@@ -64,8 +66,7 @@ def be_program(go: int, is_ready: int, descriptors: list[int], limits: Mapping[s
         os.dup2(stderr, 2)
         if os.read(go, 1) != b"g":
             os._exit(1)
-        os.setresgid(_INSIDE, _INSIDE, _INSIDE)
-        os.setresuid(_INSIDE, _INSIDE, _INSIDE)
+        be_inside_user()
         _mounts(program.read_all(stdin), limits)
         content = program.read_all(payload)
         os.dup2(os.open("/proc/self/fd/0", os.O_RDONLY), 0)
@@ -79,11 +80,27 @@ def be_program(go: int, is_ready: int, descriptors: list[int], limits: Mapping[s
         program.give_up(error)
 
 
+def be_inside_user() -> None:
+    """Become the user and the group that ``map_user`` has mapped."""
+    os.setresgid(_INSIDE, _INSIDE, _INSIDE)
+    os.setresuid(_INSIDE, _INSIDE, _INSIDE)
+
+
+def mount_private(limits: Mapping[str, Any]) -> None:
+    """Mount a private /tmp, whose size and number of files the kernel bounds."""
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    _mount("tmpfs", "/tmp", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={limits['disk']},nr_inodes={limits['files']},mode=0700")
+
+
+def bind(source: str, target: str) -> None:
+    """Show a folder at a second path."""
+    _mount(source, target, None, _MS_BIND)
+
+
 def _mounts(stdin: bytes, limits: Mapping[str, Any]) -> None:
     """Mount a private /tmp. In place of /proc, which would show processes and mounts, mount a folder with the one file that programs open
     there."""
-    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
-    _mount("tmpfs", "/tmp", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={limits['disk']},nr_inodes={limits['files']},mode=0700")
+    mount_private(limits)
     _mount("tmpfs", "/proc", "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, f"size={len(stdin) + (1 << 16)},nr_inodes=16,mode=0755")
     os.makedirs("/proc/self/fd", 0o755)  # noqa: PTH103
     descriptor = os.open("/proc/self/fd/0", os.O_WRONLY | os.O_CREAT, 0o444)

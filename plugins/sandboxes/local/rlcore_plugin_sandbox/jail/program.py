@@ -18,7 +18,18 @@ from typing import Any, NoReturn
 
 from rlcore_plugin_sandbox.jail.shown_packages import seed_again
 
-__all__ = ["confine", "end_with_parent", "give_up", "keep_only", "like_python", "no_privileges", "read_all", "run_program"]
+__all__ = [
+    "confine",
+    "end_with_parent",
+    "give_up",
+    "keep_only",
+    "like_python",
+    "no_privileges",
+    "read_all",
+    "run_program",
+    "unpack",
+    "write_files",
+]
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 38, 47
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -31,14 +42,14 @@ _LARGEST_CODE = (1 << 63) - 1  # Python treats a larger one as -1
 _library = ctypes.CDLL(None, use_errno=True)
 
 
-def confine(limits: Mapping[str, Any], *, processes: int) -> None:
+def confine(limits: Mapping[str, Any], *, processes: int, descriptors: int = 256) -> None:
     """Set hard resource limits, so that no code inside can raise them again."""
     seconds = int(limits["cpu"]) + 1
     bounds = {
         resource.RLIMIT_CPU: seconds,
         resource.RLIMIT_AS: limits["addresses"],
         resource.RLIMIT_FSIZE: limits["disk"],
-        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_NOFILE: descriptors,
         resource.RLIMIT_NPROC: processes,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 1 << 20,
@@ -122,15 +133,26 @@ def like_python(home: str) -> None:
         del sys.modules[name]
 
 
-def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> NoReturn:
-    """Run the owner's job. ``memory_flag``: one shared byte, set if the program dies of MemoryError. ``is_ready`` receives a byte and is
-    closed when the walls are complete and only the program can fail. After that it cannot claim that the jail was at fault."""
-    job = marshal.loads(payload)
-    os.chdir(home)
-    for name, content in job["files"].items():
+def unpack(payload: bytes) -> dict[str, Any]:
+    """Return the owner's job."""
+    job: dict[str, Any] = marshal.loads(payload)
+    return job
+
+
+def write_files(files: Mapping[str, bytes]) -> None:
+    """Write the owner's files into the present folder."""
+    for name, content in files.items():
         os.makedirs(os.path.dirname(name) or ".", exist_ok=True)  # noqa: PTH103, PTH120
         with open(name, "wb") as file:  # noqa: PTH123
             file.write(content)
+
+
+def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> NoReturn:
+    """Run the owner's job. ``memory_flag``: one shared byte, set if the program dies of MemoryError. ``is_ready`` receives a byte and is
+    closed when the walls are complete and only the program can fail. After that it cannot claim that the jail was at fault."""
+    job = unpack(payload)
+    os.chdir(home)
+    write_files(job["files"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.write(is_ready, b"r")
     os.close(is_ready)

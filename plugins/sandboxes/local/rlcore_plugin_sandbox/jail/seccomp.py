@@ -2,7 +2,8 @@
 
 Both levels refuse calls that reach the kernel, other processes' memory, mounts, namespaces or other users, and memory that no process limit
 counts. Level landlock has neither a process nor a network namespace. So there the filter also refuses processes, sockets, every way to
-signal other processes, and changes of files' metadata, which Landlock does not cover.
+signal other processes, and changes of files' metadata, which Landlock does not cover. A session may use TCP and UDP in its own network
+namespace, and handle SIGCHLD.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import struct
 
 from rlcore_plugin_sandbox.jail.syscalls import machine, number
 
-__all__ = ["COMMON", "LANDLOCK_TOO", "bpf", "install"]
+__all__ = ["COMMON", "LANDLOCK_TOO", "bpf", "install", "session_bpf"]
 
 
 def _words(text: str) -> list[str]:
@@ -40,6 +41,11 @@ fremovexattr setxattrat removexattrat pidfd_open pidfd_getfd pidfd_send_signal r
 fallocate bind connect listen accept accept4 sendmsg sendmmsg
 """)
 
+_ABSENT_IN_SESSIONS = _words("flock inotify_init inotify_init1 inotify_add_watch")
+"""Calls that would reach other programs through files which all of them can read. Agent programs often do without a call that the kernel
+does not have, but not without one that is refused."""
+_SUPERVISOR_STAYS = _words("sched_setaffinity sched_setparam sched_setscheduler sched_setattr")
+
 _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _NR, _ARCH, _ARGUMENTS = 0, 4, (16, 24, 32, 40)
@@ -55,6 +61,13 @@ _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, reco
 _IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # whether it is a terminal, its size; FIONREAD, FIONBIO, FIO(N)CLEX
 _SOL_SOCKET, _SOCKET_OPTIONS = 1, (2, 9, 13, 15, 16, 20, 21, 66, 67)  # REUSEADDR, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts
 _F_SETPIPE_SZ = 1031
+_NETLINK, _ROUTE = 16, 0
+_FAMILIES = {_LOCAL: (0,), 2: (0, 6, 17), 10: (0, 6, 17), _NETLINK: (_ROUTE,)}
+"""Families of a session's sockets (Unix, IPv4, IPv6, and the list of network interfaces), with their protocols (TCP, UDP). Other protocols
+would load modules into the kernel."""
+_SESSION_OPTIONS = {_SOL_SOCKET: (*_SOCKET_OPTIONS, 6), 6: (1, 4, 5, 6, 9, 12, 18), 41: (25, 26), 0: (1, 11)}
+"""Options of a session's sockets by level: BROADCAST; TCP's NODELAY, keepalive times, DEFER_ACCEPT, QUICKACK, USER_TIMEOUT; IPv6's RECVERR
+and V6ONLY; IP's TOS and RECVERR."""
 _O_TRUNC, _O_ACCMODE = 0o1000, 0o3
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x1, 0x20, 0x40000
 _RLIMIT_CPU = 0
@@ -64,16 +77,10 @@ _Code = list[tuple[int, int, int, int]]
 
 
 def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
-    """Return the filter in the kernel's format, eight bytes an instruction. ``pid``: the process that may signal itself (level
+    """Return the filter of programs in the kernel's format, eight bytes an instruction. ``pid``: the process that may signal itself (level
     landlock)."""
     name = of_machine or machine()
-    code: _Code = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, _AUDIT_ARCH[name]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NR)]
-    if name == "x86_64":
-        code += [(_JUMP_GE, 0, 1, _X32), (_RETURN, 0, 0, _errno(errno.EPERM))]
-    code += [(_JUMP_GE, 0, 1, _FROM_HERE), (_RETURN, 0, 0, _errno(errno.ENOSYS))]
-    code += _only(name, "clone3", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags are in memory; the C library falls back on clone
-    code += _only(name, "clone", _clone(landlock))
-    code += _only(name, "mmap", _mmap())
+    code = _first(name, landlock=landlock)
     # Refuse larger buffers and filters: they use kernel memory, which only the machine's settings would limit.
     code += _only(name, "setsockopt", [*_unless(_SOL_SOCKET, argument=1), *_allow(_SOCKET_OPTIONS, argument=2)])
     if landlock:
@@ -96,8 +103,43 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
         code += _only(name, "socketpair", _allow((_LOCAL,)))
         code += _only(name, "fcntl", _refuse((_F_SETPIPE_SZ,), argument=1))
     code += _only(name, "setrlimit", _refuse((_RLIMIT_CPU,)))
-    for call in COMMON + (LANDLOCK_TOO if landlock else []):
-        code += _only(name, call, [(_RETURN, 0, 0, _errno(errno.EPERM))])
+    return _last(name, code, COMMON + (LANDLOCK_TOO if landlock else []))
+
+
+def session_bpf(of_machine: str | None = None) -> bytes:
+    """Return the filter of sessions. Their processes may change themselves, but not process 1, which supervises them and may have the same
+    user."""
+    name = of_machine or machine()
+    code = _first(name, landlock=False)
+    options = [step for level, values in _SESSION_OPTIONS.items() for step in _in_case(1, level, _allow(values, argument=2))]
+    code += _only(name, "setsockopt", [*options, _REFUSED])
+    families = [step for family, protocols in _FAMILIES.items() for step in _in_case(0, family, _allow(protocols, argument=2))]
+    code += _only(name, "socket", [*families, (_RETURN, 0, 0, _errno(errno.EAFNOSUPPORT))])
+    code += _only(name, "socketpair", _allow((_LOCAL,)))
+    code += _only(name, "fcntl", _refuse((_F_SETPIPE_SZ,), argument=1))
+    code += _only(name, "prlimit64", _allow((0,)))
+    for call in _SUPERVISOR_STAYS:
+        code += _only(name, call, _refuse((1,)))
+    for call in _ABSENT_IN_SESSIONS:
+        code += _only(name, call, [(_RETURN, 0, 0, _errno(errno.ENOSYS))])
+    return _last(name, code, [*COMMON, "setpriority", "ioprio_set"])
+
+
+def _first(name: str, *, landlock: bool) -> _Code:
+    """Return the code that every filter begins with; it refuses calls of other machines, calls that are too new, and namespaces."""
+    code: _Code = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, _AUDIT_ARCH[name]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NR)]
+    if name == "x86_64":
+        code += [(_JUMP_GE, 0, 1, _X32), _REFUSED]
+    code += [(_JUMP_GE, 0, 1, _FROM_HERE), (_RETURN, 0, 0, _errno(errno.ENOSYS))]
+    code += _only(name, "clone3", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags are in memory; the C library falls back on clone
+    code += _only(name, "clone", _clone(landlock))
+    return code + _only(name, "mmap", _mmap())
+
+
+def _last(name: str, code: _Code, refused: list[str]) -> bytes:
+    """Return the whole filter: the code, then the refused calls; everything else is allowed."""
+    for call in refused:
+        code += _only(name, call, [_REFUSED])
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in code)
 
@@ -119,6 +161,14 @@ def _only(name: str, call: str, body: _Code) -> _Code:
     """Return code that runs ``body``, which must return, if the system call is this one."""
     wanted = number(call, name)
     return [] if wanted is None else [(_JUMP_EQ, 0, len(body), wanted), *body]
+
+
+_REFUSED = (_RETURN, 0, 0, _errno(errno.EPERM))
+
+
+def _in_case(argument: int, value: int, body: _Code) -> _Code:
+    """Return code that runs ``body``, which must return, if the argument has this value."""
+    return [(_LOAD, 0, 0, _ARGUMENTS[argument]), (_JUMP_EQ, 0, len(body), value), *body]
 
 
 def _clone(landlock: bool) -> _Code:
