@@ -14,6 +14,7 @@ from rlcore.contracts.conversation import (
     Transcript,
     Turn,
     Wait,
+    following,
 )
 from rlcore.contracts.specs import ConversationSpec
 from rlcore.contracts.types import Message
@@ -28,4 +29,5 @@ __all__ = [
     "Transcript",
     "Turn",
     "Wait",
+    "following",
 ]

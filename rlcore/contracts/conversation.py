@@ -20,7 +20,7 @@ from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Sampling, Score, Segment, TokenDetails
 
-__all__ = ["Conversation", "ConversationContext", "ConversationSteps", "Dialogue", "Transcript", "Turn", "Wait", "rendered"]
+__all__ = ["Conversation", "ConversationContext", "ConversationSteps", "Dialogue", "Transcript", "Turn", "Wait", "following", "rendered"]
 
 _ANSWERS = ("a", "b", "0", "1")
 """Sample answers, used to find the text that a rendered chat has after an answer.
@@ -33,6 +33,34 @@ def rendered(tokenizer: Tokenizer, prompt: Prompt, *following: Message) -> np.nd
     """Return int32[C]: the prompt, and messages after it, with the prompt's tools if it has some."""
     messages = [*prompt.messages, *following]
     return tokenizer.render(messages, tools=prompt.tools) if prompt.tools else tokenizer.render(messages)
+
+
+def following(
+    tokenizer: Tokenizer,
+    history: Sequence[Message],
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] = (),
+    sampled: Sequence[int] | np.ndarray = (),
+) -> np.ndarray:
+    """Return int32: the tokens that follow an answer in the rendered chat: its end, ``messages``, and the generation prompt.
+
+    They are the common end of two chats that differ only in one answer. A stop token that ends ``sampled`` is not repeated.
+
+    :param history: the messages before the answer. One short message gives the same tokens as a long history, and costs less.
+    :param sampled: the tokens of the answer.
+    """
+    answers = (Message(role="assistant", content=text) for text in _ANSWERS)
+    chats = (
+        rendered(tokenizer, Prompt(prompt_id="", index=0, messages=(*history, answer), tools=tuple(tools)), *messages).tolist()
+        for answer in answers
+    )
+    first = next(chats)
+    backwards = zip(reversed(first), reversed(next((chat for chat in chats if chat != first), [])), strict=False)
+    ids = [token for token, other in takewhile(lambda pair: pair[0] == pair[1], backwards)][::-1]
+    if not ids:
+        raise ValueError("the chat template renders all answers alike, or nothing after them, so a message cannot follow an answer")
+    repeated = ids[0] in tokenizer.stop_ids and ids[0] in sampled[-1:]
+    return np.array(ids[1:] if repeated else ids, np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,7 +255,8 @@ class Transcript:
         The policy did not write these tokens, so they are masked. Return False if they leave no room for an answer: then nothing is
         appended, and the rollout counts as truncated.
         """
-        if not self._force(self._following(messages)):
+        said = self._parts[-1].token_ids if self._parts else ()
+        if not self._force(following(self.tokenizer, self.prompt.messages, messages, self.prompt.tools, said)):
             return False
         self._start, self._inserted = None, False
         self._messages += [replace(message, policy=False) for message in messages]
@@ -281,17 +310,3 @@ class Transcript:
     ) -> None:
         arrays: dict[str, Any] = {"token_ids": ids, "logprobs": logprobs, "versions": versions, "policy_mask": np.full(len(ids), policy)}
         self._parts.append(Segment(context_ids=ids[:0], details=details, **arrays))
-
-    def _following(self, messages: Sequence[Message]) -> np.ndarray:
-        """Return int32: the tokens that follow an answer in the rendered chat.
-
-        They are the common end of two chats that differ only in one answer. A stop token that the policy has sampled is not repeated.
-        """
-        answers = [Message(role="assistant", content=text) for text in _ANSWERS]
-        chats = [rendered(self.tokenizer, self.prompt, answer, *messages).tolist() for answer in answers]
-        backwards = zip(reversed(chats[0]), reversed(next((chat for chat in chats if chat != chats[0]), [])), strict=False)
-        following = [token for token, other in takewhile(lambda pair: pair[0] == pair[1], backwards)][::-1]
-        if not following:
-            raise ValueError("the chat template renders all answers alike, or nothing after them, so a message cannot follow an answer")
-        repeated = self._parts and following[0] in self.tokenizer.stop_ids and following[0] in self._parts[-1].token_ids[-1:]
-        return np.array(following[1:] if repeated else following, np.int32)

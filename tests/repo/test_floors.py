@@ -159,18 +159,18 @@ def test_imports_only_go_down() -> None:
     assert wrong == []
 
 
-SHARED = {"rlcore_plugin_extraction", "rlcore_plugin_processes", "rlcore_plugin_serving", "rlcore_plugin_workers"}
+SHARED = {"rlcore_gateway", "rlcore_plugin_extraction", "rlcore_plugin_processes", "rlcore_plugin_serving", "rlcore_plugin_workers"}
 """What a distribution of plugins offers to others: they declare that they need it, which tools/dependencies.py sees to."""
 
 
 def test_plugins_see_the_public_packages_and_no_sibling() -> None:
     wrong = []
     for path in PLUGINS:
-        own = {folder.name for folder in path.parents} | {child.name for folder in path.parents for child in folder.glob("rlcore_plugin_*")}
+        own = {folder.name for folder in path.parents} | {child.name for folder in path.parents for child in folder.glob("rlcore_*")}
         for name in _imports(path.read_text()):
             package = name.split(".")[0]
             if (package == "rlcore" and name not in FOR_USERS and not any(f"{name}.".startswith(f"{public}.") for public in PUBLIC)) or (
-                package.startswith("rlcore_plugin_") and package not in own | SHARED
+                package.startswith("rlcore_") and package not in own | SHARED
             ):
                 wrong.append(f"{path.relative_to(ROOT)} imports {name}")
     assert wrong == []

@@ -87,15 +87,14 @@ OWN_SWITCH = {"tools": {"health": "rlcore_plugin_tools.health"}}
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
 def test_a_plugin_folder_is_a_whole_distribution(folder: Path) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    suffix = project["name"].removeprefix("rlcore-plugin-")
+    suffix, package = project["name"].removeprefix("rlcore-").removeprefix("plugin-"), project["name"].replace("-", "_")
     assert suffix == NAMED.get(folder.name, folder.name)
-    package = folder / f"rlcore_plugin_{suffix}" / "__init__.py"
     if LIBRARY in project.get("keywords", ()):
         assert "entry-points" not in project
     else:
         assert any(dependency.startswith("rlcore>=") for dependency in project["dependencies"])
-        assert project["entry-points"]["rlcore"] == {suffix: f"rlcore_plugin_{suffix}"} | OWN_SWITCH.get(suffix, {})
-        assert 'rlcore_api = "' in package.read_text()
+        assert project["entry-points"]["rlcore"] == {suffix: package} | OWN_SWITCH.get(suffix, {})
+        assert 'rlcore_api = "' in (folder / package / "__init__.py").read_text()
     assert (folder / "README.md").read_text().strip()
     assert list((folder / "tests").rglob("test_*.py"))
 

@@ -1,0 +1,289 @@
+"""The ledger of an episode: a tree of calls that keeps the tokens as they were sampled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+
+from rlcore.api import Completion, FinishReason, Message, Tokenizer
+from rlcore.api.conversations import following
+from rlcore_gateway.chat_messages import chains, key_of, tools_key
+from rlcore_gateway.refusal import Refusal
+from rlcore_gateway.trained import LedgerResult, result_of
+
+__all__ = ["Call", "EpisodeLedger", "EpisodeLimits", "History"]
+
+History = Literal["as_sampled", "template"]
+"""Whether earlier answers stay as they were sampled, or as the chat template renders them (without thinking, for many templates)."""
+
+_ONE_LINE = (Message(role="user", content="a"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """The budget of an episode.
+
+    ``tokens``: sampled tokens of all calls. Calls that are open at the same time may exceed it together.
+    ``context``: context and answer of any call. ``calls``: None for no limit.
+    ``stop``: the stop strings of the run, which end every answer.
+    """
+
+    tokens: int
+    context: int
+    calls: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A request and its answer. Tokens and messages are those that it added to its parent.
+
+    ``messages``: the messages after the parent's answer; all messages if there is no parent.
+    ``tail_ids``: int32, the tokens between the parent's answer and this one.
+    ``sampling``: what a repeated request must have in common with this one, beside messages and tools.
+    ``noise``: the random stream. It depends on what was said and on the number of equal requests, not on the order of arrival.
+    """
+
+    id: str
+    number: int
+    parent: Call | None
+    messages: tuple[Message, ...]
+    tail_ids: np.ndarray
+    chain: bytes
+    sampling: tuple[Any, ...]
+    ordinal: int
+    noise: int
+    max_new_tokens: int
+    bound: str
+    """The limit that sets ``max_new_tokens``: "tokens", "context", or "" if the client set it."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    children: list[Call] = field(default_factory=list)
+    completion: Completion | None = None
+    answer: Message | None = None
+    """The answer as the chat template reads it: with its reasoning, and without the text of parsed tool calls."""
+    delivered: bool = False
+
+    def path(self) -> list[Call]:
+        """Return the calls from the root to this one."""
+        found, call = [self], self.parent
+        while call is not None:
+            found.append(call)
+            call = call.parent
+        return found[::-1]
+
+    @property
+    def sampled_ids(self) -> np.ndarray:
+        """int32: the sampled tokens; none while the call is open."""
+        return self.tail_ids[:0] if self.completion is None else self.completion.token_ids
+
+    def context_ids(self) -> np.ndarray:
+        """Return int32[C]: everything before the answer."""
+        *before, last = self.path()
+        return np.concatenate([*(ids for call in before for ids in (call.tail_ids, call.sampled_ids)), last.tail_ids])
+
+    def said(self) -> list[Message]:
+        """Return all messages, from the first of the root to this answer."""
+        return [message for call in self.path() for message in (*call.messages, *([call.answer] if call.answer else []))]
+
+
+class EpisodeLedger:
+    """All calls of one episode. Not thread-safe: the gateway's event loop owns it."""
+
+    def __init__(self, episode: str, tokenizer: Tokenizer, limits: EpisodeLimits, history: History = "as_sampled") -> None:
+        self.episode, self.limits, self.history = episode, limits, history
+        self.calls: list[Call] = []
+        """The calls that were not dropped, in the order of arrival."""
+        self.counts: Counter[str] = Counter()
+        self.exhausted = ""
+        self._tokenizer = tokenizer
+        self._numbers = count(1)
+        self._asked: dict[bytes, list[Call]] = {}
+        self._ends: dict[bytes, list[Call]] = {}
+        """Calls by the chain of everything that was said, including their answer."""
+        self._tail_without_tools: dict[tuple[bytes, ...], bool] = {}
+
+    @property
+    def roots(self) -> list[Call]:
+        """The calls without a parent."""
+        return [call for call in self.calls if call.parent is None]
+
+    @property
+    def tokens(self) -> int:
+        """The number of sampled tokens."""
+        return sum(len(call.sampled_ids) for call in self.calls)
+
+    def begin(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        max_tokens: int | None = None,
+        sampling: tuple[Any, ...] = (),
+        retry: bool = False,
+    ) -> Call:
+        """Return the call for a request: a new one, or the one that a client repeats.
+
+        :param max_tokens: the client's limit of the answer.
+        :param sampling: what else a repeated request must have in common with the first.
+        :param retry: the client says that it repeats the request.
+        :raises Refusal: a budget is used up, or the context is too long.
+        """
+        chain = chains(tools_key(tools), map(key_of, messages))
+        sampling = (max_tokens, *sampling)
+        if (repeated := self._repeated(chain[-1], sampling, retry)) is not None:
+            self.counts["retries"] += 1
+            return repeated
+        self._check_budget()
+        parent, added, ids = self._place(messages, tuple(tools), chain)
+        context = len(ids) + (len(parent.context_ids()) + len(parent.sampled_ids) if parent else 0)
+        most, bound = self._room(context, max_tokens)
+        taken = {call.ordinal for call in self._asked.get(chain[-1], ())}
+        ordinal = next(number for number in count() if number not in taken)
+        number = next(self._numbers)
+        call = Call(
+            id=f"chatcmpl-{self.episode}-{number}",
+            number=number,
+            parent=parent,
+            messages=tuple(added),
+            tail_ids=ids,
+            chain=chain[-1],
+            sampling=sampling,
+            ordinal=ordinal,
+            noise=_noise(chain[-1], ordinal),
+            max_new_tokens=most,
+            bound=bound,
+            tools=tuple(tools),
+        )
+        self.calls.append(call)
+        self._asked.setdefault(chain[-1], []).append(call)
+        if parent is not None:
+            parent.children.append(call)
+        return call
+
+    def finish(self, call: Call, completion: Completion, answer: Message, sent: Message) -> None:
+        """Keep the answer of a call.
+
+        :param answer: the answer as the chat template reads it.
+        :param sent: the answer as the client received it, and sends it back.
+        """
+        call.completion, call.answer = completion, answer
+        if completion.finish is FinishReason.LENGTH and call.bound:
+            self.exhausted = self.exhausted or call.bound
+        forms = [sent]
+        if sent.tool_calls and sent.content:  # some clients drop the text beside tool calls; the ids are enough to recognize them
+            forms.append(Message(role=sent.role, content="", tool_calls=sent.tool_calls))
+        for form in forms:
+            self._ends.setdefault(chains(call.chain, [key_of(form)])[-1], []).append(call)
+
+    def drop(self, call: Call) -> None:
+        """Forget a call that was cancelled: its tokens never train. A second call does nothing."""
+        if call not in self.calls or call.completion is not None:
+            return
+        self.counts["cancelled"] += 1
+        self.calls.remove(call)
+        self._asked[call.chain].remove(call)
+        if call.parent is not None:
+            call.parent.children.remove(call)
+
+    def trained(self, calls: Sequence[str] | None = None) -> LedgerResult:
+        """Return what trains.
+
+        :param calls: the ids of the calls that train; None for those of the main root, which has the most sampled tokens, and of the roots
+            that share its first user message.
+        :raises ValueError: an id is not that of an answered call.
+        """
+        return result_of(self.calls, calls, self.counts, self.exhausted)
+
+    def _repeated(self, chain: bytes, sampling: tuple[Any, ...], retry: bool) -> Call | None:
+        """Return the call that this request repeats. A call that was extended is not repeated, because its answer has arrived."""
+        for call in reversed(self._asked.get(chain, ())):
+            lost = call.completion is not None and not call.delivered
+            if call.sampling == sampling and not call.children and (retry or lost):
+                return call
+        return None
+
+    def _check_budget(self) -> None:
+        most = self.limits.calls
+        if most is not None and len(self.calls) >= most:
+            self._refuse("calls", f"the episode has used up its budget of {most} calls; end the episode")
+        if self.tokens >= self.limits.tokens:
+            self._refuse("tokens", f"the episode has used up its budget of {self.limits.tokens} sampled tokens; end the episode")
+
+    def _room(self, context: int, max_tokens: int | None) -> tuple[int, str]:
+        """Return the most tokens that may be sampled after a context, and the limit that says so."""
+        room = self.limits.context - context
+        if room < 1:
+            self._refuse(
+                "context",
+                f"This model's maximum context length is {self.limits.context} tokens. However, your messages resulted in {context} "
+                "tokens, and the answer needs at least one. Please reduce the length of the messages.",
+                code="context_length_exceeded",
+                param="messages",
+            )
+        bounds = [(room, "context"), (self.limits.tokens - self.tokens, "tokens")]
+        return min([*bounds, *([(max_tokens, "")] if max_tokens is not None else [])], key=lambda bound: bound[0])
+
+    def _refuse(self, what: str, message: str, code: str = "budget_exhausted", param: str | None = None) -> None:
+        self.exhausted = self.exhausted or what
+        raise Refusal(message, code=code, param=param)
+
+    def _place(
+        self, messages: Sequence[Message], tools: tuple[Mapping[str, Any], ...], chain: Sequence[bytes]
+    ) -> tuple[Call | None, Sequence[Message], np.ndarray]:
+        """Return the parent of a request, the messages that it adds, and their tokens."""
+        parent, known = self._extended(messages, chain)
+        if parent is None:
+            return None, messages, self._rendered(messages, tools)
+        if self.history == "template":
+            return self._template_place(parent, messages[known:], tools)
+        return parent, messages[known:], self._tail(parent, messages[known:], tools, chain[0])
+
+    def _extended(self, messages: Sequence[Message], chain: Sequence[bytes]) -> tuple[Call | None, int]:
+        """Return the call with the longest history that the messages begin with, and the number of messages in it.
+
+        Of several calls with equal answers, the one with the fewest children continues first.
+        """
+        for known in range(len(messages), 0, -1):
+            if messages[known - 1].role == "assistant" and (found := self._ends.get(chain[known])):
+                return min(found, key=lambda call: len(call.children)), known
+        return None, 0
+
+    def _template_place(
+        self, parent: Call, added: Sequence[Message], tools: tuple[Mapping[str, Any], ...]
+    ) -> tuple[Call | None, Sequence[Message], np.ndarray]:
+        """Render the whole history. The parent is the last call whose tokens the rendered chat begins with."""
+        ids = self._rendered([*parent.said(), *added], tools)
+        for call in reversed(parent.path()):
+            before = np.concatenate([call.context_ids(), call.sampled_ids])
+            if len(before) < len(ids) and np.array_equal(ids[: len(before)], before):
+                return call, [*parent.said()[len(call.said()) :], *added], ids[len(before) :]
+        return None, [*parent.said(), *added], ids
+
+    def _rendered(self, messages: Sequence[Message], tools: tuple[Mapping[str, Any], ...]) -> np.ndarray:
+        return self._tokenizer.render(messages, tools=tools) if tools else self._tokenizer.render(messages)
+
+    def _tail(self, parent: Call, added: Sequence[Message], tools: tuple[Mapping[str, Any], ...], key: bytes) -> np.ndarray:
+        """Return the tokens that follow the parent's answer.
+
+        Most templates write tools only at the beginning. The tokens are therefore compared once with those of a chat without tools, for
+        each sequence of roles, and later calls do not render the tools.
+        """
+        if not tools:
+            return following(self._tokenizer, _ONE_LINE, added, (), parent.sampled_ids)
+        form = (key, *(message.role.encode() for message in added))
+        if self._tail_without_tools.get(form):
+            return following(self._tokenizer, _ONE_LINE, added, (), parent.sampled_ids)
+        whole = following(self._tokenizer, _ONE_LINE, added, tools, parent.sampled_ids)
+        if form not in self._tail_without_tools:
+            self._tail_without_tools[form] = np.array_equal(whole, following(self._tokenizer, _ONE_LINE, added, (), parent.sampled_ids))
+        return whole
+
+
+def _noise(chain: bytes, ordinal: int) -> int:
+    return int.from_bytes(blake2b(chain, digest_size=4, salt=ordinal.to_bytes(8, "little")).digest(), "little") & 0x7FFFFFFF
