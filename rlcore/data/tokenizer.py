@@ -161,8 +161,12 @@ class ChatTokenizer(Tokenizer):
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the exact text without special tokens; spaces are not cleaned up."""
+        return self.decode_all(token_ids, special=False)
+
+    def decode_all(self, token_ids: Sequence[int], *, special: bool = True) -> str:
+        """Return the exact text with special tokens: some models mark a tool call with one."""
         ids = [int(token) for token in token_ids]
-        return str(self._inner.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        return str(self._inner.decode(ids, skip_special_tokens=not special, clean_up_tokenization_spaces=False))
 
     def stop_at(self, strings: Sequence[str]) -> None:
         """Let stop strings that are special tokens end a response: their tokens become stop tokens, because ``decode`` leaves them out.

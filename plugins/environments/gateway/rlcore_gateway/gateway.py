@@ -191,7 +191,7 @@ class Gateway:
             )
             if said.finish is FinishReason.ABORTED:
                 raise _ended()
-            read = self._reader.read(said.token_ids, call, asked)
+            read = self._reader.read(said.token_ids.tolist(), call, asked)
             ledger.finish(call, said, read.answer, read.sent)
             answer = episode.answers[call] = Answer(call=call, sent=read.sent, reasoning=read.reasoning)
             return answer
