@@ -1,0 +1,162 @@
+"""Rewritten histories, forks, and thinking that a chat template drops: as it was sampled, or as the template has it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from rlcore_gateway.gateway import Ask, GatewaySettings
+from rlcore_gateway.trained import LedgerResult
+from stub_engine import Served, pieces, real_tokenizer, serving
+
+from rlcore.testing import FakeTokenizer
+
+FAKE = FakeTokenizer()
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def thinking(ask: Ask) -> list[int]:
+    return pieces("<think>deep</think>guess")
+
+
+async def thinking_game(served: Served, echo: str, turns: int = 3) -> LedgerResult:
+    """A client that sends ``echo`` back for each answer."""
+    messages = [user("u")]
+    for _ in range(turns):
+        answer = (await served.client.chat.completions.create(model="m", messages=messages)).choices[0].message
+        assert (answer.content, (answer.model_extra or {})["reasoning_content"]) == ("guess", "deep")
+        messages += [said(echo), user("u")]
+    return served.gateway.close(served.key).trained()
+
+
+def texts(result: LedgerResult) -> list[str]:
+    return [real_tokenizer()._inner.decode([*one.context_ids, *one.token_ids]) for one in result.segments]
+
+
+TURN = "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("echo", ["guess", " guess\n", "<think>deep</think>guess", "<think>other</think>\n\nguess"])
+def test_as_sampled_the_thinking_stays_whatever_the_client_sends_back(echo: str) -> None:
+    async def run() -> None:
+        async with serving(real_tokenizer(), thinking) as served:
+            result = await thinking_game(served, echo)
+            assert texts(result) == [f"{TURN}<think>deep</think>guess<|im_end|>\n" * 2 + f"{TURN}<think>deep</think>guess<|im_end|>"]
+            assert result.counts["forks"] == 0
+            assert len(result.turn_lengths) == 3
+
+    asyncio.run(run())
+
+
+def test_by_template_the_thinking_goes_and_each_turn_is_a_fork() -> None:
+    async def run() -> None:
+        async with serving(real_tokenizer(), thinking, settings=GatewaySettings(history="template")) as served:
+            result = await thinking_game(served, "guess")
+            short, whole = f"{TURN}guess<|im_end|>\n", f"{TURN}<think>deep</think>guess<|im_end|>"
+            assert texts(result) == [whole, short + whole, short * 2 + whole]
+            assert result.counts["forks"] == 2
+            for segment, ask in zip(result.segments, served.engine.asked, strict=True):
+                np.testing.assert_array_equal(segment.context_ids, ask.context_ids)
+                assert segment.token_ids[segment.policy_mask].tolist() == thinking(ask)
+            answers = [message.policy for message in result.messages if message.role == "assistant"]
+            assert answers == [True, *(False, True), *(False, False, True)]
+
+    asyncio.run(run())
+
+
+def test_by_template_a_history_that_the_template_keeps_continues() -> None:
+    """In a loop of tools this template keeps the thinking, as that of Qwen3 does, and the tokens are read back as they were sampled."""
+    inner = real_tokenizer()._inner
+
+    async def run() -> None:
+        script = inner.encode("<think>deep</think>guess<|im_end|>", add_special_tokens=False)
+        async with serving(real_tokenizer(), lambda ask: script, settings=GatewaySettings(history="template")) as served:
+            messages: list[Any] = [user("u")]
+            for _ in range(3):
+                await served.client.chat.completions.create(model="m", messages=messages)
+                messages += [said("guess"), {"role": "tool", "tool_call_id": "x", "content": "t"}]
+            result = served.gateway.close(served.key).trained()
+            (segment,) = result.segments
+            assert segment.token_ids[segment.policy_mask].tolist() == script * 3
+            assert result.counts["forks"] == 0
+
+    asyncio.run(run())
+
+
+def number(ask: Ask) -> list[int]:
+    return [*FAKE.encode(str(len(ask.context_ids))), 0]
+
+
+def test_a_rewritten_history_is_a_new_root_and_both_train() -> None:
+    async def run() -> None:
+        async with serving(FAKE, number) as served:
+            create = served.client.chat.completions.create
+            first = await create(model="m", messages=[user("guess")])
+            await create(model="m", messages=[user("guess"), said("something else"), user("higher")])
+            ledger = served.gateway.close(served.key)
+            result = ledger.trained()
+            assert len(ledger.roots) == 2
+            assert result.calls[0] == first.id
+            assert len(result.segments) == 2
+            rendered = served.engine.asked[1].context_ids
+            np.testing.assert_array_equal(result.segments[1].context_ids, rendered)
+
+    asyncio.run(run())
+
+
+def test_two_continuations_of_one_answer_share_their_context() -> None:
+    async def run() -> None:
+        async with serving(FAKE, number) as served:
+            create = served.client.chat.completions.create
+            answer = (await create(model="m", messages=[user("guess")])).choices[0].message.content or ""
+            for text in ("higher", "lower"):
+                await create(model="m", messages=[user("guess"), said(answer), user(text)])
+            result = served.gateway.close(served.key).trained()
+            first, fork = result.segments
+            np.testing.assert_array_equal(fork.context_ids, served.engine.asked[2].context_ids)
+            assert first.policy_mask.sum() == 5
+            assert fork.policy_mask.all()
+            assert result.counts["forks"] == 1
+            assert [message.content for message in result.messages] == ["guess", answer, "higher", "17", "lower", "16"]
+
+    asyncio.run(run())
+
+
+def test_a_root_that_asks_for_something_else_does_not_train() -> None:
+    async def run() -> None:
+        async with serving(FAKE, number) as served:
+            create = served.client.chat.completions.create
+            title = await create(model="m", messages=[{"role": "system", "content": "title"}, user("a title for guess")])
+            first = await create(model="m", messages=[user("guess")])
+            answer = first.choices[0].message.content or ""
+            second = await create(model="m", messages=[user("guess"), said(answer), user("higher")])
+            ledger = served.gateway.close(served.key)
+            assert ledger.trained().calls == (first.id, second.id)
+            assert ledger.trained().counts["untrained_tokens"] == 3
+            assert ledger.trained([title.id]).calls == (title.id,)
+            named = ledger.trained([second.id])
+            assert len(named.segments[0].context_ids) == len(served.engine.asked[2].context_ids)  # the first answer is context
+
+    asyncio.run(run())
+
+
+def test_other_tools_begin_a_new_chat() -> None:
+    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
+
+    async def run() -> None:
+        async with serving(FAKE, number) as served:
+            create = served.client.chat.completions.create
+            answer = (await create(model="m", messages=[user("guess")])).choices[0].message.content or ""
+            await create(model="m", messages=[user("guess"), said(answer), user("higher")], tools=[tool])
+            assert len(served.gateway.close(served.key).roots) == 2
+
+    asyncio.run(run())

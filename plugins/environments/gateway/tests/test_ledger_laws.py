@@ -1,0 +1,156 @@
+"""Laws of the ledger, over random trees of calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rlcore_gateway.ledger import Call, EpisodeLedger
+from rlcore_gateway.trained import LedgerResult
+from stub_engine import LIMITS
+
+from rlcore.api import Completion, FinishReason, Message
+from rlcore.testing import FakeTokenizer
+
+FAKE = FakeTokenizer()
+ANSWERS = st.text("ab1", max_size=3)
+STEPS = st.lists(
+    st.tuples(st.integers(-1, 20), st.sampled_from(["higher", "lower"]), ANSWERS, st.booleans(), st.booleans()), min_size=1, max_size=12
+)
+"""(the call that is extended, -1 for a new chat; the new message; the answer; with an end token; cancelled)"""
+
+
+@dataclass
+class Episode:
+    """A ledger, and what a client has said before each call."""
+
+    ledger: EpisodeLedger = field(default_factory=lambda: EpisodeLedger("game", FAKE, LIMITS))
+    chats: list[list[Message]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    sampled: int = 0
+
+    def play(self, steps: list[Any]) -> None:
+        for place, said, answer, ended, cancelled in steps:
+            chat = self.chats[place % len(self.chats)] if self.chats and place >= 0 else []
+            messages = [*chat, Message(role="user", content=said)]
+            call = self.ledger.begin(messages)
+            if cancelled:
+                self.ledger.drop(call)
+                continue
+            ids = np.array([*FAKE.encode(answer), *([0] if ended else [])], np.int32)
+            marks = -(np.arange(len(ids)) + self.sampled + 1) / 4096  # each sampled token has a log probability of its own
+            self.sampled += len(ids)
+            completion = Completion(
+                request_id=call.id, token_ids=ids, logprobs=marks, versions=np.full(len(ids), len(self.calls)), finish=FinishReason.STOP
+            )
+            reply = Message(role="assistant", content=answer)
+            self.ledger.finish(call, completion, reply, reply)
+            call.delivered = True  # the next equal request is another sample, not a retry
+            self.calls.append(call)
+            self.chats.append([*messages, reply])
+
+
+def check(result: LedgerResult, calls: dict[str, Call]) -> None:
+    """Each sampled token of the trained calls occurs once, after the context in which it was sampled."""
+    rest = list(zip(result.calls, result.turn_lengths, strict=True))
+    seen = 0
+    for segment in result.segments:
+        whole, start = np.concatenate([segment.context_ids, segment.token_ids]), len(segment.context_ids)
+        places = np.flatnonzero(segment.policy_mask)
+        while len(places):
+            name, length = rest[seen]
+            seen += 1
+            said, run = calls[name].completion, places[:length]
+            assert said is not None
+            assert len(said.token_ids) == length
+            if not length:
+                continue
+            np.testing.assert_array_equal(run, np.arange(run[0], run[0] + length))
+            np.testing.assert_array_equal(whole[: start + run[0]], calls[name].context_ids())
+            for field_name in ("token_ids", "logprobs", "versions"):
+                np.testing.assert_array_equal(getattr(segment, field_name)[run], getattr(said, field_name))
+            places = places[length:]
+        assert segment.policy_mask.any()
+    assert all(length == 0 for _, length in rest[seen:])
+    assert len(set(result.calls)) == len(result.calls)
+    answers = [message.content for message in result.messages if message.policy]
+    assert answers == [FAKE.decode(calls[name].sampled_ids.tolist()) for name in result.calls]
+
+
+@settings(max_examples=300, deadline=None)
+@given(STEPS, st.data())
+def test_each_sampled_token_of_what_trains_is_there_once_and_no_other(steps: list[Any], data: st.DataObject) -> None:
+    episode = Episode()
+    episode.play(steps)
+    calls = {call.id: call for call in episode.calls}
+    named = data.draw(st.lists(st.sampled_from(sorted(calls)), unique=True)) if calls else []
+    result = episode.ledger.trained(named)
+    check(result, calls)
+    assert sorted(result.calls) == sorted(named)
+    assert result.counts["untrained_tokens"] == episode.sampled - sum(result.turn_lengths)
+    whole = episode.ledger.trained(list(calls))
+    check(whole, calls)
+    assert sum(result.turn_lengths) <= sum(whole.turn_lengths) == episode.sampled
+    assert whole.counts["calls"] == len(calls)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_by_default_the_main_root_and_its_like_train(steps: list[Any]) -> None:
+    episode = Episode()
+    episode.play(steps)
+    calls = {call.id: call for call in episode.calls}
+    result = episode.ledger.trained()
+    check(result, calls)
+    if calls:
+        sizes: dict[Call, int] = {}
+        for call in calls.values():
+            sizes[call.path()[0]] = sizes.get(call.path()[0], 0) + len(call.sampled_ids)
+        main = max(sizes, key=lambda root: (sizes[root], -root.number))
+        assert set(result.calls) == {name for name, call in calls.items() if call.path()[0].messages == main.messages}
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS)
+def test_each_context_is_the_chat_as_it_was_sampled(steps: list[Any]) -> None:
+    """FakeTokenizer reads an answer back as it was sampled, apart from end tokens, so the rendered chat is a second source."""
+    episode = Episode()
+    episode.play(steps)
+    for call, chat in zip(episode.calls, episode.chats, strict=True):
+        context = [token for token in call.context_ids().tolist() if token != 0]
+        assert context == FAKE.render(chat[:-1]).tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS, st.randoms(use_true_random=False))
+def test_the_random_stream_does_not_depend_on_the_order_of_chats(steps: list[Any], random: Any) -> None:
+    """Chats that run side by side may arrive in any order: what each of them draws is the same."""
+    texts = sorted({said for _, said, _, _, _ in steps} | {"other"})
+    first, second = EpisodeLedger("a", FAKE, LIMITS), EpisodeLedger("b", FAKE, LIMITS)
+    order = [(text, sample) for text in texts for sample in range(2)]
+    streams = [{first.begin([Message(role="user", content=text)]).noise for text, _ in order}]
+    random.shuffle(order)
+    streams.append({second.begin([Message(role="user", content=text)]).noise for text, _ in order})
+    assert streams[0] == streams[1]
+    assert len(streams[0]) == len(order)
+
+
+def test_a_call_that_was_not_answered_cannot_be_named() -> None:
+    episode = Episode()
+    call = episode.ledger.begin([Message(role="user", content="higher")])
+    for name in (call.id, "chatcmpl-other-1"):
+        with pytest.raises(ValueError, match="names the call 'chatcmpl-"):
+            episode.ledger.trained([name])
+
+
+def test_only_what_a_call_added_is_kept() -> None:
+    episode = Episode()
+    episode.play([(turn - 1, "higher", "ab", True, False) for turn in range(200)])
+    kept = sum(len(call.tail_ids) + len(call.sampled_ids) for call in episode.ledger.calls)
+    last = episode.ledger.calls[-1]
+    assert len(episode.ledger.roots) == 1
+    assert kept == len(last.context_ids()) + len(last.sampled_ids)
