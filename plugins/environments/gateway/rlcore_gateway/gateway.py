@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from rlcore.api import Completion, FinishReason, RlcoreError, Tokenizer
@@ -87,15 +87,14 @@ class Gateway:
         settings: GatewaySettings | None = None,
         *,
         say: Callable[[str], None] = print,
-        routes: tuple[BaseRoute, ...] = (),
     ) -> None:
         self.settings = settings or GatewaySettings()
         self._tokenizer, self._generate = tokenizer, generate
         self._reader = AnswerReader(tokenizer, self.settings.tool_parser)
         self._episodes: dict[str, _Episode] = {}
         self._closed: dict[str, None] = {}
-        own = [Route("/v1/models", self._models), Route("/v1/chat/completions", _Endpoint(self._chat, say), methods=["POST"])]
-        self.app = Starlette(routes=[*own, *routes], exception_handlers={HTTPException: _unknown, Refusal: _refused})
+        routes = [Route("/v1/models", self._models), Route("/v1/chat/completions", _Endpoint(self._chat, say), methods=["POST"])]
+        self.app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown, Refusal: _refused})
         """The ASGI application."""
 
     def open(self, episode: str, limits: EpisodeLimits) -> str:

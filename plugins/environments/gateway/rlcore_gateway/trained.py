@@ -14,7 +14,7 @@ from rlcore_gateway.chat_messages import key_of
 if TYPE_CHECKING:
     from rlcore_gateway.ledger import Call
 
-__all__ = ["LedgerResult", "result_of"]
+__all__ = ["LedgerResult", "lines_of", "result_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def result_of(calls: Sequence[Call], named: Sequence[str] | None, counts: Mappin
     """
     answered = [call for call in calls if call.completion is not None]
     chosen = set(_main(answered) if named is None else _named(answered, named))
-    lines = list(_lines(answered, chosen))
+    lines = list(lines_of(answered, chosen))
     trains = [call for line in lines for call in line if call in chosen]
     tokens = sum(len(call.sampled_ids) for call in answered)
     trained = sum(len(call.sampled_ids) for call in trains)
@@ -89,7 +89,7 @@ def _first_user(root: Call) -> bytes | None:
     return next((key_of(message) for message in root.messages if message.role == "user"), None)
 
 
-def _lines(calls: Sequence[Call], chosen: Collection[Call]) -> Iterator[list[Call]]:
+def lines_of(calls: Sequence[Call], chosen: Collection[Call]) -> Iterator[list[Call]]:
     """Yield lines of calls, each the child of the one before it, so that each chosen call is in exactly one. The last one is chosen."""
     needed: set[Call] = set()
     for call in reversed(calls):
