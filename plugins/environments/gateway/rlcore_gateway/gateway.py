@@ -26,6 +26,7 @@ from rlcore_gateway.chat_answer import Answer, answer_events, answer_json
 from rlcore_gateway.chat_request import ChatRequest, parse_chat
 from rlcore_gateway.ledger import Call, EpisodeLedger, EpisodeLimits, History
 from rlcore_gateway.refusal import Refusal
+from rlcore_gateway.rendering import ChatRenderer
 
 __all__ = ["Ask", "Gateway", "GatewaySettings"]
 
@@ -90,6 +91,7 @@ class Gateway:
     ) -> None:
         self.settings = settings or GatewaySettings()
         self._tokenizer, self._generate = tokenizer, generate
+        self._renderer = ChatRenderer(tokenizer)
         self._reader = AnswerReader(tokenizer, self.settings.tool_parser)
         self._episodes: dict[str, _Episode] = {}
         self._closed: dict[str, None] = {}
@@ -100,7 +102,7 @@ class Gateway:
     def open(self, episode: str, limits: EpisodeLimits) -> str:
         """Begin an episode, and return its key, which clients send as their API key."""
         key = secrets.token_urlsafe(24)
-        self._episodes[key] = _Episode(EpisodeLedger(episode, self._tokenizer, limits, self.settings.history))
+        self._episodes[key] = _Episode(EpisodeLedger(episode, self._renderer, limits, self.settings.history))
         return key
 
     def ledger(self, key: str) -> EpisodeLedger:

@@ -11,18 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlcore.api import Completion, FinishReason, Message, Tokenizer
-from rlcore.api.conversations import following
+from rlcore.api import Completion, FinishReason, Message
 from rlcore_gateway.chat_messages import chains, key_of, tools_key
 from rlcore_gateway.refusal import Refusal
+from rlcore_gateway.rendering import ChatRenderer, Tools
 from rlcore_gateway.trained import LedgerResult, result_of
 
 __all__ = ["Call", "EpisodeLedger", "EpisodeLimits", "History"]
 
 History = Literal["as_sampled", "template"]
 """Whether earlier answers stay as they were sampled, or as the chat template renders them (without thinking, for many templates)."""
-
-_ONE_LINE = (Message(role="user", content="a"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +93,17 @@ class Call:
 class EpisodeLedger:
     """All calls of one episode. Not thread-safe: the gateway's event loop owns it."""
 
-    def __init__(self, episode: str, tokenizer: Tokenizer, limits: EpisodeLimits, history: History = "as_sampled") -> None:
+    def __init__(self, episode: str, renderer: ChatRenderer, limits: EpisodeLimits, history: History = "as_sampled") -> None:
         self.episode, self.limits, self.history = episode, limits, history
         self.calls: list[Call] = []
         """The calls that were not dropped, in the order of arrival."""
         self.counts: Counter[str] = Counter()
         self.exhausted = ""
-        self._tokenizer = tokenizer
+        self._renderer = renderer
         self._numbers = count(1)
         self._asked: dict[bytes, list[Call]] = {}
         self._ends: dict[bytes, list[Call]] = {}
         """Calls by the chain of everything that was said, including their answer."""
-        self._tail_without_tools: dict[tuple[bytes, ...], bool] = {}
 
     @property
     def roots(self) -> list[Call]:
@@ -121,7 +118,7 @@ class EpisodeLedger:
     def begin(
         self,
         messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]] = (),
+        tools: Tools = (),
         *,
         max_tokens: int | None = None,
         sampling: tuple[Any, ...] = (),
@@ -234,15 +231,15 @@ class EpisodeLedger:
         raise Refusal(message, code=code, param=param)
 
     def _place(
-        self, messages: Sequence[Message], tools: tuple[Mapping[str, Any], ...], chain: Sequence[bytes]
+        self, messages: Sequence[Message], tools: Tools, chain: Sequence[bytes]
     ) -> tuple[Call | None, Sequence[Message], np.ndarray]:
         """Return the parent of a request, the messages that it adds, and their tokens."""
         parent, known = self._extended(messages, chain)
         if parent is None:
-            return None, messages, self._rendered(messages, tools)
+            return None, messages, self._renderer.first_chat(messages, tools)
         if self.history == "template":
             return self._template_place(parent, messages[known:], tools)
-        return parent, messages[known:], self._tail(parent, messages[known:], tools, chain[0])
+        return parent, messages[known:], self._renderer.tail(messages[known:], tools, chain[0], parent.sampled_ids)
 
     def _extended(self, messages: Sequence[Message], chain: Sequence[bytes]) -> tuple[Call | None, int]:
         """Return the call with the longest history that the messages begin with, and the number of messages in it.
@@ -254,35 +251,14 @@ class EpisodeLedger:
                 return min(found, key=lambda call: len(call.children)), known
         return None, 0
 
-    def _template_place(
-        self, parent: Call, added: Sequence[Message], tools: tuple[Mapping[str, Any], ...]
-    ) -> tuple[Call | None, Sequence[Message], np.ndarray]:
+    def _template_place(self, parent: Call, added: Sequence[Message], tools: Tools) -> tuple[Call | None, Sequence[Message], np.ndarray]:
         """Render the whole history. The parent is the last call whose tokens the rendered chat begins with."""
-        ids = self._rendered([*parent.said(), *added], tools)
+        ids = self._renderer.chat([*parent.said(), *added], tools)
         for call in reversed(parent.path()):
             before = np.concatenate([call.context_ids(), call.sampled_ids])
             if len(before) < len(ids) and np.array_equal(ids[: len(before)], before):
                 return call, [*parent.said()[len(call.said()) :], *added], ids[len(before) :]
         return None, [*parent.said(), *added], ids
-
-    def _rendered(self, messages: Sequence[Message], tools: tuple[Mapping[str, Any], ...]) -> np.ndarray:
-        return self._tokenizer.render(messages, tools=tools) if tools else self._tokenizer.render(messages)
-
-    def _tail(self, parent: Call, added: Sequence[Message], tools: tuple[Mapping[str, Any], ...], key: bytes) -> np.ndarray:
-        """Return the tokens that follow the parent's answer.
-
-        Most templates write tools only at the beginning. The tokens are therefore compared once with those of a chat without tools, for
-        each sequence of roles, and later calls do not render the tools.
-        """
-        if not tools:
-            return following(self._tokenizer, _ONE_LINE, added, (), parent.sampled_ids)
-        form = (key, *(message.role.encode() for message in added))
-        if self._tail_without_tools.get(form):
-            return following(self._tokenizer, _ONE_LINE, added, (), parent.sampled_ids)
-        whole = following(self._tokenizer, _ONE_LINE, added, tools, parent.sampled_ids)
-        if form not in self._tail_without_tools:
-            self._tail_without_tools[form] = np.array_equal(whole, following(self._tokenizer, _ONE_LINE, added, (), parent.sampled_ids))
-        return whole
 
 
 def _noise(chain: bytes, ordinal: int) -> int:

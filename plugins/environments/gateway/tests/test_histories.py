@@ -160,3 +160,19 @@ def test_other_tools_begin_a_new_chat() -> None:
             assert len(served.gateway.close(served.key).roots) == 2
 
     asyncio.run(run())
+
+
+def test_chats_that_differ_only_in_thinking_or_spaces_are_rendered_apart() -> None:
+    """A rendered chat is remembered for other episodes by its exact text, not by its canonical form."""
+
+    async def run() -> None:
+        async with serving(real_tokenizer(), thinking) as served:
+            for before in ("a", " a", "<think>x</think>a"):
+                messages: Any = [user("u"), said(before), {"role": "tool", "tool_call_id": "x", "content": "t"}]
+                for _ in range(2):
+                    await served.client.chat.completions.create(model="m", messages=messages)
+            found = [real_tokenizer()._inner.decode(ask.context_ids) for ask in served.engine.asked]
+            assert [text.partition("assistant\n")[2].partition("<|im_end|>")[0] for text in found[::2]] == ["a", " a", "<think>x</think>a"]
+            assert found[::2] == found[1::2]
+
+    asyncio.run(run())

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore_gateway.ledger import Call, EpisodeLedger
+from rlcore_gateway.rendering import ChatRenderer
 from rlcore_gateway.trained import LedgerResult
 from stub_engine import LIMITS
 
@@ -17,6 +18,7 @@ from rlcore.api import Completion, FinishReason, Message
 from rlcore.testing import FakeTokenizer
 
 FAKE = FakeTokenizer()
+RENDERER = ChatRenderer(FAKE)
 ANSWERS = st.text("ab1", max_size=3)
 STEPS = st.lists(
     st.tuples(st.integers(-1, 20), st.sampled_from(["higher", "lower"]), ANSWERS, st.booleans(), st.booleans()), min_size=1, max_size=12
@@ -28,7 +30,7 @@ STEPS = st.lists(
 class Episode:
     """A ledger, and what a client has said before each call."""
 
-    ledger: EpisodeLedger = field(default_factory=lambda: EpisodeLedger("game", FAKE, LIMITS))
+    ledger: EpisodeLedger = field(default_factory=lambda: EpisodeLedger("game", RENDERER, LIMITS))
     chats: list[list[Message]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     sampled: int = 0
@@ -130,7 +132,7 @@ def test_each_context_is_the_chat_as_it_was_sampled(steps: list[Any]) -> None:
 def test_the_random_stream_does_not_depend_on_the_order_of_chats(steps: list[Any], random: Any) -> None:
     """Chats that run side by side may arrive in any order: what each of them draws is the same."""
     texts = sorted({said for _, said, _, _, _ in steps} | {"other"})
-    first, second = EpisodeLedger("a", FAKE, LIMITS), EpisodeLedger("b", FAKE, LIMITS)
+    first, second = EpisodeLedger("a", RENDERER, LIMITS), EpisodeLedger("b", RENDERER, LIMITS)
     order = [(text, sample) for text in texts for sample in range(2)]
     streams = [{first.begin([Message(role="user", content=text)]).noise for text, _ in order}]
     random.shuffle(order)
