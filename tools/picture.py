@@ -88,7 +88,7 @@ def _core() -> Units:
 
 def _plugins() -> Units:
     found = Units()
-    for path in sorted(ROOT.glob("plugins/*/*/rlcore_plugin_*/**/*.py")):
+    for path in sorted(ROOT.glob("plugins/*/*/rlcore_*/**/*.py")):
         found.add("/".join(path.relative_to(ROOT / "plugins").parts[:2]), path.read_text(encoding="utf-8"))
     return found
 

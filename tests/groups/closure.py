@@ -258,7 +258,7 @@ def _is_plugin(path: str) -> bool:
 
 def _is_package(path: str) -> bool:
     parts = path.split("/")
-    return len(parts) == 5 and parts[0] == "plugins" and parts[3].startswith("rlcore_plugin_") and parts[4] == "__init__.py"
+    return len(parts) == 5 and parts[0] == "plugins" and parts[3].startswith("rlcore_") and parts[4] == "__init__.py"
 
 
 def _is_shipped(path: str) -> bool:

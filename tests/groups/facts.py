@@ -19,7 +19,7 @@ __all__ = ["KINDS", "Facts", "KnownFacts", "read"]
 
 Facts = dict[str, list[str]]
 KINDS = ("modules", "picked", "targets", "words", "places", "folders", "variables", "asked", "settings")
-_OURS = "rlcore|rlcore_plugin_[a-z0-9_]+|tests|benchmarks|tools"
+_OURS = "rlcore|rlcore_gateway|rlcore_plugin_[a-z0-9_]+|tests|benchmarks|tools"
 _TARGET = re.compile(rf"(?<![\w./-])(?:{_OURS})(?:\.[A-Za-z_]\w*)*(?![\w/-])")
 _BESIDE = re.compile(r"([a-z_]\w*):[A-Za-z_]\w*")
 _WORD = re.compile(r"[a-z][a-z0-9_+]{1,30}")

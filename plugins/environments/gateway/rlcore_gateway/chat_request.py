@@ -14,8 +14,6 @@ from rlcore_gateway.refusal import Refusal
 
 __all__ = ["ChatRequest", "parse_chat"]
 
-_RUN_DECIDES = ("temperature", "top_p", "top_k", "min_p", "seed", "reasoning_effort", "verbosity")
-"""Fields that the run's own sampling replaces."""
 _HARMLESS = frozenset(
     {
         *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
@@ -108,6 +106,8 @@ def parse_chat(data: bytes) -> ChatRequest:
     limits = [limit for limit in (body.max_completion_tokens, body.max_tokens) if limit is not None]
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     known = {*_ONLY, *_HARMLESS}
+    ignored = [name for name, value in fields.items() if value is not None and name not in known]
+    ignored += ["strict"] * any(tool["function"].get("strict") for tool in tools)  # clients set it by default
     return ChatRequest(
         messages=tuple(_message(message, place) for place, message in enumerate(body.messages)),
         tools=tools,
@@ -118,7 +118,7 @@ def parse_chat(data: bytes) -> ChatRequest:
         max_tokens=min(limits, default=None),
         logprobs=bool(body.logprobs),
         token_ids=bool(body.return_token_ids),
-        ignored=tuple(name for name, value in fields.items() if value is not None and name not in known),
+        ignored=tuple(ignored),
     )
 
 

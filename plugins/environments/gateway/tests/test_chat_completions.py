@@ -135,12 +135,14 @@ def test_sampling_of_the_client_is_ignored_and_counted() -> None:
     async def run() -> None:
         async with serving(FAKE, numbers) as served:
             create = served.client.chat.completions.create
-            await create(model="m", messages=[USER], temperature=0.2, top_p=0.5, user="me", extra_body={"mystery": 3})
+            tool: Any = {"type": "function", "function": {"name": "add", "parameters": {}, "strict": True}}
+            await create(model="m", messages=[USER], tools=[tool], temperature=0.2, top_p=0.5, user="me", extra_body={"mystery": 3})
             counts = served.gateway.close(served.key).trained().counts
             assert {name: value for name, value in counts.items() if name.startswith("ignored")} == {
                 "ignored_temperature": 1,
                 "ignored_top_p": 1,
                 "ignored_mystery": 1,
+                "ignored_strict": 1,
             }
 
     asyncio.run(run())
@@ -199,5 +201,27 @@ def test_a_retry_while_the_first_request_is_open_waits_for_the_same_answer() -> 
             served.engine.gate.set()
             assert (await again).id == served.engine.asked[0].call
             assert len(served.engine.asked) == 1
+
+    asyncio.run(run())
+
+
+def test_the_retry_of_the_sdk_after_its_timeout_trains_once() -> None:
+    async def run() -> None:
+        async with serving(FAKE, numbers, max_retries=1, timeout=0.3) as served:
+            served.engine.gate = asyncio.Event()
+
+            async def open_later() -> None:
+                while not served.engine.cancelled:
+                    await asyncio.sleep(0.01)
+                assert served.engine.gate is not None
+                served.engine.gate.set()
+
+            opened = asyncio.ensure_future(open_later())
+            answer = await served.client.chat.completions.create(model="m", messages=[USER])
+            await opened
+            first, second = served.engine.asked
+            assert served.engine.cancelled == [first.call]
+            assert (answer.id, first.noise) == (second.call, second.noise)
+            assert served.gateway.close(served.key).trained().calls == (answer.id,)
 
     asyncio.run(run())

@@ -156,3 +156,32 @@ def test_only_what_a_call_added_is_kept() -> None:
     last = episode.ledger.calls[-1]
     assert len(episode.ledger.roots) == 1
     assert kept == len(last.context_ids()) + len(last.sampled_ids)
+
+
+@pytest.mark.parametrize(
+    ("delivered", "extended", "retry", "same"),
+    [
+        (False, False, False, True),
+        (True, False, False, False),
+        (True, False, True, True),
+        (False, True, True, False),
+    ],
+)
+def test_a_request_that_is_repeated_because_its_answer_was_lost(delivered: bool, extended: bool, retry: bool, same: bool) -> None:
+    episode = Episode()
+    episode.play([(-1, "higher", "ab", True, False)])
+    (first,) = episode.calls
+    first.delivered = delivered
+    if extended:
+        episode.ledger.begin([*episode.chats[0], Message(role="user", content="lower")])
+    assert (episode.ledger.begin([Message(role="user", content="higher")], retry=retry) is first) == same
+    assert episode.ledger.counts["retries"] == same
+
+
+def test_a_retry_with_another_limit_is_another_request() -> None:
+    ledger = EpisodeLedger("game", RENDERER, LIMITS)
+    messages = [Message(role="user", content="higher")]
+    first = ledger.begin(messages, max_tokens=5)
+    assert ledger.begin(messages, max_tokens=6, retry=True) is not first
+    assert ledger.begin(messages, max_tokens=5, sampling=(("stop",),), retry=True) is not first
+    assert ledger.begin(messages, max_tokens=5, retry=True) is first
