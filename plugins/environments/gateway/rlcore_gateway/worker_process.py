@@ -1,0 +1,158 @@
+"""One process that plays episodes, as the pool sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore_gateway.process_tree import MARK, kill_tree, new_mark
+from rlcore_gateway.worker_lines import LONGEST_LINE, EpisodeEnd, as_line
+
+__all__ = ["Worker", "WorkerCommand"]
+
+_LINES = 20
+_LOCAL = "127.0.0.1,localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCommand:
+    """How to start a process, and how many episodes it may play at the same time.
+
+    ``env``: variables in addition to those of this process. An empty value removes a variable.
+    ``first_line``: what it receives before its first episode.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    first_line: bytes = b""
+    episodes: int = 1
+
+    def variables(self, mark: str) -> dict[str, str]:
+        """Return its environment variables. A proxy is never asked for the gateway, which is on this machine."""
+        local = {name: ",".join(filter(None, [os.environ.get(name, ""), _LOCAL])) for name in ("NO_PROXY", "no_proxy")}
+        values = {**os.environ, **local, **self.env, MARK: mark}
+        return {name: value for name, value in values.items() if value}
+
+
+class _Protocol(SubprocessStreamProtocol):
+    """``exited`` is set when the process ends, even if a child of it still has its standard output."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=LONGEST_LINE, loop=asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+class Worker:
+    """A process in its own session.
+
+    ``open``: the episodes that it plays, with what each caller waits for. ``dismissed``: those that were cancelled.
+    ``fault``: the rule that it broke, "" for none. ``unresponsive``: it was killed because it ignored a cancelled episode.
+    ``answered``: it has ended an episode.
+    """
+
+    def __init__(self, command: WorkerCommand, protocol: _Protocol, transport: asyncio.SubprocessTransport, mark: str) -> None:
+        self.open: dict[str, asyncio.Future[EpisodeEnd]] = {}
+        self.dismissed: set[str] = set()
+        self.fault, self.unresponsive, self.answered = "", False, False
+        self._protocol, self._mark, self._episodes = protocol, mark, command.episodes
+        self._process = Process(transport, protocol, asyncio.get_running_loop())
+        self._tail: deque[str] = deque(maxlen=_LINES)
+        self._errors = asyncio.create_task(self._read_errors())
+        self._children_end = asyncio.create_task(self._end_children())
+        if command.first_line:
+            self._write(command.first_line)
+
+    @classmethod
+    async def start(cls, command: WorkerCommand) -> Worker:
+        """Start the process. Raises OSError if there is no such program or folder."""
+        mark = new_mark()
+        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+            _Protocol,
+            *command.argv,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=command.cwd,
+            env=command.variables(mark),
+            start_new_session=True,
+        )
+        return cls(command, protocol, transport, mark)
+
+    @property
+    def room(self) -> int:
+        """The number of further episodes that it may play now."""
+        return self._episodes - len(self.open)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also the id of its session."""
+        return self._process.pid
+
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it."""
+        return (self._process.returncode or 0) < 0
+
+    @property
+    def left(self) -> bool:
+        """Whether it ended by itself, without an error."""
+        return self._process.returncode == 0 and not self.fault
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write a line. If the process is gone, nothing happens."""
+        self._write(as_line(message))
+
+    def _write(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        if not self._protocol.exited.is_set():
+            self._process.stdin.write(line)
+
+    async def line(self) -> bytes:
+        """Return the next line that it writes, b"" once it has ended. Raises ValueError for a line that is too long."""
+        assert self._process.stdout is not None
+        return await self._process.stdout.readline()
+
+    async def _end_children(self) -> None:
+        """End what it leaves behind, which would keep its standard output open."""
+        await self._protocol.exited.wait()
+        await asyncio.to_thread(kill_tree, self.pid, self._mark)
+
+    async def leave(self, seconds: float) -> None:
+        """Close its standard input, so that it can end by itself, and wait this long for it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._protocol.exited.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def kill(self) -> None:
+        """End it with everything that it started, and wait for that."""
+        await asyncio.to_thread(kill_tree, self.pid, self._mark)
+        await self._children_end
+        await asyncio.wait([self._errors], timeout=1.0)
+
+    def death(self) -> str:
+        """Return how it ended, with the last line of its standard error."""
+        code = self._process.returncode or 0
+        how = f"was killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
+        lines = [line for line in self._tail if line.strip()]
+        return f"{how}: {lines[-1].strip()[:300]}" if lines else how
+
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(1 << 14):
+            first, *others = data.decode(errors="replace").split("\n")
+            last = self._tail.pop() if self._tail else ""
+            self._tail.extend([last + first, *others])
