@@ -12,11 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-
-from rlcore.api import RunError
 from rlcore_gateway.pool import WorkerPool
 from rlcore_gateway.worker_lines import EpisodeEnd
 from rlcore_gateway.worker_process import WorkerCommand
+
+from rlcore.api import RunError
 
 LINES = "import json, os, signal, subprocess, sys, time\nfor line in sys.stdin:\n    said = json.loads(line)\n"
 ECHO = (

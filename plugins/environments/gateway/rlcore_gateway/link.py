@@ -1,0 +1,297 @@
+"""The producer's end of a gateway process: starts it, gives it episodes and completions, and starts it anew if it dies or hangs.
+
+One thread with an event loop does this. Any thread may call the methods of ``GatewayLink`` and ``LinkedEpisode``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from rlcore.api import Completion, RunError
+from rlcore_gateway import guard
+from rlcore_gateway.channel import Channel
+from rlcore_gateway.gateway import Ask
+from rlcore_gateway.ledger import EpisodeLimits
+from rlcore_gateway.link_messages import Answered, Asked, Cut, Ended, EpisodeReport, Failed, GatewaySetup, Opened, Said, Withdrawn
+from rlcore_gateway.worker_lines import EpisodeEnd
+
+__all__ = ["GatewayLink", "LinkedEpisode"]
+
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlcore_gateway.process import main; main(int(sys.argv[2]))"
+_ATTEMPTS = 2
+_LEAVE_SECONDS = 15.0
+_TAIL = 4096
+
+
+class LinkedEpisode:
+    """An episode as its rollout sees it. ``report`` is how it ended, None before that."""
+
+    def __init__(self, link: GatewayLink, name: str, row: Mapping[str, Any], limits: EpisodeLimits, wake: Callable[[], None]) -> None:
+        self.name, self.row, self.limits = name, row, limits
+        self.report: EpisodeReport | None = None
+        self.failure = ""
+        self.attempts = 1
+        self._link, self._wake = link, wake
+        self._news: deque[Ask | str] = deque()
+        self._open: set[str] = set()
+        """The calls that wait for an answer; the link's thread alone uses it."""
+
+    def take(self) -> list[Ask | str]:
+        """Return what is new: an ``Ask``, or the id of a call that nobody waits for any more. Raises RunError if the run must end."""
+        if self.failure:
+            raise RunError(self.failure)
+        return [self._news.popleft() for _ in range(len(self._news))]
+
+    def answer(self, call: str, completion: Completion) -> None:
+        """Hand over the completion of a call."""
+        self._link.post(self._answered, call, completion)
+
+    def close(self) -> None:
+        """End the episode, if it has not ended."""
+        if self.report is None:
+            self._link.post(self._link.drop, self)
+
+    def _answered(self, call: str, completion: Completion) -> None:
+        if call in self._open:
+            self._open.remove(call)
+            self._link.send(Answered(call, completion))
+
+    def asked(self, ask: Ask) -> None:
+        """Note a call."""
+        self._open.add(ask.call)
+        self._news.append(ask)
+        self._wake()
+
+    def withdrawn(self, call: str) -> None:
+        """Note that nobody waits for a call."""
+        if call in self._open:
+            self._open.remove(call)
+            self._news.append(call)
+            self._wake()
+
+    def lost(self) -> None:
+        """Withdraw all calls, because the gateway process is gone."""
+        for call in list(self._open):
+            self.withdrawn(call)
+
+    def ended(self, report: EpisodeReport) -> None:
+        """Note how it ended."""
+        self.lost()
+        self.report = report
+        self._wake()
+
+    def failed(self, text: str) -> None:
+        """Note that the run must end."""
+        self.failure = text
+        self._wake()
+
+
+class GatewayLink:
+    """Owns a gateway process.
+
+    :param name: of the producer.
+    :param say: shows a warning to the user.
+    :param restarts: how many times in a row the process may be started anew without having ended an episode.
+    :param silence: seconds without a sign of life after which the process counts as hanging.
+    :param start_seconds: the same for its first sign of life.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        setup: GatewaySetup,
+        say: Callable[[str], None],
+        *,
+        restarts: int = 3,
+        silence: float = 30.0,
+        start_seconds: float = 180.0,
+    ) -> None:
+        self._name, self._setup, self._say = name, cloudpickle.dumps(setup), say
+        self._restarts, self._silence, self._start_seconds = restarts, silence, start_seconds
+        self._episodes: dict[str, LinkedEpisode] = {}
+        self._count = self._deaths = 0
+        self._failure = ""
+        self._channel: Channel | None = None
+        self._closing = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="rlcore-gateway", daemon=True)
+        self.process: subprocess.Popen[bytes] | None = None
+        """The process that guards the gateway, None before the first one is started."""
+
+    def start(self) -> None:
+        """Start the process, without waiting for it."""
+        self._thread.start()
+
+    def open_episode(self, row: Mapping[str, Any], limits: EpisodeLimits, wake: Callable[[], None]) -> LinkedEpisode:
+        """Begin an episode. ``wake`` is called if it has news. Raises RunError if the link has ended."""
+        if not self._thread.is_alive():
+            raise RunError(self._failure or "the link to the gateway process is closed")
+        self._count += 1
+        episode = LinkedEpisode(self, f"{self._name}-{self._count}", row, limits, wake)
+        self.post(self._add, episode)
+        return episode
+
+    def close(self) -> None:
+        """End the process and all processes below it, and wait until they have ended."""
+        if self._thread.is_alive():
+            self.post(self._leave)
+            self._thread.join()
+
+    def post(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the thread of the link. After ``close``, nothing happens."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def send(self, message: Any) -> None:
+        """Send a message, if there is a process. Only in the thread of the link."""
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def drop(self, episode: LinkedEpisode) -> None:
+        """Forget an episode. Only in the thread of the link."""
+        if self._episodes.pop(episode.name, None) is not None:
+            self.send(Cut(episode.name))
+
+    def _add(self, episode: LinkedEpisode) -> None:
+        if self._failure:
+            episode.failed(self._failure)
+            return
+        self._episodes[episode.name] = episode
+        self.send(Opened(episode.name, episode.attempts, episode.row, episode.limits))
+
+    def _leave(self) -> None:
+        self._closing = True
+        if self._channel is not None:
+            self._channel.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._supervise())
+        except Exception as error:
+            self._fail(f"the link to the gateway process failed: {type(error).__name__}: {error}")
+            raise
+        finally:
+            self._loop.close()
+
+    async def _supervise(self) -> None:
+        """Keep a process alive until the link is closed, or until it died too often."""
+        while not self._closing:
+            why = await self._one_process()
+            if self._closing:
+                return
+            self._deaths += 1
+            for episode in list(self._episodes.values()):
+                episode.lost()
+                episode.attempts += 1
+                if episode.attempts > _ATTEMPTS:
+                    self._end(episode.name, EpisodeReport(end=EpisodeEnd(outcome="lost", reason=f"the gateway process {why}, twice")))
+            if self._deaths > self._restarts:
+                self._fail(f"the gateway process of {self._name} {why}; that was {self._deaths} times without the end of an episode")
+            else:
+                self._say(f"the gateway process of {self._name} {why}; it is started anew, and its episodes begin again")
+            while self._failure and not self._closing:
+                await asyncio.sleep(0.05)
+
+    async def _one_process(self) -> str:
+        """Start a process and serve it until it dies or hangs. Return, in words, what happened to it."""
+        ours, theirs = socket.socketpair()
+        reading, lifeline = os.pipe()
+        boot = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno())]
+        words = [str(reading), str(os.getpid()), str(theirs.fileno())]
+        process = self.process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(guard.__file__)), *words, *boot],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[reading, theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(reading)
+        tail = asyncio.create_task(asyncio.to_thread(_tail_of, process))
+        self._channel = channel = await Channel.of(ours)
+        try:
+            channel.send(self._setup)
+            for episode in self._episodes.values():
+                channel.send(Opened(episode.name, episode.attempts, episode.row, episode.limits))
+            why = await self._served(channel)
+        finally:
+            self._channel = None
+            channel.close()
+            if self._closing:
+                await _ended(process, _LEAVE_SECONDS)  # it ends its own processes
+            os.close(lifeline)
+            if not await _ended(process, _LEAVE_SECONDS):
+                process.send_signal(signal.SIGKILL)
+                await _ended(process, _LEAVE_SECONDS)
+        last = (await tail).strip().splitlines()
+        return why or f"ended with exit code {process.returncode}" + (f": {last[-1]}" if last else "")
+
+    async def _served(self, channel: Channel) -> str:
+        """Handle messages until the process is gone (return "") or silent (return that in words)."""
+        patience = self._start_seconds
+        while True:
+            try:
+                message = await asyncio.wait_for(channel.receive(), patience)
+            except TimeoutError:
+                return f"gave no sign of life for {patience:g} s"
+            except EOFError:
+                return ""
+            patience = self._silence
+            self._take(message)
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Said():
+                self._say(message.text)
+            case Failed():
+                self._fail(message.text)
+            case Ended():
+                self._deaths = 0
+                self._end(message.episode, message.report)
+            case Asked() if message.episode in self._episodes:
+                self._episodes[message.episode].asked(message.ask)
+            case Withdrawn() if message.episode in self._episodes:
+                self._episodes[message.episode].withdrawn(message.call)
+
+    def _end(self, name: str, report: EpisodeReport) -> None:
+        if (episode := self._episodes.pop(name, None)) is not None:
+            episode.ended(report)
+
+    def _fail(self, text: str) -> None:
+        self._failure = self._failure or text
+        for episode in list(self._episodes.values()):
+            episode.failed(self._failure)
+
+
+def _tail_of(process: subprocess.Popen[bytes]) -> str:
+    """Read the standard error of a process until it ends, and return its last part."""
+    assert process.stderr is not None
+    tail = b""
+    with process.stderr as stream:
+        while data := os.read(stream.fileno(), 1 << 14):
+            tail = (tail + data)[-_TAIL:]
+    return tail.decode(errors="replace")
+
+
+async def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a process, and return whether it has ended."""
+    limit = asyncio.get_running_loop().time() + seconds
+    while process.poll() is None and asyncio.get_running_loop().time() < limit:
+        await asyncio.sleep(0.02)
+    return process.poll() is not None

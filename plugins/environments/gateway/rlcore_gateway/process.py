@@ -1,0 +1,154 @@
+"""The gateway process: it serves the policy to the programs that play episodes, and ends with its producer."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+from contextlib import suppress
+from dataclasses import replace
+from traceback import format_exception
+
+from rlcore.api import Completion, RunError
+from rlcore_gateway.channel import Channel
+from rlcore_gateway.gateway import Ask, Gateway
+from rlcore_gateway.ledger import EpisodeLedger
+from rlcore_gateway.link_messages import Alive, Answered, Asked, Cut, Ended, EpisodeReport, Failed, GatewaySetup, Opened, Said, Withdrawn
+from rlcore_gateway.pool import WorkerPool
+from rlcore_gateway.server import GatewayServer
+from rlcore_gateway.worker_lines import EpisodeEnd
+
+__all__ = ["main"]
+
+_ATTEMPTS = 2
+_BEAT_SECONDS = 1.0
+
+
+def main(descriptor: int) -> None:
+    """Serve the producer at the other end of a socket until it closes it."""
+    asyncio.run(_serve(socket.socket(fileno=descriptor)))
+
+
+async def _serve(end: socket.socket) -> None:
+    channel = await Channel.of(end)
+    setup: GatewaySetup = pickle.loads(await channel.receive())
+    process, server = _GatewayProcess(channel, setup), GatewayServer()
+    beats = asyncio.create_task(_beat(channel))
+    try:
+        process.base_url = (await server.start(process.gateway)).base_url
+        with suppress(EOFError):
+            while True:
+                process.take(await channel.receive())
+    finally:
+        beats.cancel()
+        await process.close()
+        await server.stop()
+        channel.close()
+
+
+async def _beat(channel: Channel) -> None:
+    while True:
+        channel.send(Alive())
+        await asyncio.sleep(_BEAT_SECONDS)
+
+
+class _GatewayProcess:
+    """The gateway, its pool, and the episodes between them."""
+
+    def __init__(self, channel: Channel, setup: GatewaySetup) -> None:
+        self._channel, self._setup = channel, setup
+        self.base_url = ""
+        self.gateway = Gateway(setup.tokenizer, self._generate, setup.settings, say=self._say)
+        self._pool = WorkerPool(
+            setup.command, workers=setup.workers, called=self._called, say=self._say, cancel_seconds=setup.cancel_seconds
+        )
+        self._keys: dict[str, tuple[str, str]] = {}
+        """Name of an episode in the gateway -> its key, and its name at the producer."""
+        self._episodes: dict[str, asyncio.Task[None]] = {}
+        self._asked: dict[str, asyncio.Future[Completion]] = {}
+
+    def take(self, message: object) -> None:
+        """Handle a message of the producer."""
+        match message:
+            case Opened():
+                self._episodes[message.episode] = asyncio.create_task(self._episode(message))
+            case Answered():
+                if (asked := self._asked.get(message.call)) is not None and not asked.done():
+                    asked.set_result(message.completion)
+            case Cut():
+                if (task := self._episodes.get(message.episode)) is not None:
+                    task.cancel()
+
+    async def close(self) -> None:
+        """End all episodes and processes."""
+        for task in list(self._episodes.values()):
+            task.cancel()
+        await asyncio.gather(*self._episodes.values(), return_exceptions=True)
+        await self._pool.close()
+
+    def _say(self, text: str) -> None:
+        self._channel.send(Said(text))
+
+    def _called(self, name: str) -> bool:
+        """Whether an episode has asked the gateway for anything. True for one that is closed already."""
+        if name not in self._keys:
+            return True
+        ledger = self.gateway.ledger(self._keys[name][0])
+        return bool(ledger.calls) or any(ledger.counts.values())
+
+    async def _generate(self, ask: Ask) -> Completion:
+        _, episode = self._keys[ask.episode]
+        self._asked[ask.call] = asyncio.get_running_loop().create_future()
+        self._channel.send(Asked(episode, ask))
+        try:
+            return await self._asked[ask.call]
+        except asyncio.CancelledError:
+            self._channel.send(Withdrawn(episode, ask.call))
+            raise
+        finally:
+            del self._asked[ask.call]
+
+    async def _episode(self, opened: Opened) -> None:
+        try:
+            self._channel.send(Ended(opened.episode, await self._played(opened)))
+        except RunError as error:
+            self._channel.send(Failed(str(error)))
+        except Exception as error:  # a defect of this module must not leave its producer waiting
+            self._channel.send(Failed(f"the gateway process failed:\n{''.join(format_exception(error))}"))
+        finally:
+            del self._episodes[opened.episode]
+
+    async def _played(self, opened: Opened) -> EpisodeReport:
+        """Play an episode. If its process dies, play it once more, with another key."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            name = f"{opened.episode}.{opened.attempt}.{attempt}"  # other than before: no late answer may fit
+            key = self.gateway.open(name, opened.limits)
+            self._keys[name] = key, opened.episode
+            line = {"row": opened.row, "base_url": self.base_url, "key": key, "model": self.gateway.settings.model}
+            try:
+                end = await self._pool.play(name, line, self._setup.deadline)
+            finally:
+                ledger = self.gateway.close(key)
+                del self._keys[name]
+            if end.outcome != "lost":
+                return _report(end, ledger)
+        return EpisodeReport(end=replace(end, reason=f"{end.reason}; so did the process of the first attempt"))
+
+
+def _report(end: EpisodeEnd, ledger: EpisodeLedger) -> EpisodeReport:
+    """Judge how an episode ended by what its program says and by what the gateway saw."""
+    try:
+        result = ledger.trained(end.calls)
+    except ValueError as error:
+        return EpisodeReport(end=EpisodeEnd(outcome="environment", reason=str(error)))
+    if unknown := end.turn_rewards.keys() - {call.id for call in ledger.calls}:
+        reason = (
+            f"the environment rewards the call {min(unknown)!r}, which this episode did not make; name calls by the ids of the responses"
+        )
+        return EpisodeReport(end=EpisodeEnd(outcome="environment", reason=reason))
+    if end.outcome in ("ok", "crashed") and result.exhausted:
+        end = replace(end, outcome="exhausted", reason=f"the budget of {result.exhausted} was used up")
+    if end.outcome in ("ok", "exhausted") and not result.counts["calls"]:
+        why = end.reason or "the program never asked the policy"
+        end = replace(end, outcome="environment", reason=f"the episode ended without an answer of the policy: {why}")
+    return EpisodeReport(end=end, result=result)

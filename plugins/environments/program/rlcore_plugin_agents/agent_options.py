@@ -1,0 +1,61 @@
+"""Options that users set. This module is imported whenever a run is configured, so it imports no gateway."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+__all__ = ["AgentOptions", "EnvironmentRewardOptions", "ProgramOptions"]
+
+
+def _words(value: Any) -> Any:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+class AgentOptions(BaseModel):
+    """Options of the conversation ``agent``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    deadline: float = Field(default=600.0, gt=0, description="seconds that an episode may take, from when a process begins it")
+    max_calls: int = Field(default=64, ge=1, description="most calls of the policy in an episode; later ones are refused")
+    workers: int = Field(default=16, ge=1, description="most processes that play at the same time, for each producer")
+    episodes_per_process: int = Field(default=0, ge=0, description="episodes that one process plays at the same time; 0: as it declares")
+    history: Literal["as_sampled", "template"] = Field(
+        default="as_sampled",
+        description="earlier answers as they were sampled, or as the chat template renders them (often without thinking)",
+    )
+    tool_parser: str = Field(default="auto", description="how tool calls are written: hermes, llama, mistral, json; auto: by chat template")
+    on_timeout: Literal["mask", "grade"] = Field(default="mask", description="an episode that is too late does not train, or is graded")
+    on_crash: Literal["mask", "zero"] = Field(default="mask", description="an episode whose agent crashed does not train, or gets 0")
+    error_budget: float = Field(default=0.1, ge=0, le=1, description="share of episodes that may fail by the environment's fault")
+    cancel_seconds: float = Field(default=5.0, gt=0, description="time to end a cancelled episode, before its process is killed")
+    gateway_restarts: int = Field(default=3, ge=0, description="times in a row that the gateway process is started anew")
+    gateway_silence: float = Field(default=60.0, gt=1, description="seconds without a sign of life after which it counts as hanging")
+
+
+class ProgramOptions(BaseModel):
+    """Options of the environment ``program``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    command: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
+        min_length=1, description='the program and its arguments, a list or one text: "python game.py"'
+    )
+    env: dict[str, str] = Field(default={}, description="further environment variables")
+    cwd: Path | None = Field(default=None, description="folder in which it runs; none: that of the run")
+    python: Path | None = Field(default=None, description="folder of a virtual environment, whose programs come first on PATH")
+
+
+class EnvironmentRewardOptions(BaseModel):
+    """Options of the reward ``environment``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    solved: float = Field(default=1.0, description="reward from which an episode counts as solved, if its extra has no accuracy")
+    exhausted: float | None = Field(
+        default=0.0, description="value of an episode whose budget was used up before the environment gave a reward; none: it is masked"
+    )

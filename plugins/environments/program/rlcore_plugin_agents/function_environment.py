@@ -1,0 +1,48 @@
+"""A function ``play(model, row)`` as an environment. This module also runs in the processes that play."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from rlcore.api import PluginError
+from rlcore.api.environments import Environment, EnvironmentSpec, EpisodeResult, Model
+
+__all__ = ["FunctionEnvironment", "environment_class"]
+
+
+class FunctionEnvironment(Environment):
+    """Calls a function for each episode. One that is not ``async`` runs in a thread of its own."""
+
+    function: ClassVar[Callable[[Model, Mapping[str, Any]], Any]]
+
+    async def play(self, model: Model, row: Mapping[str, Any]) -> EpisodeResult | float | None:
+        """See Environment."""
+        function = type(self).function
+        if inspect.iscoroutinefunction(function):
+            result: EpisodeResult | float | None = await function(model, row)
+            return result
+        result = await asyncio.to_thread(function, model, row)
+        return await result if inspect.isawaitable(result) else result
+
+
+def environment_class(function: Any) -> type | None:
+    """Return a class that calls the function; None if it is not a function.
+
+    Attributes set on the function (``play.episodes_per_process = 8``) replace those of the class.
+
+    :raises PluginError: it cannot be called as ``play(model, row)``.
+    """
+    if isinstance(function, type | Environment) or not callable(function):
+        return None
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        inspect.signature(function).bind("model", "row")
+    except TypeError as error:
+        raise PluginError(f"environment {name} is a function that cannot be called as play(model, row): {error}") from error
+    known = (*EnvironmentSpec.on_class, "episodes_per_process")
+    declared = {field: getattr(function, field) for field in known if hasattr(function, field)}
+    body = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": function.__module__, **declared}
+    return type(name, (FunctionEnvironment,), body)

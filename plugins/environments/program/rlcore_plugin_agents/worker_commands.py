@@ -1,0 +1,60 @@
+"""How the processes of an environment are started."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rlcore_gateway.host import setup_line
+from rlcore_gateway.worker_process import WorkerCommand
+from rlcore_plugin_workers.environments import Interpreters
+
+from rlcore.api.environments import ChosenEnvironment, Program, ProgramCommand, environment_target
+from rlcore.api.runtime import thread_variables
+
+__all__ = ["worker_command"]
+
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlcore_gateway.host import main; sys.exit(main())"
+
+
+def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack) -> WorkerCommand:
+    """Return the command of a run's environment.
+
+    :param episodes: how many episodes one process plays at the same time; 0: as the environment declares.
+    :param closing: removes what the processes of another Python need.
+    """
+    if chosen.spec.environment:
+        interpreters = Interpreters()
+        closing.callback(interpreters.close)
+        python, variables = interpreters.of(Path(chosen.spec.environment).expanduser())
+        argv = (python, "-P", "-m", "rlcore_gateway.host")
+        env = {**thread_variables(1), **variables}
+        return WorkerCommand(argv=argv, env=env, first_line=setup_line(chosen), episodes=episodes or 1)
+    target = environment_target(chosen)
+    episodes = episodes or int(getattr(target, "episodes_per_process", 1))
+    if isinstance(target, type) and issubclass(target, Program):
+        made: Program = _made(target, chosen.options)
+        return _program(made.command(), episodes)
+    argv = (sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path))
+    return WorkerCommand(argv=argv, env=thread_variables(1), first_line=setup_line(chosen), episodes=episodes)
+
+
+def _made(target: Any, options: Any) -> Any:
+    return target() if options is None else target(options)
+
+
+def _program(command: ProgramCommand, episodes: int) -> WorkerCommand:
+    env = dict(command.env)
+    if command.python is not None:
+        folder = command.python.expanduser().absolute()
+        path = os.pathsep.join([str(folder / "bin"), os.environ.get("PATH", os.defpath)])
+        env = {"PATH": path, "VIRTUAL_ENV": str(folder), "PYTHONPATH": "", "PYTHONHOME": "", **env}
+    first, *others = command.argv
+    if command.python is not None and (command.python / "bin" / first).exists():
+        first = str(command.python.expanduser().absolute() / "bin" / first)
+    cwd = None if command.cwd is None else str(command.cwd.expanduser())
+    return WorkerCommand(argv=(first, *others), env=env, cwd=cwd, episodes=episodes)
