@@ -29,12 +29,14 @@ class EpisodeLimits:
 
     ``tokens``: sampled tokens of all calls. Calls that are open at the same time may exceed it together.
     ``context``: context and answer of any call. ``calls``: None for no limit.
+    ``answer``: sampled tokens of one call, None for no limit beside the others.
     ``stop``: the stop strings of the run, which end every answer.
     """
 
     tokens: int
     context: int
     calls: int | None = None
+    answer: int | None = None
     stop: tuple[str, ...] = ()
 
 
@@ -223,8 +225,8 @@ class EpisodeLedger:
                 code="context_length_exceeded",
                 param="messages",
             )
-        bounds = [(room, "context"), (self.limits.tokens - self.tokens, "tokens")]
-        return min([*bounds, *([(max_tokens, "")] if max_tokens is not None else [])], key=lambda bound: bound[0])
+        bounds = [(most, "") for most in (max_tokens, self.limits.answer) if most is not None]
+        return min([(room, "context"), (self.limits.tokens - self.tokens, "tokens"), *bounds], key=lambda bound: bound[0])
 
     def _refuse(self, what: str, message: str, code: str = "budget_exhausted", param: str | None = None) -> None:
         self.exhausted = self.exhausted or what

@@ -223,7 +223,7 @@ class GatewayLink:
         )
         theirs.close()
         os.close(reading)
-        tail = asyncio.create_task(asyncio.to_thread(_tail_of, process))
+        tail = _Tail(process)
         self._channel = channel = await Channel.of(ours)
         try:
             channel.send(self._setup)
@@ -239,7 +239,7 @@ class GatewayLink:
             if not await _ended(process, _LEAVE_SECONDS):
                 process.send_signal(signal.SIGKILL)
                 await _ended(process, _LEAVE_SECONDS)
-        last = (await tail).strip().splitlines()
+        last = tail.lines()
         return why or f"ended with exit code {process.returncode}" + (f": {last[-1]}" if last else "")
 
     async def _served(self, channel: Channel) -> str:
@@ -279,14 +279,24 @@ class GatewayLink:
             episode.failed(self._failure)
 
 
-def _tail_of(process: subprocess.Popen[bytes]) -> str:
-    """Read the standard error of a process until it ends, and return its last part."""
-    assert process.stderr is not None
-    tail = b""
-    with process.stderr as stream:
-        while data := os.read(stream.fileno(), 1 << 14):
-            tail = (tail + data)[-_TAIL:]
-    return tail.decode(errors="replace")
+class _Tail:
+    """The end of the standard error of a process. A daemon thread reads it, for which an interpreter that ends does not wait."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process, self._kept = process, b""
+        self._thread = threading.Thread(target=self._read, name="rlcore-gateway-errors", daemon=True)
+        self._thread.start()
+
+    def lines(self) -> list[str]:
+        """Return the last lines of a process that has ended."""
+        self._thread.join(1.0)
+        return self._kept.decode(errors="replace").strip().splitlines()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stream:
+            while data := os.read(stream.fileno(), 1 << 14):
+                self._kept = (self._kept + data)[-_TAIL:]
 
 
 async def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

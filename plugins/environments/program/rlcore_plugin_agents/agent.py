@@ -67,6 +67,7 @@ class Agent(Conversation):
             tokens=sampling.max_new_tokens,
             context=self._context.max_context_tokens,
             calls=self._options.max_calls,
+            answer=self._options.max_call_tokens or None,
             stop=sampling.stop,
         )
         episode = self._link.open_episode(_row(transcript.prompt), limits, transcript.wake)

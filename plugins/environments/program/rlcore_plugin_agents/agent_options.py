@@ -22,6 +22,7 @@ class AgentOptions(BaseModel):
 
     deadline: float = Field(default=600.0, gt=0, description="seconds that an episode may take, from when a process begins it")
     max_calls: int = Field(default=64, ge=1, description="most calls of the policy in an episode; later ones are refused")
+    max_call_tokens: int = Field(default=0, ge=0, description="longest answer of one call; 0: as long as sampling.max_new_tokens has room")
     workers: int = Field(default=16, ge=1, description="most processes that play at the same time, for each producer")
     episodes_per_process: int = Field(default=0, ge=0, description="episodes that one process plays at the same time; 0: as it declares")
     history: Literal["as_sampled", "template"] = Field(

@@ -28,7 +28,7 @@ class ErrorBudget:
         hopeless = seen >= _HOPELESS and failed == seen and self._share < 1
         if self._share == 0 or hopeless or (seen >= _LEAST and failed > self._share * seen):
             raise RewardBudgetError(
-                f"{failed} of the last {seen} episodes of environment {self._environment} failed ({counts['environment']} by its own fault, "
-                f"{counts['lost']} lost with their process), more than error_budget = {self._share:g} in [sampling.options] allows; the "
-                f"latest: {reason}; repair the environment, or raise error_budget"
+                f"{failed} of the last {seen} episodes of environment {self._environment} failed ({counts['environment']} by its own "
+                f"fault, {counts['lost']} lost with their process), more than error_budget = {self._share:g} in [sampling.options] "
+                f"allows; the latest: {reason}; repair the environment, or raise error_budget"
             )
