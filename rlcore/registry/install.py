@@ -54,7 +54,7 @@ RELEASED = frozenset(map(_long, _NAMES))
 
 REQUIRED = {
     "adapters": ("extraction",),
-    "agents": ("gateway",),
+    "agents": ("gateway", "workers"),
     "code": ("sandbox",),
     "judge": ("extraction",),
     "math": ("extraction",),
@@ -70,7 +70,7 @@ _FOLDERS = {"agents": "program", "sandbox": "local"}
 """Folders of the checkout whose name differs from the plugin in them."""
 
 EXTRAS = {
-    "agents": ("agents", "gateway"),
+    "agents": ("agents", "gateway", "workers"),
     "datasets": ("datasets",),
     "quickstart": (
         "adapters",

@@ -1,0 +1,100 @@
+"""Whole runs whose rollouts are episodes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from episode_player import descendants
+
+from rlcore.testing import RunTester
+
+GAME = '''
+from rlcore.api.environments import EpisodeResult
+
+
+async def play(model, row):
+    """The policy must write the letter of the row in each of two turns."""
+    if row["gt_answer"] in BROKEN:
+        return EpisodeResult(outcome="environment", reason="the board is broken")
+    messages, rewards = list(row["messages"]), {}
+    for _ in range(2):
+        answer = await model.chat(messages, max_tokens=1)
+        rewards[answer["id"]] = float(answer["content"] == row["gt_answer"]) / 2
+        messages += [{"role": "assistant", "content": answer["content"]}, *row["messages"]]
+    return EpisodeResult(reward=sum(rewards.values()), turn_rewards=rewards, extra={"games": 1})
+
+
+play.episodes_per_process = 8
+'''
+
+
+@pytest.fixture
+def tester(tmp_path: Path) -> RunTester:
+    made = RunTester(tmp_path, in_process=True).with_fakes()
+    made.write("game.py", GAME.replace("BROKEN", "''"))
+    return made
+
+
+def settings(tester: RunTester, options: dict[str, Any] | None = None, **sampling: Any) -> str:
+    """Write a run of the game with fakes."""
+    own = {"environment": "./game.py:play", "max_new_tokens": 8, "max_context_tokens": 64, "options": {"workers": 1, **(options or {})}}
+    if options == {}:
+        del own["options"]
+    return tester.fake_run(sampling={**own, **sampling}, run={"num_episodes": 100, "max_steps": 30})
+
+
+def test_a_policy_learns_from_episodes_that_are_played_in_another_process(tester: RunTester) -> None:
+    done = tester.run("train", settings(tester), "-rt", "environment", "--learning-rate", "0.5", "--json").assert_ok()
+    assert not descendants()
+    folder = tester.folder / done.json["run"]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rewards = [row["reward/mean"] for row in rows]
+    assert max(rewards[:3]) < 0.35
+    assert sum(rewards[-6:]) / 6 > 0.7
+    assert {row["turns/mean"] for row in rows} == {2.0}
+    with gzip.open(folder / "rollouts" / "step-1.jsonl.gz", "rt") as file:
+        rollout = json.loads(file.readline())
+    assert rollout["extra"]["outcome"] == "ok"
+    assert rollout["extra"]["games"] == 1
+
+
+def test_an_environment_that_fails_too_often_ends_the_run_with_one_sentence(tester: RunTester) -> None:
+    tester.write("game.py", GAME.replace("BROKEN", "'abcdef'"))
+    done = tester.run("train", settings(tester), "-rt", "environment")
+    assert done.exit_code == 1
+    assert "of environment ./game.py:play failed" in done.stderr
+    assert "the board is broken; repair the environment, or raise error_budget" in done.stderr
+    assert not descendants()
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
+        ({"options": {"deadline": 3600.0}}, "raise --lease-deadline"),
+        ({"environment": "none", "conversation": "agent"}, "type --environment"),
+        ({"environment": "none", "options": {}}, "there is no environment that could give it"),
+        ({"conversation": "fake", "options": {}}, "is never asked, because sampling.conversation is fake"),
+        ({"environment": "program", "environment_options": {"command": "no_such_program x"}}, "there is no program 'no_such_program'"),
+        ({"environment": "program", "environment_options": {"command": sys.executable, "cwd": "nowhere"}}, "there is no folder nowhere"),
+        ({"environment": "program", "environment_options": {"command": "python", "python": "nowhere"}}, "nowhere has no bin/python"),
+        ({"environment": "program", "environment_options": {}}, "command"),
+        ({"options": {"history": "short"}}, "history"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(tester: RunTester, sampling: dict[str, Any], words: str) -> None:
+    tester.run("train", settings(tester, **sampling), "-rt", "environment", "--dry-run").assert_refused(words)
+
+
+def test_a_function_of_other_arguments_is_refused(tester: RunTester) -> None:
+    tester.write("game.py", "async def play(model):\n    return 1.0\n")
+    tester.run("train", settings(tester), "-rt", "environment", "--dry-run").assert_refused("cannot be called as play(model, row)")
+
+
+def test_the_plan_says_that_episodes_may_differ(tester: RunTester) -> None:
+    done = tester.run("train", settings(tester), "-rt", "environment", "--dry-run", "--json").assert_ok()
+    assert "seeded" in json.dumps(done.json["reproducible"])

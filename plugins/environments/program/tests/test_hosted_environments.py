@@ -1,0 +1,71 @@
+"""Functions and classes as environments: with OpenAI's client, in threads, and in another Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from episode_player import EpisodePlayer, descendants
+
+WITH_OPENAI = '''
+async def play(model, row):
+    """Uses the client of OpenAI."""
+    print("this is no answer")
+    answer = await model.client.chat.completions.create(model=model.name, messages=row["messages"], max_tokens=3)
+    return float(answer.id.startswith("chatcmpl-"))
+'''
+PLAIN = '''
+import json, time, urllib.request
+
+
+def play(model, row):
+    """Blocks, as programs of a single episode do."""
+    body = json.dumps({"model": model.name, "messages": row["messages"], "max_tokens": 3}).encode()
+    headers = {"Authorization": "Bearer " + model.api_key, "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(model.base_url + "/chat/completions", body, headers)) as answer:
+        return {"reward": 1.0} if row.get("wrong") else 1
+
+
+play.episodes_per_process = 4
+'''
+
+
+def test_the_client_is_that_of_openai(tmp_path: Path) -> None:
+    with EpisodePlayer(tmp_path, WITH_OPENAI, workers=1) as player:
+        ((rollout, score),) = player.play({})
+    assert score.value == 1.0
+    assert rollout.extra["calls"] == 1
+
+
+def test_a_plain_function_plays_in_threads_of_one_process(tmp_path: Path) -> None:
+    with EpisodePlayer(tmp_path, PLAIN, workers=1) as player:
+        *good, (bad, score) = player.play({}, {}, {"wrong": True})
+        assert len([child for child in descendants() if "rlcore_gateway.host" in " ".join(child.cmdline())]) == 1
+    assert [(rollout.extra["outcome"], score.value) for rollout, score in good] == [("ok", 1.0)] * 2
+    assert bad.extra["outcome"] == "environment"
+    assert score.reason == "_EnvironmentFailure: play returned dict; it must return an EpisodeResult, a number or None"
+
+
+def test_a_class_plays_in_the_environment_that_it_names(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
+    (site,) = (tmp_path / "other").glob("lib/python*/site-packages")
+    (site / "shared.pth").write_text(sysconfig.get_path("purelib"))
+    source = f'''
+import sys
+from rlcore.api.environments import Environment, EpisodeResult
+
+
+class Game(Environment):
+    """Tells where it plays."""
+
+    environment = {str(tmp_path / "other")!r}
+
+    async def play(self, model, row):
+        await model.chat(row["messages"], max_tokens=1)
+        return EpisodeResult(reward=1.0, extra={{"prefix": sys.prefix}})
+'''
+    with EpisodePlayer(tmp_path, source, workers=1) as player:
+        ((rollout, _),) = player.play({})
+    assert rollout.extra["prefix"] == str(tmp_path / "other")
