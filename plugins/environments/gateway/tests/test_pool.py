@@ -146,7 +146,10 @@ def test_a_wrong_line_is_a_failure_of_the_environment(text: str, words: str) -> 
 def test_an_episode_that_is_answered_twice_is_a_failure_of_the_environment() -> None:
     twice = (
         LINES
-        + "    if 'row' in said: print(2 * (json.dumps({'episode': said['row'].get('name', said['episode'])}) + '\\n'), end='', flush=True)\n"
+        + """    if "row" in said:
+        answer = json.dumps({"episode": said["row"].get("name", said["episode"])})
+        print(answer, answer, sep="\\n", flush=True)
+"""
     )
 
     async def scenario(pool: WorkerPool) -> EpisodeEnd:

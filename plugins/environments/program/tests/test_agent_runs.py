@@ -59,8 +59,8 @@ def test_a_policy_learns_from_episodes_that_are_played_in_another_process(tester
     assert {row["turns/mean"] for row in rows} == {2.0}
     with gzip.open(folder / "rollouts" / "step-1.jsonl.gz", "rt") as file:
         rollout = json.loads(file.readline())
-    assert rollout["extra"]["outcome"] == "ok"
-    assert rollout["extra"]["games"] == 1
+    assert [turn["policy"] for turn in rollout["turns"]] == [True, False, True]
+    assert sum(rollout["turn_rewards"]) == rollout["reward"]
 
 
 def test_an_environment_that_fails_too_often_ends_the_run_with_one_sentence(tester: RunTester) -> None:

@@ -1,16 +1,14 @@
-"""The reward that passes on what an environment says."""
+"""The reward that passes on what an environment says. It judges no text, so the suite for rewards does not fit."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from rlcore_plugin_agents import rlcore_register_rewards
 from rlcore_plugin_agents.agent_options import EnvironmentRewardOptions
 from rlcore_plugin_agents.environment_reward import EnvironmentReward
 
 from rlcore.api import Outcome, RewardInput
-from rlcore.testing import RewardSuite
 
 
 def item(turn_rewards: tuple[float, ...] = (), **extra: Any) -> RewardInput:
@@ -19,19 +17,6 @@ def item(turn_rewards: tuple[float, ...] = (), **extra: Any) -> RewardInput:
 
 def reward(**options: Any) -> EnvironmentReward:
     return EnvironmentReward(EnvironmentRewardOptions(**options))
-
-
-class TestEnvironmentReward(RewardSuite):
-    (spec,) = rlcore_register_rewards()
-
-    def make(self) -> EnvironmentReward:
-        return reward()
-
-    def honest(self) -> RewardInput:
-        return item(reward=1.0, outcome="ok")
-
-    def wrong(self) -> RewardInput:
-        return item(reward=0.0, outcome="ok")
 
 
 def test_value_and_turn_rewards_are_those_of_the_environment() -> None:
