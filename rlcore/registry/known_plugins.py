@@ -72,7 +72,6 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.COMMAND: ("launch",),
     },
     "rlcore-plugin-trackers": {PluginKind.TRACKER: ("tensorboard", "trackio", "wandb")},
-    "rlcore-gateway": {PluginKind.COMMAND: ("gateway",)},
     "rlcore-plugin-extraction": {},
     "rlcore-plugin-workers": {},
 }

@@ -18,7 +18,8 @@ from rlcore.api.runtime import thread_variables
 
 __all__ = ["worker_command"]
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlcore_gateway.host import main; sys.exit(main())"
+_HOST = "rlcore_gateway.host"
+_BOOT = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {_HOST} import main; sys.exit(main())"
 
 
 def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack) -> WorkerCommand:
@@ -31,9 +32,8 @@ def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack)
         interpreters = Interpreters()
         closing.callback(interpreters.close)
         python, variables = interpreters.of(Path(chosen.spec.environment).expanduser())
-        argv = (python, "-P", "-m", "rlcore_gateway.host")
         env = {**thread_variables(1), **variables}
-        return WorkerCommand(argv=argv, env=env, first_line=setup_line(chosen), episodes=episodes or 1)
+        return WorkerCommand(argv=(python, "-P", "-m", _HOST), env=env, first_line=setup_line(chosen), episodes=episodes or 1)
     target = environment_target(chosen)
     episodes = episodes or int(getattr(target, "episodes_per_process", 1))
     if isinstance(target, type) and issubclass(target, Program):
