@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from rlcore_plugin_sandbox import interpreter
@@ -75,8 +74,19 @@ def command(
     words += ["--ro-bind", str(Path(__file__).parent / "jail"), f"{JAIL}/jail"]
     words += ["--proc", "/proc", "--dir", "/tmp", "--tmpfs", "/dev", "--dir", "/dev/shm", *_devices()]
     # Empty folders that cover parts of this machine would otherwise be writable, and shared by all programs.
-    words += [word for option, folder in pairwise(words) if option == "--tmpfs" for word in ("--remount-ro", folder)]
+    words += [word for folder in _covers(words) for word in ("--remount-ro", folder)]
     return [*words, "--remount-ro", "/", "--chdir", "/", executable, *python_arguments]
+
+
+def _covers(words: Sequence[str]) -> list[str]:
+    """Return the empty folders, except those that are covered in turn by a folder that is shown later."""
+    found: list[str] = []
+    for option, first, second in zip(words, words[1:], [*words[2:], ""], strict=False):
+        if option == "--tmpfs":
+            found.append(first)
+        elif option == "--ro-bind":
+            found = [folder for folder in found if not Path(folder).is_relative_to(second)]
+    return found
 
 
 def show(source: str, at: str) -> list[str]:

@@ -12,7 +12,7 @@ import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from rlcore.api import SandboxError
@@ -24,7 +24,7 @@ from rlcore_plugin_sandbox.zygote_process import JailProcess, ZygoteDied, boot_a
 __all__ = ["LocalSession"]
 
 _ENDING_SECONDS = 10.0
-_LONGEST = 3000  # bytes of a path; a session's own files with longer paths are not listed
+_DEEPEST = 64  # folders inside each other; a session could nest as many as its disk holds
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _ETC = {
@@ -122,7 +122,11 @@ class LocalSession(Session):
                 self._result = ProgramResult(exit_code=None, signal=signal.SIGKILL, stdout=b"", stderr=b"")
 
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._regular_files()))
+        top = self._opened(".", _FOLDER)
+        try:
+            return tuple(sorted(_files_below(top)))
+        finally:
+            os.close(top)
 
     def read(self, name: str) -> bytes:
         SessionJob(argv=("/",), files={name: b""})  # no other path may be opened
@@ -130,9 +134,10 @@ class LocalSession(Session):
             descriptor = self._opened(name, _FILE)
         except OSError as error:
             raise FileNotFoundError(f"the session has no file {name!r}") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise FileNotFoundError(f"the session has no regular file {name!r}")
         with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise FileNotFoundError(f"the session has no regular file {name!r}")
             return file.read()
 
     def close(self) -> None:
@@ -180,7 +185,7 @@ class LocalSession(Session):
         """Open a path of the working folder. No part of it may be a link, which could lead out of the folder."""
         if self._folder < 0:
             raise SandboxError("the session is closed; read its files before")
-        *folders, last = PurePosixPath(name).parts or (".",)
+        *folders, last = name.split("/")
         at = os.dup(self._folder)
         try:
             for folder in folders:
@@ -191,26 +196,22 @@ class LocalSession(Session):
         finally:
             os.close(at)
 
-    def _regular_files(self) -> Iterator[str]:
-        folders = [""]
-        while folders:
-            folder = folders.pop()
-            try:
-                descriptor = self._opened(folder, _FOLDER)
-            except OSError:  # the session has removed it meanwhile, or nobody may read it
-                continue
-            try:
-                with os.scandir(descriptor) as entries:
-                    for entry in entries:
-                        path = f"{folder}/{entry.name}" if folder else entry.name
-                        if len(os.fsencode(path)) > _LONGEST:
-                            continue
-                        if entry.is_dir(follow_symlinks=False):
-                            folders.append(path)
-                        elif entry.is_file(follow_symlinks=False):
-                            yield path
-            finally:
-                os.close(descriptor)
+
+def _files_below(folder: int, prefix: str = "", depth: int = 0) -> Iterator[str]:
+    """Yield the paths of the regular files below an open folder. A session can rename and remove its files meanwhile."""
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)) for entry in entries]
+    for name, is_folder, is_file in found:
+        if is_file:
+            yield prefix + name
+        elif is_folder and depth < _DEEPEST:
+            with ExitStack() as closing:
+                try:
+                    inner = os.open(name, _FOLDER, dir_fd=folder)
+                except OSError:  # the session has removed it, or lets nobody read it
+                    continue
+                closing.callback(os.close, inner)
+                yield from _files_below(inner, f"{prefix}{name}/", depth + 1)
 
 
 def _path() -> dict[str, str]:

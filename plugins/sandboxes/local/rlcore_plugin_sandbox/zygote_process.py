@@ -123,7 +123,9 @@ class JailProcess:
             os.close(ended)
         said = b""
         with suppress(OSError):  # if bubblewrap is killed early, a silent process remains that waits for ever with the socket open
-            said, self.received, _, _ = socket.recv_fds(self._channel, 1 << 16, 1, socket.MSG_DONTWAIT)
+            flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC  # socket.recv_fds of Python 3.11 ignores its flags
+            said, ancillary, _, _ = self._channel.recvmsg(1 << 16, socket.CMSG_SPACE(4), flags)
+            self.received += [number for _, _, data in ancillary for number in array.array("i", data)]
         if said:
             ready: dict[str, Any] = json.loads(said)
             return ready
