@@ -76,7 +76,7 @@ class LocalSession(Session):
     def __init__(self, user: bubblewrap.JailUser, readable: Sequence[str], job: SessionJob) -> None:
         self._lock = threading.Lock()
         self._result: ProgramResult | None = None
-        self._failure = ""
+        self._failure, self._owner = "", os.getpid()
         with ExitStack() as unless_started, ExitStack() as once_sent:
             try:
                 ends = self._pipes(unless_started, once_sent)
@@ -93,6 +93,8 @@ class LocalSession(Session):
             unless_started.pop_all()
 
     def poll(self) -> ProgramResult | None:
+        if os.getpid() != self._owner:
+            raise SandboxError("the session belongs to the process that started it")
         with self._lock:
             self._look(0)
             if self._failure:
@@ -112,6 +114,8 @@ class LocalSession(Session):
         return self._over
 
     def kill(self) -> None:
+        if os.getpid() != self._owner:
+            return
         with self._lock:
             if self._running():
                 self._process.ask_to_end()
