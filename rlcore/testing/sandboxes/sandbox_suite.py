@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlcore.api.sandbox import Job, Level, Limit, Limits, ProgramResult, Sandbox, SandboxError
+from rlcore.api.sandbox import Job, Level, Limit, Limits, ProgramResult, Sandbox, SandboxError, SessionJob
 
 __all__ = ["SandboxSuite"]
 
@@ -285,6 +285,27 @@ class SandboxSuite(ABC):
         with self.opened() as sandbox, ThreadPoolExecutor(4) as threads:
             answers = list(threads.map(lambda n: self._run(sandbox, "print(input())", b"%d\n" % n).stdout, range(8)))
         assert answers == [b"%d\n" % n for n in range(8)], answers
+
+    # --- sessions -------------------------------------------------------------------------------------------------------
+
+    def test_a_session_runs_or_is_refused(self) -> None:
+        """``session`` starts a command that speaks over pipes, or raises SandboxError if the sandbox has no sessions. Not checked with
+        ``commands = ()``."""
+        if not self.commands:
+            return
+        with self.opened() as sandbox:
+            try:
+                session = sandbox.session(SessionJob(argv=("/bin/cat",), files={"a": b"A"}))
+            except SandboxError:
+                return
+            with session:
+                session.stdin.write(b"word\n")
+                assert session.stdout.readline() == b"word\n"
+                assert session.poll() is None, "it has a result, and still runs"
+                session.kill()
+                ran = session.wait(_FUSE)
+                assert (ran.exit_code, ran.signal, ran.limit) == (None, signal.SIGKILL, None), f"a session that was killed says {ran}"
+                assert (session.names(), session.read("a")) == (("a",), b"A"), "its files are not those that it was given"
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 

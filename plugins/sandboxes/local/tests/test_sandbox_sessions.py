@@ -122,6 +122,16 @@ def test_a_command_that_is_not_there_says_so(sandbox: Sandbox) -> None:
         assert (result.exit_code, result.stderr) == (127, b"/no/such/command: No such file or directory\n")
 
 
+def test_the_caller_sees_that_a_pipe_is_closed(sandbox: Sandbox) -> None:
+    """Neither bubblewrap nor the supervisor holds an end."""
+    source = "import os, time\nos.close(0)\nos.close(1)\ntime.sleep(600)"
+    with sandbox.session(job(source)) as session:
+        assert session.stdout.read() == b""
+        with pytest.raises(BrokenPipeError):
+            session.stdin.write(b"x")
+        assert session.poll() is None
+
+
 def test_an_event_loop_can_watch_its_end(sandbox: Sandbox) -> None:
     with sandbox.session(job("input()")) as session:
         assert select.select([session.fileno()], [], [], 0)[0] == []
@@ -266,6 +276,22 @@ print(good.recv(9).decode())
         assert session.wait(FUSE).ok
         for connection in connections:
             connection.close()
+
+
+def test_connections_wait_for_a_server_whose_queue_is_full(sandbox: Sandbox, server: socket.socket) -> None:
+    server.listen(1)
+    source = """
+import socket
+clients = [socket.create_connection(("127.0.0.1", 8000)) for _ in range(12)]
+for number, client in enumerate(clients): client.sendall(bytes([number]))
+print(sorted(client.recv(1)[0] for client in clients) == list(range(12)))
+"""
+    with sandbox.session(job(source, reach=Path(server.getsockname()))) as session:
+        for _ in range(12):
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(connection.recv(1))
+        assert line(session) == "True"
 
 
 def test_a_server_that_ends_is_a_closed_connection(sandbox: Sandbox, tmp_path: Path) -> None:
