@@ -88,7 +88,10 @@ def _extra(row: Mapping[str, Any]) -> str:
     extra = row.get("extra")
     if not isinstance(extra, Mapping):
         return ""
-    return ", ".join(f"{name} {figure(value) if isinstance(value, float) else plain_text(value)}" for name, value in extra.items())
+    fractions = {name: isinstance(value, float) and not value.is_integer() for name, value in extra.items()}
+    return ", ".join(
+        f"{name} {figure(value) if fractions[name] else plain_text(value).removesuffix('.0')}" for name, value in extra.items()
+    )
 
 
 def _chat(turns: Sequence[ChatTurn], how: str) -> Iterable[str]:

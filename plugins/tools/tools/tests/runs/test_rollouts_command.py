@@ -125,7 +125,7 @@ CHAT = {
         {"role": "assistant", "content": "", "policy": True, "tokens": 0, "segment": 1},
     ],
     "turn_rewards": [0.5, 0.0, 1],
-    "extra": {"calls": 2, "won": True, "share": 0.25},
+    "extra": {"calls": 2.0, "won": True, "share": 0.25},
 }
 
 
