@@ -50,28 +50,32 @@ class WorkerPool:
         """The process ids of the workers."""
         return [worker.pid for worker in self._workers]
 
-    async def play(self, episode: str, line: Mapping[str, Any], deadline: float) -> EpisodeEnd:
+    async def play(self, episode: str, line: Mapping[str, Any], deadline: float, late: Callable[[], object] = lambda: None) -> EpisodeEnd:
         """Play an episode once a process is free, and return how it ended; the deadline counts from then.
 
         If the caller is cancelled, the program is told to end the episode.
 
+        :param late: called at the deadline, before the program is told.
         :raises RunError: no process can be started.
         """
         while True:
             worker, answer = await self._begin(episode)
             try:
-                return await self._played(worker, answer, episode, {**line, "episode": episode, "deadline": deadline})
+                return await self._played(worker, answer, {**line, "episode": episode, "deadline": deadline}, late)
             except _NotBegunError:
                 continue
 
-    async def _played(self, worker: Worker, answer: asyncio.Future[EpisodeEnd], episode: str, line: Mapping[str, Any]) -> EpisodeEnd:
-        deadline = line["deadline"]
+    async def _played(
+        self, worker: Worker, answer: asyncio.Future[EpisodeEnd], line: Mapping[str, Any], late: Callable[[], object]
+    ) -> EpisodeEnd:
+        episode, deadline = line["episode"], line["deadline"]
         try:
             worker.send(line)
             return await asyncio.wait_for(asyncio.shield(answer), deadline)
         except TimeoutError:
-            late = await self._dismissed(worker, episode, answer)
-            return replace(late, outcome="timeout", reason=f"the episode had not ended after {deadline:g} s")
+            late()
+            end = await self._dismissed(worker, episode, answer)
+            return replace(end, outcome="timeout", reason=f"the episode had not ended after {deadline:g} s")
         except asyncio.CancelledError:
             if not answer.done():
                 self._spawn(self._dismiss(worker, episode, answer))

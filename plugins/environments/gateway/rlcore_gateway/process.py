@@ -7,6 +7,7 @@ import pickle
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from traceback import format_exception
 
 from rlcore.api import Completion, RunError
@@ -71,13 +72,14 @@ class _GatewayProcess:
         """Handle a message of the producer."""
         match message:
             case Opened():
-                self._episodes[message.episode] = asyncio.create_task(self._episode(message))
+                task = self._episodes[message.episode] = asyncio.create_task(self._episode(message))
+                task.add_done_callback(lambda _: self._episodes.pop(message.episode))
             case Answered():
                 if (asked := self._asked.get(message.call)) is not None and not asked.done():
                     asked.set_result(message.completion)
             case Cut():
-                if (task := self._episodes.get(message.episode)) is not None:
-                    task.cancel()
+                if message.episode in self._episodes:
+                    self._episodes[message.episode].cancel()
 
     async def close(self) -> None:
         """End all episodes and processes."""
@@ -108,6 +110,11 @@ class _GatewayProcess:
         finally:
             del self._asked[ask.call]
 
+    def _close_key(self, name: str) -> None:
+        """Close the key of an episode, if it is open. Its calls are answered with 410, so that no program waits for one."""
+        if (found := self._keys.pop(name, None)) is not None:
+            self.gateway.close(found[0])
+
     async def _episode(self, opened: Opened) -> None:
         try:
             self._channel.send(Ended(opened.episode, await self._played(opened)))
@@ -115,21 +122,18 @@ class _GatewayProcess:
             self._channel.send(Failed(str(error)))
         except Exception as error:  # a defect of this module must not leave its producer waiting
             self._channel.send(Failed(f"the gateway process failed:\n{''.join(format_exception(error))}"))
-        finally:
-            del self._episodes[opened.episode]
 
     async def _played(self, opened: Opened) -> EpisodeReport:
         """Play an episode. If its process dies, play it once more, with another key."""
         for attempt in range(1, _ATTEMPTS + 1):
             name = f"{opened.episode}.{opened.attempt}.{attempt}"  # other than before: no late answer may fit
             key = self.gateway.open(name, opened.limits)
-            self._keys[name] = key, opened.episode
+            self._keys[name], ledger = (key, opened.episode), self.gateway.ledger(key)
             line = {"row": opened.row, "base_url": self.base_url, "key": key, "model": self.gateway.settings.model}
             try:
-                end = await self._pool.play(name, line, self._setup.deadline)
+                end = await self._pool.play(name, line, self._setup.deadline, late=partial(self._close_key, name))
             finally:
-                ledger = self.gateway.close(key)
-                del self._keys[name]
+                self._close_key(name)
             if end.outcome != "lost":
                 return _report(end, ledger)
         return EpisodeReport(end=replace(end, reason=f"{end.reason}; so did the process of the first attempt"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,3 +33,20 @@ def test_a_program_in_a_python_without_rlcore_trains_one_segment_an_episode_toke
         assert rollout.extra["path"] == str(tmp_path / "other")
         assert rollout.extra["outcome"] == "ok"
         assert score.value == 7.0
+
+
+def test_a_program_that_waits_for_the_policy_at_its_deadline_is_answered_and_may_still_give_a_reward(tmp_path: Path) -> None:
+    late = GUESSING.replace(
+        "        answer = asked(said, messages)",
+        "        try: answer = asked(said, messages)\n        except urllib.error.HTTPError as error: calls['status'] = error.code; break",
+    )
+    late = late.replace('"turn_rewards": calls, "extra": {', '"turn_rewards": {}, "extra": {"status": calls["status"],')
+    (tmp_path / "game.py").write_text(late)
+    options = ProgramOptions(command=f"{sys.executable} -u {tmp_path / 'game.py'}")
+    with EpisodePlayer(tmp_path, "program", options, deadline=1.0, on_timeout="grade", cancel_seconds=20.0) as player:
+        player.begin([{"turns": 2}])
+        player.step_until(lambda: len(player.engine.log) == 1)
+        while player.agent._link._episodes:  # the engine makes no progress meanwhile, so the program waits for its second answer
+            time.sleep(0.05)
+        ((rollout, score),) = player.step_until(lambda: player.producer.idle)
+    assert (rollout.extra["outcome"], rollout.extra["status"], score.value) == ("timeout", 410, 2.0)
