@@ -184,7 +184,7 @@ class SamplingSection(Section):
     stop: Listed[Name] | None = setting(None, help="strings that end a response; none: the reward's own")
     max_context_tokens: Count | None = setting(None, help="longest context with its answer; none: longest prompt and response together")
     conversation: PluginName = setting("single_turn", help="how a prompt becomes a rollout; with an environment: agent")
-    environment: PluginName = setting("none", help="the environment that plays episodes with the policy; none: the prompt is answered")
+    environment: PluginName = setting("none", "--environment", help="what plays episodes with the policy; none: it answers the prompt")
     environment_options: dict[str, Any] = Field(default={}, description="options of the environment")
     extra: dict[str, Any] = Field(default={}, description="further request parameters that the inference backend understands")
     options: dict[str, Any] = Field(default={}, description="options of the conversation")
