@@ -17,7 +17,7 @@ from rlcore.api import Outcome, RunError, Score
 from rlcore.api.runtime import RewardBudgetError
 
 PLAY = '''
-import asyncio, json, os, signal, time
+import asyncio, os, signal, subprocess, time
 from pathlib import Path
 from rlcore.api.environments import EpisodeResult
 
@@ -36,6 +36,8 @@ async def play(model, row):
     if do == "stops":
         os.kill(os.getpid(), signal.SIGSTOP)
     if do == "hangs":
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        (Path(row["folder"]) / "hanging").touch()
         time.sleep(600)
     if do == "waits":
         (Path(row["folder"]) / "waiting").touch()
@@ -110,7 +112,7 @@ def test_each_outcome_has_its_effect_and_nothing_is_left(tmp_path: Path) -> None
     assert found["plays"][0]["episode_ok"] == 1.0
     reasons = {do: score.reason for do, (_, score) in found.items()}
     assert "killed by signal 9 (Killed); so did the process of the first attempt" in reasons["killed"]
-    assert reasons["crashes"] == "ValueError: the agent has a defect (game.py, line 29)"
+    assert reasons["crashes"] == "ValueError: the agent has a defect (game.py, line 31)"
     assert "the result of the episode is not valid" in reasons["no number"]
     assert "names the call 'another', which this episode did not answer" in reasons["foreign call"]
     assert "rewards the call 'another', which this episode did not make" in reasons["foreign reward"]
@@ -188,15 +190,15 @@ def test_an_episode_that_is_cut_is_told_and_frees_its_process(tmp_path: Path) ->
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_gateway_process_that_dies_or_hangs_is_replaced_and_its_episodes_begin_again(tmp_path: Path, number: int) -> None:
     with EpisodePlayer(tmp_path, PLAY, workers=2, gateway_silence=2.0) as player:
-        player.begin([{"do": "waits", "folder": str(tmp_path)}, {"do": "plays", "folder": str(tmp_path)}])
-        player.step_until((tmp_path / "waiting").exists)
+        player.begin([{"do": "hangs", "folder": str(tmp_path)}])
+        player.step_until((tmp_path / "hanging").exists)
         before = descendants()
-        (tmp_path / "waiting").unlink()
+        (tmp_path / "hanging").unlink()
         link = player.agent._link
         assert link.process is not None
         (gateway,) = psutil.Process(link.process.pid).children()
         os.kill(gateway.pid, number)
-        player.step_until((tmp_path / "waiting").exists)
+        player.step_until((tmp_path / "hanging").exists)
         assert not [process for process in before if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
         assert "it is started anew, and its episodes begin again" in player.said[0]
     assert not descendants()
@@ -212,15 +214,15 @@ from episode_player import EpisodePlayer, descendants
 from test_outcomes import PLAY
 folder = Path({str(tmp_path)!r})
 player = EpisodePlayer(folder, PLAY)
-player.begin([{{"do": "waits", "folder": str(folder)}}])
-player.step_until((folder / "waiting").exists)
+player.begin([{{"do": "hangs", "folder": str(folder)}}])
+player.step_until((folder / "hanging").exists)
 print(*(child.pid for child in descendants()), flush=True)
 sys.stdin.read()
 """
     with subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as producer:
         assert producer.stdout is not None
         pids = [int(word) for word in producer.stdout.readline().split()]
-        assert len(pids) == 3  # guard, gateway, worker
+        assert len(pids) == 4  # guard, gateway, worker, its child
         left = [psutil.Process(pid) for pid in pids]
         producer.kill()
     _, alive = psutil.wait_procs(left, timeout=20)
