@@ -10,10 +10,10 @@ from typing import Any
 from rlcore.api import Message, Tokenizer
 from rlcore_gateway.chat_messages import END_OF_THINKING, THINK, split_reasoning
 from rlcore_gateway.chat_request import ChatRequest
-from rlcore_gateway.ledger import Call
+from rlcore_gateway.ledger import LedgerCall
 from rlcore_gateway.tool_parsers import ParsedCall, parser_named
 
-__all__ = ["AnswerReader", "ReadAnswer"]
+__all__ = ["CompletionReader", "ReadAnswer"]
 
 _OPENING = 8
 """The number of last tokens of a context in which a template may open the thinking."""
@@ -28,7 +28,7 @@ class ReadAnswer:
     reasoning: str
 
 
-class AnswerReader:
+class CompletionReader:
     """Reads the answers of one tokenizer. Raises ConfigError for an unknown parser of tool calls."""
 
     def __init__(self, tokenizer: Tokenizer, tool_parser: str = "auto") -> None:
@@ -36,7 +36,7 @@ class AnswerReader:
         self._decode_all = getattr(tokenizer, "decode_all", tokenizer.decode)
         self._parse = parser_named(tool_parser, getattr(getattr(tokenizer, "template", None), "source", ""))
 
-    def read(self, token_ids: Sequence[int], call: Call, asked: ChatRequest) -> ReadAnswer:
+    def read(self, token_ids: Sequence[int], call: LedgerCall, asked: ChatRequest) -> ReadAnswer:
         """Return the answer that the tokens contain. Stop strings of the client are not part of it."""
         opened = THINK in (opening := self._decode_all(call.tail_ids[-_OPENING:].tolist())) and END_OF_THINKING not in opening
         text = _before_stop(self._tokenizer.decode(token_ids), asked.stop)
@@ -58,7 +58,7 @@ class AnswerReader:
         return self._parse(split_reasoning(_before_stop(self._decode_all(ids), asked.stop))[1], names)
 
 
-def _minted(call: Call, place: int, parsed: ParsedCall) -> Mapping[str, Any]:
+def _minted(call: LedgerCall, place: int, parsed: ParsedCall) -> Mapping[str, Any]:
     """Return a tool call with an id of nine letters and digits, which is the form that every chat template accepts."""
     name, arguments = parsed
     digest = blake2b(b"%b %d %d" % (call.chain, call.ordinal, place), digest_size=8).hexdigest()

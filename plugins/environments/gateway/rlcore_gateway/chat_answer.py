@@ -10,16 +10,16 @@ from typing import Any
 
 from rlcore.api import FinishReason, Message, Tokenizer
 from rlcore_gateway.chat_request import ChatRequest
-from rlcore_gateway.ledger import Call
+from rlcore_gateway.ledger import LedgerCall
 
-__all__ = ["Answer", "answer_events", "answer_json"]
+__all__ = ["ChatAnswer", "answer_events", "answer_json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ChatAnswer:
     """An answer as the client receives it. ``sent`` has its text and its tool calls."""
 
-    call: Call
+    call: LedgerCall
     sent: Message
     reasoning: str = ""
 
@@ -54,7 +54,7 @@ class Answer:
         return {"content": found, "refusal": None}
 
 
-def answer_json(answer: Answer, asked: ChatRequest, tokenizer: Tokenizer, model: str) -> dict[str, Any]:
+def answer_json(answer: ChatAnswer, asked: ChatRequest, tokenizer: Tokenizer, model: str) -> dict[str, Any]:
     """Return the body of a response."""
     choice: dict[str, Any] = {"index": 0, "message": answer.message(), "finish_reason": answer.finish, "logprobs": None}
     if asked.logprobs:
@@ -65,7 +65,7 @@ def answer_json(answer: Answer, asked: ChatRequest, tokenizer: Tokenizer, model:
     return {**body, "prompt_token_ids": answer.call.context_ids().tolist()} if asked.token_ids else body
 
 
-def answer_events(answer: Answer, asked: ChatRequest, tokenizer: Tokenizer, model: str) -> Iterator[bytes]:
+def answer_events(answer: ChatAnswer, asked: ChatRequest, tokenizer: Tokenizer, model: str) -> Iterator[bytes]:
     """Yield the server-sent events of an answer: the whole message in one of them, its end, its usage."""
     head = _head(answer, model, "chat.completion.chunk")
     delta = answer.message()
@@ -89,7 +89,7 @@ def _event(body: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(body, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
 
 
-def _head(answer: Answer, model: str, kind: str) -> dict[str, Any]:
+def _head(answer: ChatAnswer, model: str, kind: str) -> dict[str, Any]:
     return {"id": answer.call.id, "object": kind, "created": int(time.time()), "model": model}
 
 

@@ -31,7 +31,8 @@ def key_of(message: Message) -> bytes:
     """Return the hash of the canonical form of a message."""
     text = split_reasoning(message.content)[1] if message.role == "assistant" else message.content
     calls = [(call.get("id", ""), call["function"]["name"], _sorted(call["function"]["arguments"])) for call in message.tool_calls]
-    return _digest(repr((message.role, text.strip(), message.tool_call_id, message.name, calls)).encode("utf-8", "surrogatepass"))
+    name = "" if message.role == "assistant" else message.name  # some clients give the policy a name when they send its answer back
+    return _digest(repr((message.role, text.strip(), message.tool_call_id, name, calls)).encode("utf-8", "surrogatepass"))
 
 
 def tools_key(tools: Sequence[Mapping[str, Any]]) -> bytes:

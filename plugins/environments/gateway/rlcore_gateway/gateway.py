@@ -21,10 +21,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from rlcore.api import Completion, FinishReason, RlcoreError, Tokenizer
-from rlcore_gateway.answer_reading import AnswerReader
-from rlcore_gateway.chat_answer import Answer, answer_events, answer_json
+from rlcore_gateway.answer_reading import CompletionReader
+from rlcore_gateway.chat_answer import ChatAnswer, answer_events, answer_json
 from rlcore_gateway.chat_request import ChatRequest, parse_chat
-from rlcore_gateway.ledger import Call, EpisodeLedger, EpisodeLimits, History
+from rlcore_gateway.ledger import EpisodeLedger, EpisodeLimits, History, LedgerCall
 from rlcore_gateway.refusal import Refusal
 from rlcore_gateway.rendering import ChatRenderer
 
@@ -61,16 +61,16 @@ class GatewaySettings:
 class _Pending:
     """An open call. It is cancelled if nobody waits for it any more."""
 
-    call: Call
-    task: asyncio.Task[Answer]
+    call: LedgerCall
+    task: asyncio.Task[ChatAnswer]
     waiting: int = 0
 
 
 class _Episode:
     def __init__(self, ledger: EpisodeLedger) -> None:
         self.ledger = ledger
-        self.pending: dict[Call, _Pending] = {}
-        self.answers: dict[Call, Answer] = {}
+        self.pending: dict[LedgerCall, _Pending] = {}
+        self.answers: dict[LedgerCall, ChatAnswer] = {}
         """The answers that a client may still ask for again, or that are on their way."""
 
 
@@ -92,7 +92,7 @@ class Gateway:
         self.settings = settings or GatewaySettings()
         self._tokenizer, self._generate = tokenizer, generate
         self._renderer = ChatRenderer(tokenizer)
-        self._reader = AnswerReader(tokenizer, self.settings.tool_parser)
+        self._reader = CompletionReader(tokenizer, self.settings.tool_parser)
         self._episodes: dict[str, _Episode] = {}
         self._closed: dict[str, None] = {}
         routes = [Route("/v1/models", self._models), Route("/v1/chat/completions", _Endpoint(self._chat, say), methods=["POST"])]
@@ -138,7 +138,7 @@ class Gateway:
         model = {"id": self.settings.model, "object": "model", "created": 0, "owned_by": "rlcore"}
         return JSONResponse({"object": "list", "data": [model]})
 
-    async def _chat(self, request: Request, stream: _Stream) -> None:
+    async def _chat(self, request: Request, stream: _Reply) -> None:
         episode = self._episode_of(request)
         try:
             asked = parse_chat(await _body(request))
@@ -152,7 +152,7 @@ class Gateway:
         except (RlcoreError, ValueError) as error:  # the chat template refuses the messages
             episode.ledger.counts["refusals"] += 1
             raise Refusal(f"{error}", param="messages") from error
-        answer = pending if isinstance(pending, Answer) else await self._waited(episode, pending, asked, stream)
+        answer = pending if isinstance(pending, ChatAnswer) else await self._waited(episode, pending, asked, stream)
         if answer is not None:
             answer.call.delivered |= await self._deliver(answer, asked, stream)
 
@@ -161,7 +161,7 @@ class Gateway:
         if unmatched is not None and (found := unmatched(strings)):
             raise Refusal(f"the stop string {found[0]!r} would never match, because it contains the special token {found[1]}", param="stop")
 
-    def _pending(self, episode: _Episode, asked: ChatRequest, retry: bool) -> _Pending | Answer:
+    def _pending(self, episode: _Episode, asked: ChatRequest, retry: bool) -> _Pending | ChatAnswer:
         """Return the open call of a request, or the answer, if the request repeats one that is answered."""
         ledger = episode.ledger
         sampling = (asked.stop, asked.tool_calls)
@@ -176,7 +176,7 @@ class Gateway:
         episode.pending[call] = pending
         return pending
 
-    async def _answered(self, episode: _Episode, call: Call, asked: ChatRequest) -> Answer:
+    async def _answered(self, episode: _Episode, call: LedgerCall, asked: ChatRequest) -> ChatAnswer:
         ledger = episode.ledger
         try:
             stop = tuple(dict.fromkeys((*ledger.limits.stop, *asked.stop)))
@@ -194,13 +194,13 @@ class Gateway:
                 raise _ended()
             read = self._reader.read(said.token_ids.tolist(), call, asked)
             ledger.finish(call, said, read.answer, read.sent)
-            answer = episode.answers[call] = Answer(call=call, sent=read.sent, reasoning=read.reasoning)
+            answer = episode.answers[call] = ChatAnswer(call=call, sent=read.sent, reasoning=read.reasoning)
             return answer
         finally:
             episode.pending.pop(call, None)
             ledger.drop(call)  # nothing happens if it is answered
 
-    async def _waited(self, episode: _Episode, pending: _Pending, asked: ChatRequest, stream: _Stream) -> Answer | None:
+    async def _waited(self, episode: _Episode, pending: _Pending, asked: ChatRequest, stream: _Reply) -> ChatAnswer | None:
         """Return the answer of an open call; None if the client hangs up before it is there."""
         pending.waiting += 1
         gone = asyncio.ensure_future(stream.disconnected())
@@ -224,7 +224,7 @@ class Gateway:
                 episode.ledger.drop(pending.call)
                 episode.pending.pop(pending.call, None)
 
-    async def _deliver(self, answer: Answer, asked: ChatRequest, stream: _Stream) -> bool:
+    async def _deliver(self, answer: ChatAnswer, asked: ChatRequest, stream: _Reply) -> bool:
         """Send an answer. Return whether the client was still there."""
         if asked.stream:
             for event in answer_events(answer, asked, self._tokenizer, self.settings.model):
@@ -235,7 +235,7 @@ class Gateway:
         return not stream.broken
 
 
-class _Stream:
+class _Reply:
     """The response to one request. It begins with the first event, so that an earlier refusal has its own status."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -277,11 +277,11 @@ class _Stream:
 class _Endpoint:
     """An ASGI application that refuses in the form of the API. Starlette's own endpoints would read the connection a second time."""
 
-    def __init__(self, handle: Callable[[Request, _Stream], Awaitable[None]], say: Callable[[str], None]) -> None:
+    def __init__(self, handle: Callable[[Request, _Reply], Awaitable[None]], say: Callable[[str], None]) -> None:
         self._handle, self._say = handle, say
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        stream = _Stream(scope, receive, send)
+        stream = _Reply(scope, receive, send)
         try:
             await self._handle(Request(scope, receive), stream)
         except ClientDisconnect:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
@@ -17,7 +17,7 @@ from rlcore_gateway.refusal import Refusal
 from rlcore_gateway.rendering import ChatRenderer, Tools
 from rlcore_gateway.trained import LedgerResult, result_of
 
-__all__ = ["Call", "EpisodeLedger", "EpisodeLimits", "History"]
+__all__ = ["EpisodeLedger", "EpisodeLimits", "History", "LedgerCall"]
 
 History = Literal["as_sampled", "template"]
 """Whether earlier answers stay as they were sampled, or as the chat template renders them (without thinking, for many templates)."""
@@ -41,7 +41,7 @@ class EpisodeLimits:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class LedgerCall:
     """A request and its answer. Tokens and messages are those that it added to its parent.
 
     ``messages``: the messages after the parent's answer; all messages if there is no parent.
@@ -52,7 +52,7 @@ class Call:
 
     id: str
     number: int
-    parent: Call | None
+    parent: LedgerCall | None
     messages: tuple[Message, ...]
     tail_ids: np.ndarray
     chain: bytes
@@ -62,14 +62,14 @@ class Call:
     max_new_tokens: int
     bound: str
     """The limit that sets ``max_new_tokens``: "tokens", "context", or "" if the client set it."""
-    tools: tuple[Mapping[str, Any], ...] = ()
-    children: list[Call] = field(default_factory=list)
+    children: list[LedgerCall] = field(default_factory=list)
     completion: Completion | None = None
     answer: Message | None = None
     """The answer as the chat template reads it: with its reasoning, and without the text of parsed tool calls."""
     delivered: bool = False
+    dropped: bool = False
 
-    def path(self) -> list[Call]:
+    def path(self) -> list[LedgerCall]:
         """Return the calls from the root to this one."""
         found, call = [self], self.parent
         while call is not None:
@@ -97,18 +97,18 @@ class EpisodeLedger:
 
     def __init__(self, episode: str, renderer: ChatRenderer, limits: EpisodeLimits, history: History = "as_sampled") -> None:
         self.episode, self.limits, self.history = episode, limits, history
-        self.calls: list[Call] = []
+        self.calls: list[LedgerCall] = []
         """The calls that were not dropped, in the order of arrival."""
         self.counts: Counter[str] = Counter()
         self.exhausted = ""
         self._renderer = renderer
         self._numbers = count(1)
-        self._asked: dict[bytes, list[Call]] = {}
-        self._ends: dict[bytes, list[Call]] = {}
+        self._asked: dict[bytes, list[LedgerCall]] = {}
+        self._ends: dict[bytes, list[LedgerCall]] = {}
         """Calls by the chain of everything that was said, including their answer."""
 
     @property
-    def roots(self) -> list[Call]:
+    def roots(self) -> list[LedgerCall]:
         """The calls without a parent."""
         return [call for call in self.calls if call.parent is None]
 
@@ -125,7 +125,7 @@ class EpisodeLedger:
         max_tokens: int | None = None,
         sampling: tuple[Any, ...] = (),
         retry: bool = False,
-    ) -> Call:
+    ) -> LedgerCall:
         """Return the call for a request: a new one, or the one that a client repeats.
 
         :param max_tokens: the client's limit of the answer.
@@ -139,13 +139,13 @@ class EpisodeLedger:
             self.counts["retries"] += 1
             return repeated
         self._check_budget()
-        parent, added, ids = self._place(messages, tuple(tools), chain)
+        parent, added, ids = self._place(messages, tools, chain)
         context = len(ids) + (len(parent.context_ids()) + len(parent.sampled_ids) if parent else 0)
         most, bound = self._room(context, max_tokens)
         taken = {call.ordinal for call in self._asked.get(chain[-1], ())}
         ordinal = next(number for number in count() if number not in taken)
         number = next(self._numbers)
-        call = Call(
+        call = LedgerCall(
             id=f"chatcmpl-{self.episode}-{number}",
             number=number,
             parent=parent,
@@ -157,7 +157,6 @@ class EpisodeLedger:
             noise=_noise(chain[-1], ordinal),
             max_new_tokens=most,
             bound=bound,
-            tools=tuple(tools),
         )
         self.calls.append(call)
         self._asked.setdefault(chain[-1], []).append(call)
@@ -165,12 +164,14 @@ class EpisodeLedger:
             parent.children.append(call)
         return call
 
-    def finish(self, call: Call, completion: Completion, answer: Message, sent: Message) -> None:
-        """Keep the answer of a call.
+    def finish(self, call: LedgerCall, completion: Completion, answer: Message, sent: Message) -> None:
+        """Keep the answer of a call. Nothing happens if the call was dropped.
 
         :param answer: the answer as the chat template reads it.
         :param sent: the answer as the client received it, and sends it back.
         """
+        if call.dropped:
+            return
         call.completion, call.answer = completion, answer
         if completion.finish is FinishReason.LENGTH and call.bound:
             self.exhausted = self.exhausted or call.bound
@@ -180,10 +181,11 @@ class EpisodeLedger:
         for form in forms:
             self._ends.setdefault(chains(call.chain, [key_of(form)])[-1], []).append(call)
 
-    def drop(self, call: Call) -> None:
+    def drop(self, call: LedgerCall) -> None:
         """Forget a call that was cancelled: its tokens never train. A second call does nothing."""
-        if call not in self.calls or call.completion is not None:
+        if call.dropped or call.completion is not None:
             return
+        call.dropped = True
         self.counts["cancelled"] += 1
         self.calls.remove(call)
         self._asked[call.chain].remove(call)
@@ -199,7 +201,7 @@ class EpisodeLedger:
         """
         return result_of(self.calls, calls, self.counts, self.exhausted)
 
-    def _repeated(self, chain: bytes, sampling: tuple[Any, ...], retry: bool) -> Call | None:
+    def _repeated(self, chain: bytes, sampling: tuple[Any, ...], retry: bool) -> LedgerCall | None:
         """Return the call that this request repeats. A call that was extended is not repeated, because its answer has arrived."""
         for call in reversed(self._asked.get(chain, ())):
             lost = call.completion is not None and not call.delivered
@@ -234,7 +236,7 @@ class EpisodeLedger:
 
     def _place(
         self, messages: Sequence[Message], tools: Tools, chain: Sequence[bytes]
-    ) -> tuple[Call | None, Sequence[Message], np.ndarray]:
+    ) -> tuple[LedgerCall | None, Sequence[Message], np.ndarray]:
         """Return the parent of a request, the messages that it adds, and their tokens."""
         parent, known = self._extended(messages, chain)
         if parent is None:
@@ -243,7 +245,7 @@ class EpisodeLedger:
             return self._template_place(parent, messages[known:], tools)
         return parent, messages[known:], self._renderer.tail(messages[known:], tools, chain[0], parent.sampled_ids)
 
-    def _extended(self, messages: Sequence[Message], chain: Sequence[bytes]) -> tuple[Call | None, int]:
+    def _extended(self, messages: Sequence[Message], chain: Sequence[bytes]) -> tuple[LedgerCall | None, int]:
         """Return the call with the longest history that the messages begin with, and the number of messages in it.
 
         Of several calls with equal answers, the one with the fewest children continues first.
@@ -253,7 +255,9 @@ class EpisodeLedger:
                 return min(found, key=lambda call: len(call.children)), known
         return None, 0
 
-    def _template_place(self, parent: Call, added: Sequence[Message], tools: Tools) -> tuple[Call | None, Sequence[Message], np.ndarray]:
+    def _template_place(
+        self, parent: LedgerCall, added: Sequence[Message], tools: Tools
+    ) -> tuple[LedgerCall | None, Sequence[Message], np.ndarray]:
         """Render the whole history. The parent is the last call whose tokens the rendered chat begins with."""
         ids = self._renderer.chat([*parent.said(), *added], tools)
         for call in reversed(parent.path()):

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from rlcore.api import Message, Tokenizer
 from rlcore_gateway.gateway import Gateway
-from rlcore_gateway.ledger import Call, EpisodeLedger
+from rlcore_gateway.ledger import EpisodeLedger, LedgerCall
 from rlcore_gateway.refusal import Refusal
 from rlcore_gateway.trained import lines_of
 
@@ -69,7 +69,7 @@ def _template() -> Template:
     return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
 
 
-def _turn(call: Call, trained: bool, decode: Any) -> dict[str, Any]:
+def _turn(call: LedgerCall, trained: bool, decode: Any) -> dict[str, Any]:
     assert call.completion is not None
     said = call.completion
     tokens = [

@@ -12,7 +12,7 @@ from rlcore.api import Message, Segment, TokenDetails
 from rlcore_gateway.chat_messages import key_of
 
 if TYPE_CHECKING:
-    from rlcore_gateway.ledger import Call
+    from rlcore_gateway.ledger import LedgerCall
 
 __all__ = ["LedgerResult", "lines_of", "result_of"]
 
@@ -36,7 +36,7 @@ class LedgerResult:
     exhausted: str
 
 
-def result_of(calls: Sequence[Call], named: Sequence[str] | None, counts: Mapping[str, float], exhausted: str) -> LedgerResult:
+def result_of(calls: Sequence[LedgerCall], named: Sequence[str] | None, counts: Mapping[str, float], exhausted: str) -> LedgerResult:
     """Return the result of the ``calls`` of an episode, which are in the order of arrival.
 
     :param named: the ids of the calls that train; None for those of the main root and of the roots with the same first user message.
@@ -61,7 +61,7 @@ def result_of(calls: Sequence[Call], named: Sequence[str] | None, counts: Mappin
     )
 
 
-def _named(calls: Sequence[Call], named: Sequence[str]) -> list[Call]:
+def _named(calls: Sequence[LedgerCall], named: Sequence[str]) -> list[LedgerCall]:
     by_id = {call.id: call for call in calls}
     if unknown := [name for name in named if name not in by_id]:
         raise ValueError(
@@ -70,10 +70,10 @@ def _named(calls: Sequence[Call], named: Sequence[str]) -> list[Call]:
     return [by_id[name] for name in named]
 
 
-def _main(calls: Sequence[Call]) -> list[Call]:
+def _main(calls: Sequence[LedgerCall]) -> list[LedgerCall]:
     """Return the calls below the root with the most sampled tokens, and below the roots that share its first user message."""
-    root_of: dict[Call, Call] = {}
-    sizes: dict[Call, int] = {}
+    root_of: dict[LedgerCall, LedgerCall] = {}
+    sizes: dict[LedgerCall, int] = {}
     for call in calls:
         root = root_of[call] = call if call.parent is None else root_of[call.parent]
         sizes[root] = sizes.get(root, 0) + len(call.sampled_ids)
@@ -85,13 +85,13 @@ def _main(calls: Sequence[Call]) -> list[Call]:
     return [call for call in calls if root_of[call] in chosen]
 
 
-def _first_user(root: Call) -> bytes | None:
+def _first_user(root: LedgerCall) -> bytes | None:
     return next((key_of(message) for message in root.messages if message.role == "user"), None)
 
 
-def lines_of(calls: Sequence[Call], chosen: Collection[Call]) -> Iterator[list[Call]]:
+def lines_of(calls: Sequence[LedgerCall], chosen: Collection[LedgerCall]) -> Iterator[list[LedgerCall]]:
     """Yield lines of calls, each the child of the one before it, so that each chosen call is in exactly one. The last one is chosen."""
-    needed: set[Call] = set()
+    needed: set[LedgerCall] = set()
     for call in reversed(calls):
         if call in chosen or any(child in needed for child in call.children):
             needed.add(call)
@@ -105,14 +105,14 @@ def lines_of(calls: Sequence[Call], chosen: Collection[Call]) -> Iterator[list[C
         yield line
 
 
-def _messages(line: Sequence[Call], chosen: Collection[Call]) -> Iterator[Message]:
+def _messages(line: Sequence[LedgerCall], chosen: Collection[LedgerCall]) -> Iterator[Message]:
     for call in line:
         yield from call.messages
         if call.answer is not None:
             yield replace(call.answer, policy=call in chosen)
 
 
-def _segment(line: Sequence[Call], chosen: Collection[Call]) -> Segment:
+def _segment(line: Sequence[LedgerCall], chosen: Collection[LedgerCall]) -> Segment:
     """Return the segment of a line. Everything before its first chosen call is context."""
     first = next(place for place, call in enumerate(line) if call in chosen)
     ids, logprobs, versions, mask = [], [], [], []

@@ -34,7 +34,7 @@ async def thinking_game(served: Served, echo: str, turns: int = 3) -> LedgerResu
     for _ in range(turns):
         answer = (await served.client.chat.completions.create(model="m", messages=messages)).choices[0].message
         assert (answer.content, (answer.model_extra or {})["reasoning_content"]) == ("guess", "deep")
-        messages += [said(echo), user("u")]
+        messages += [{**said(echo), "name": "player"}, user("u")]
     return served.gateway.close(served.key).trained()
 
 

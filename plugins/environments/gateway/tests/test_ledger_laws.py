@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore_gateway.ledger import Call, EpisodeLedger
+from rlcore_gateway.ledger import EpisodeLedger, LedgerCall
 from rlcore_gateway.rendering import ChatRenderer
 from rlcore_gateway.trained import LedgerResult
 from stub_engine import LIMITS
@@ -32,7 +32,7 @@ class Episode:
 
     ledger: EpisodeLedger = field(default_factory=lambda: EpisodeLedger("game", RENDERER, LIMITS))
     chats: list[list[Message]] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[LedgerCall] = field(default_factory=list)
     sampled: int = 0
 
     def play(self, steps: list[Any]) -> None:
@@ -56,7 +56,7 @@ class Episode:
             self.chats.append([*messages, reply])
 
 
-def check(result: LedgerResult, calls: dict[str, Call]) -> None:
+def check(result: LedgerResult, calls: dict[str, LedgerCall]) -> None:
     """Each sampled token of the trained calls occurs once, after the context in which it was sampled."""
     rest = list(zip(result.calls, result.turn_lengths, strict=True))
     seen = 0
@@ -109,7 +109,7 @@ def test_by_default_the_main_root_and_its_like_train(steps: list[Any]) -> None:
     result = episode.ledger.trained()
     check(result, calls)
     if calls:
-        sizes: dict[Call, int] = {}
+        sizes: dict[LedgerCall, int] = {}
         for call in calls.values():
             sizes[call.path()[0]] = sizes.get(call.path()[0], 0) + len(call.sampled_ids)
         main = max(sizes, key=lambda root: (sizes[root], -root.number))
@@ -185,3 +185,29 @@ def test_a_retry_with_another_limit_is_another_request() -> None:
     assert ledger.begin(messages, max_tokens=6, retry=True) is not first
     assert ledger.begin(messages, max_tokens=5, sampling=(("stop",),), retry=True) is not first
     assert ledger.begin(messages, max_tokens=5, retry=True) is first
+
+
+def test_equal_answers_are_continued_one_after_the_other() -> None:
+    """Two samples of a prompt that are equal, each with a next request: neither chat gets both."""
+    episode = Episode()
+    episode.play([(-1, "higher", "ab", True, False)] * 2 + [(0, "lower", "1", True, False), (1, "lower", "1", True, False)])
+    first, second, *later = episode.calls
+    assert [call.parent for call in later] == [first, second]
+
+
+def test_masked_tokens_have_the_version_before_them_and_an_empty_answer_changes_nothing() -> None:
+    episode = Episode()
+    episode.play([(-1, "a", "ab", False, False), (0, "b", "ab", False, False), (1, "c", "", False, False), (2, "d", "1", False, False)])
+    (segment,) = episode.ledger.trained().segments
+    assert segment.versions.tolist() == [0, 0, *[0] * 3, 1, 1, *[1] * 3, *[1] * 3, 3]
+
+
+def test_a_completion_that_comes_after_its_call_was_dropped_is_forgotten() -> None:
+    episode = Episode()
+    messages = [Message(role="user", content="higher")]
+    call, reply = episode.ledger.begin(messages), Message(role="assistant", content="a")
+    episode.ledger.drop(call)
+    said = Completion(request_id=call.id, token_ids=[5], logprobs=[0.0], versions=[0], finish=FinishReason.STOP)
+    episode.ledger.finish(call, said, reply, reply)
+    assert episode.ledger.begin([*messages, reply, *messages]).parent is None
+    assert episode.ledger.trained().calls == ()

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from rlcore_gateway.answer_reading import AnswerReader
+from rlcore_gateway.answer_reading import CompletionReader
 from rlcore_gateway.gateway import GatewaySettings
 from rlcore_gateway.tool_parsers import PARSERS, guessed_parser
 from stub_engine import pieces, real_tokenizer, serving
@@ -71,7 +71,7 @@ def test_auto_reads_the_chat_template() -> None:
         *("hermes", "mistral", "llama", "json")
     ]
     with pytest.raises(ConfigError, match="tool_parser 'hermess' is unknown; choose auto, hermes, qwen"):
-        AnswerReader(real_tokenizer(), "hermess")
+        CompletionReader(real_tokenizer(), "hermess")
 
 
 @pytest.mark.parametrize("stream", [False, True])
