@@ -12,7 +12,12 @@ __all__ = ["AgentOptions", "EnvironmentRewardOptions", "ProgramOptions"]
 
 
 def _words(value: Any) -> Any:
-    return shlex.split(value) if isinstance(value, str) else value
+    """Split one text into words, also if a flag gave it. A program whose path has spaces is one word if it exists."""
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str):
+        return value
+    return (value,) if Path(value).is_file() else shlex.split(value)
 
 
 class AgentOptions(BaseModel):

@@ -1,0 +1,39 @@
+"""docs/agents.md is run: its function, its class and its program, exactly as printed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlcore.testing import RunTester, write_fake_model
+
+PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--environment", "./guess.py:play"],
+        ["--environment", "./digit.py:Digit", "--max-calls", "3"],
+        ["--environment", "program", "--command", f"{sys.executable} digit_program.py"],
+    ],
+    ids=["function", "class", "program"],
+)
+def test_a_run_with_the_file_of_the_page(tmp_path: Path, words: list[str]) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    for name, text in FILES.items():
+        tester.write(name, text)
+    model = str(write_fake_model(tester.folder / "digits", "0123456789abcdefghijklmnopqrstuvwxyz"))
+    rows = [{"messages": {"role": "user", "content": "0"}, "gt_answer": digit} for digit in "147"]
+    config = tester.fake_run(
+        model={"model": model},
+        data={"dataset": str(tester.write_jsonl("digits.jsonl", rows))},
+        sampling={"max_new_tokens": 64, "max_context_tokens": 128, "options": {"workers": 2}},
+        run={"max_steps": 2},
+    )
+    done = tester.run("train", config, "-rt", "environment", "--json", *words).assert_ok()
+    assert done.json["steps"] == 2
