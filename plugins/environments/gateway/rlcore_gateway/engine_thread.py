@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.02
 
 
 class EngineThread:
-    """Owns an engine. LedgerCall ``start`` and ``generate`` in the event loop of the gateway.
+    """Owns an engine. Call ``start`` and ``generate`` in the event loop of the gateway.
 
     :param sampling: how tokens are drawn. Each call sets ``max_new_tokens`` and ``stop``.
     """

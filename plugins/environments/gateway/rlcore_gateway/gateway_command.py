@@ -24,15 +24,15 @@ address shows the ledger: chats, forks, turns, sampled tokens, and which of them
   rlcore gateway run.toml --history template
 """
 _READ = (
-    *("model", "inference", "run.seed", "sampling.max_new_tokens", "sampling.temperature", "sampling.top_p", "sampling.top_k"),
-    *("sampling.min_p", "sampling.stop", "sampling.extra", "data.max_prompt_tokens", "data.template", "data.chat_template"),
-    "data.control_tokens",
+    *("model", "inference", "run.seed", "data.template", "data.chat_template", "data.control_tokens", "sampling.max_new_tokens"),
+    *("sampling.max_context_tokens", "sampling.temperature", "sampling.top_p", "sampling.top_k", "sampling.min_p", "sampling.stop"),
+    "sampling.extra",
 )
 _NOT_READ = ("inference.environment", "inference.num_inferencer", "inference.inference_batch_size")
 _TOLD = {
-    "data.max_prompt_tokens": "longest context before an answer; 4096 if neither a flag nor a file gives it",
+    "sampling.max_context_tokens": "longest context with its answer; 4096 if neither a flag nor a file gives it",
 }
-_DEFAULTS = {"algorithm.kl_coeff": 0.0, "data.max_prompt_tokens": 4096}
+_DEFAULTS = {"algorithm.kl_coeff": 0.0, "sampling.max_context_tokens": 4096}
 _NEEDED = ("model.", "inference.")
 
 
@@ -54,7 +54,7 @@ class GatewayCommand(Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Serve until Ctrl-C."""
-        overrides = {path: value for path, value in _DEFAULTS.items() if not args.files or path != "data.max_prompt_tokens"}
+        overrides = {path: value for path, value in _DEFAULTS.items() if not args.files or path != "sampling.max_context_tokens"}
         plan = plan_run(args.files, train_flags(args), args.registry, overrides=overrides, require=False, reads=_reads)
         if missing := [item for item in plan.missing if item.path.startswith(_NEEDED)]:
             raise UsageError("; ".join(map(str, missing)))
@@ -105,7 +105,7 @@ async def _until_interrupted(plan: Plan, args: argparse.Namespace, tokenizer: An
     settings = GatewaySettings(model=name, history=args.history, tool_parser=args.tool_parser)
     gateway, server = Gateway(tokenizer, thread.generate, settings), GatewayServer()
     add_ledger_page(gateway, tokenizer)
-    context = plan.config.data.max_prompt_tokens + sampling.max_new_tokens
+    context = plan.config.max_context_tokens
     key = gateway.open("debug", EpisodeLimits(tokens=1 << 40, context=context, stop=sampling.stop or ()))
     addresses = await server.start(gateway, port=args.port)
     thread.start()

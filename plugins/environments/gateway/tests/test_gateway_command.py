@@ -106,7 +106,7 @@ def test_an_engine_that_fails_ends_every_call(tmp_path: Path) -> None:
 def test_a_real_model_is_served_until_ctrl_c(tmp_path: Path) -> None:
     """As a process, because it ends by a signal."""
     write_model(tmp_path / "model")
-    words = ("gateway", "--model", "model", "--backend", "transformers", "--json", "-mpt", "100", "-mnt", "8")
+    words = ("gateway", "--model", "model", "--backend", "transformers", "--json", "--max-context-tokens", "100")
     environment = {**os.environ, **QUIET}
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
