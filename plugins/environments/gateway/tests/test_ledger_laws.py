@@ -211,3 +211,16 @@ def test_a_completion_that_comes_after_its_call_was_dropped_is_forgotten() -> No
     episode.ledger.finish(call, said, reply, reply)
     assert episode.ledger.begin([*messages, reply, *messages]).parent is None
     assert episode.ledger.trained().calls == ()
+
+
+def test_a_turn_renders_one_line_whatever_was_said_before() -> None:
+    rendered: list[int] = []
+
+    class Counting(FakeTokenizer):
+        def render(self, messages: Any, tools: Any = ()) -> np.ndarray:
+            rendered.append(len(messages))
+            return super().render(messages, tools)
+
+    episode = Episode(EpisodeLedger("game", ChatRenderer(Counting()), LIMITS))
+    episode.play([(turn - 1, "higher", "ab", True, False) for turn in range(30)])
+    assert rendered == [1, *[3, 3] * 29]  # a line, an answer and the new message, with two answers
