@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.api import RunError
 from rlcore_gateway.worker_lines import BadLineError, EpisodeEnd, parsed
-from rlcore_gateway.worker_process import Worker, WorkerCommand
+from rlcore_gateway.worker_process import EpisodeWorker, WorkerCommand
 
 __all__ = ["WorkerPool"]
 
@@ -39,7 +39,7 @@ class WorkerPool:
         cancel_seconds: float = 5.0,
     ) -> None:
         self._command, self._most, self._called, self._say, self._cancel_seconds = command, workers, called, say, cancel_seconds
-        self._workers: list[Worker] = []
+        self._workers: list[EpisodeWorker] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._order, self._changed = asyncio.Lock(), asyncio.Event()
         self._failed_starts, self._proved = 0, False
@@ -66,7 +66,7 @@ class WorkerPool:
                 continue
 
     async def _played(
-        self, worker: Worker, answer: asyncio.Future[EpisodeEnd], line: Mapping[str, Any], late: Callable[[], object]
+        self, worker: EpisodeWorker, answer: asyncio.Future[EpisodeEnd], line: Mapping[str, Any], late: Callable[[], object]
     ) -> EpisodeEnd:
         episode, deadline = line["episode"], line["deadline"]
         try:
@@ -91,11 +91,11 @@ class WorkerPool:
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self._cancel_seconds)
 
-    async def _end(self, worker: Worker) -> None:
+    async def _end(self, worker: EpisodeWorker) -> None:
         await worker.leave(min(2.0, self._cancel_seconds))
         await worker.kill()
 
-    async def _begin(self, episode: str) -> tuple[Worker, asyncio.Future[EpisodeEnd]]:
+    async def _begin(self, episode: str) -> tuple[EpisodeWorker, asyncio.Future[EpisodeEnd]]:
         """Return a process that has room, and what to wait for. Callers are served in the order in which they came."""
         async with self._order:
             while True:
@@ -111,9 +111,9 @@ class WorkerPool:
             worker.open[episode] = answer
             return worker, answer
 
-    async def _start(self) -> Worker:
+    async def _start(self) -> EpisodeWorker:
         try:
-            worker = await Worker.start(self._command)
+            worker = await EpisodeWorker.start(self._command)
         except OSError as error:
             what = error.filename or self._command.argv[0]
             self._fatal = f"the environment's program {self._command.argv[0]!r} cannot be started: {error.strerror} ({what})"
@@ -122,7 +122,7 @@ class WorkerPool:
         self._spawn(self._watch(worker))
         return worker
 
-    async def _watch(self, worker: Worker) -> None:
+    async def _watch(self, worker: EpisodeWorker) -> None:
         """Read what a process writes until it ends. Then tell those that wait for its episodes."""
         try:
             while line := await worker.line():
@@ -141,7 +141,7 @@ class WorkerPool:
             if not answer.done():
                 self._tell(worker, episode, answer)
 
-    def _heard(self, worker: Worker, line: bytes) -> None:
+    def _heard(self, worker: EpisodeWorker, line: bytes) -> None:
         """Take an answer. Raises BadLineError if it is wrong and does not say to which open episode it belongs."""
         try:
             episode, end = parsed(line)
@@ -157,7 +157,7 @@ class WorkerPool:
             answer.set_result(end)
         self._changed.set()
 
-    def _count_start(self, worker: Worker) -> None:
+    def _count_start(self, worker: EpisodeWorker) -> None:
         """Note whether a process ended without having done anything. If nothing else ever happened, no process can start."""
         began = worker.answered or worker.killed or worker.fault or any(map(self._called, worker.open))
         if self._proved or began or not worker.open:
@@ -170,7 +170,7 @@ class WorkerPool:
                 f"{self._failed_starts} processes in a row ended before they asked the policy for anything"
             )
 
-    def _tell(self, worker: Worker, episode: str, answer: asyncio.Future[EpisodeEnd]) -> None:
+    def _tell(self, worker: EpisodeWorker, episode: str, answer: asyncio.Future[EpisodeEnd]) -> None:
         begun = self._called(episode)
         if self._fatal:
             answer.set_exception(RunError(self._fatal))
@@ -187,10 +187,10 @@ class WorkerPool:
         else:
             answer.set_result(EpisodeEnd(outcome="crashed", reason=f"the program {worker.death()}, and had not ended the episode"))
 
-    async def _dismiss(self, worker: Worker, episode: str, answer: asyncio.Future[EpisodeEnd]) -> None:
+    async def _dismiss(self, worker: EpisodeWorker, episode: str, answer: asyncio.Future[EpisodeEnd]) -> None:
         await self._dismissed(worker, episode, answer)
 
-    async def _dismissed(self, worker: Worker, episode: str, answer: asyncio.Future[EpisodeEnd]) -> EpisodeEnd:
+    async def _dismissed(self, worker: EpisodeWorker, episode: str, answer: asyncio.Future[EpisodeEnd]) -> EpisodeEnd:
         """Tell a process to end an episode, and return its answer. Kill the process if there is none."""
         worker.send({"cancel": episode})
         try:

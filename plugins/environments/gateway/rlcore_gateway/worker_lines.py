@@ -8,7 +8,7 @@ missing.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +48,7 @@ class BadLineError(ValueError):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -sys.float_info.max <= value <= sys.float_info.max
 
 
 def _is_texts(value: Any) -> bool:
@@ -79,7 +79,7 @@ def parsed(line: bytes) -> tuple[str, EpisodeEnd]:
     """Return the id and the end of an episode. Raises BadLineError, with one sentence, if the line is wrong."""
     try:
         said = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadLineError(
             f"the environment wrote a line that is not JSON ({error}): {_shown(line)}; standard output is only for answers, "
             "print everything else to standard error"

@@ -14,7 +14,7 @@ from typing import Any
 from rlcore_gateway.process_tree import MARK, kill_tree, new_mark
 from rlcore_gateway.worker_lines import LONGEST_LINE, EpisodeEnd, as_line
 
-__all__ = ["Worker", "WorkerCommand"]
+__all__ = ["EpisodeWorker", "WorkerCommand"]
 
 _LINES = 20
 _LOCAL = "127.0.0.1,localhost"
@@ -53,7 +53,7 @@ class _Protocol(SubprocessStreamProtocol):
         self.exited.set()
 
 
-class Worker:
+class EpisodeWorker:
     """A process in its own session.
 
     ``open``: the episodes that it plays, with what each caller waits for. ``dismissed``: those that were cancelled.
@@ -74,7 +74,7 @@ class Worker:
             self._write(command.first_line)
 
     @classmethod
-    async def start(cls, command: WorkerCommand) -> Worker:
+    async def start(cls, command: WorkerCommand) -> EpisodeWorker:
         """Start the process. Raises OSError if there is no such program or folder."""
         mark = new_mark()
         transport, protocol = await asyncio.get_running_loop().subprocess_exec(

@@ -61,6 +61,9 @@ def rlcore_adapt_function(kind: PluginKind, function: Any) -> type | None:
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
     """Return what cannot work about the environment of a run."""
+    sampling, rewards = config.sampling, [entry.name.lower() for entry in config.rewards]
+    if sampling.environment == "none" and sampling.conversation.lower() != "agent" and "environment" not in rewards:
+        return []
     from rlcore_plugin_agents.run_checks import problems
 
     return problems(config)

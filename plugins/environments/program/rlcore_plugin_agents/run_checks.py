@@ -1,4 +1,4 @@
-"""What cannot work about the environment of a run, found before anything starts."""
+"""The checks of a run with an environment, before anything starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def problems(config: Any) -> list[str]:
 
 
 def _deadline(config: Any) -> Iterator[str]:
-    deadline, lease = config.sampling.options.get("deadline", 600.0), config.schedule.lease_deadline
+    deadline, lease = config.sampling.options["deadline"], config.schedule.lease_deadline
     if deadline >= lease:
         yield (
             f"sampling.options.deadline = {deadline:g}: an episode must end before its prompts are given to another producer, after "
