@@ -11,7 +11,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["EXTRAS", "NEEDS_EXTRA", "RELEASED", "WHEELS", "install_line"]
+__all__ = ["EXTRAS", "NEEDS_EXTRA", "RELEASED", "WHEELS", "install_line", "long_name"]
 
 _PREFIX = "rlcore-plugin-"
 _NAMES = (
@@ -45,11 +45,12 @@ _LONG = {"gateway": "rlcore-gateway"}
 """Distributions whose name does not begin as those of the plugins."""
 
 
-def _long(short: str) -> str:
+def long_name(short: str) -> str:
+    """Return the name of a distribution of this repository."""
     return _LONG.get(short, f"{_PREFIX}{short}")
 
 
-RELEASED = frozenset(map(_long, _NAMES))
+RELEASED = frozenset(map(long_name, _NAMES))
 """The plugins of this repository, and the libraries that they share."""
 
 REQUIRED = {
@@ -107,8 +108,8 @@ def install_line(what: str, *, upgrade: bool = False) -> str:
     name, _, extra = what.rstrip("]").partition("[")
     if name != "rlcore" and name not in RELEASED:
         return f"pip install {'-U ' if upgrade else ''}{what}"
-    parts = [*map(_long, EXTRAS[extra]), "rlcore"] if extra else [name]
-    parts += [_long(short) for part in tuple(parts) for short in REQUIRED.get(_short(part), ())]
+    parts = [*map(long_name, EXTRAS[extra]), "rlcore"] if extra else [name]
+    parts += [long_name(short) for part in tuple(parts) for short in REQUIRED.get(_short(part), ())]
     parts = list(dict.fromkeys(parts))  # an extra may include distributions that one of its plugins requires
     checkout, wheels = _source()
     folders = [_folder(checkout, part) for part in parts] if checkout else [None]

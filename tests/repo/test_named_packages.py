@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.contracts.specs import PluginKind
-from rlcore.registry.install import EXTRAS, NEEDS_EXTRA, RELEASED, REQUIRED
+from rlcore.registry.install import EXTRAS, NEEDS_EXTRA, RELEASED, REQUIRED, long_name
 from rlcore.registry.known_plugins import distribution_of, known_names
 from rlcore.registry.plugin_registry import Registry
 
@@ -61,8 +61,8 @@ def test_what_nobody_can_install_is_found(text: str, found: list[str]) -> None:
 def test_the_tables_of_what_can_be_installed_are_those_of_the_tree() -> None:
     assert RELEASED == IN_TREE
     assert set(EXTRAS) <= IN_PYPROJECT
-    assert set(NEEDS_EXTRA) | {f"rlcore-plugin-{name}" for name in REQUIRED} <= IN_TREE
-    assert {f"rlcore-plugin-{name}" for plugins in EXTRAS.values() for name in plugins} <= IN_TREE
+    assert set(NEEDS_EXTRA) | set(map(long_name, REQUIRED)) <= IN_TREE
+    assert {long_name(name) for plugins in EXTRAS.values() for name in plugins} <= IN_TREE
 
 
 @pytest.mark.parametrize("kind", list(PluginKind), ids=str)

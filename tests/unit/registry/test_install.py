@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from rlcore.registry import install
-from rlcore.registry.install import EXTRAS, RELEASED, REQUIRED, install_line
+from rlcore.registry.install import EXTRAS, RELEASED, REQUIRED, install_line, long_name
 from rlcore.registry.known_plugins import _OFFERS
 
 ROOT = Path(__file__).parents[3]
+OWN = re.compile("rlcore-(plugin-|gateway)")
 
 
 def plugins() -> dict[str, Path]:
@@ -41,24 +42,24 @@ def test_the_lists_are_those_of_the_repository() -> None:
     assert set(_OFFERS) == RELEASED
     brought = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for extra, names in EXTRAS.items():
-        ours = {word.partition("[")[0] for word in brought[extra] if word.startswith("rlcore-plugin-")}
-        assert ours == {f"rlcore-plugin-{name}" for name in names}, extra
+        ours = {word.partition("[")[0] for word in brought[extra] if OWN.match(word)}
+        assert ours == set(map(long_name, names)), extra
     for name, folder in plugins().items():
         required = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-        ours = {word.partition(">")[0] for word in required if word.startswith("rlcore-plugin-")}
-        assert ours == {f"rlcore-plugin-{short}" for short in REQUIRED.get(name.removeprefix("rlcore-plugin-"), ())}, name
+        ours = {word.partition(">")[0] for word in required if OWN.match(word)}
+        assert ours == set(map(long_name, REQUIRED.get(name.removeprefix("rlcore-plugin-"), ()))), name
 
 
 @pytest.mark.parametrize("name", sorted(RELEASED))
 def test_in_a_checkout_a_plugin_is_installed_from_its_folder(name: str) -> None:
-    names = [name, *(f"rlcore-plugin-{short}" for short in REQUIRED.get(name.removeprefix("rlcore-plugin-"), ()))]
+    names = [name, *(long_name(short) for short in REQUIRED.get(name.removeprefix("rlcore-plugin-"), ()))]
     assert shlex.split(install_line(name)) == ["pip", "install", *(word for one in names for word in ("-e", str(plugins()[one])))]
 
 
 def test_in_a_checkout_an_extra_comes_with_the_folders_of_its_plugins() -> None:
     assert shlex.split(install_line("rlcore")) == ["pip", "install", "-e", str(ROOT)]
     for extra in ("datasets", "ray", "quickstart"):
-        folders = [str(plugins()[f"rlcore-plugin-{name}"]) for name in EXTRAS[extra]]
+        folders = [str(plugins()[long_name(name)]) for name in EXTRAS[extra]]
         assert shlex.split(install_line(f"rlcore[{extra}]"))[2:] == [w for one in (*folders, f"{ROOT}[{extra}]") for w in ("-e", one)]
 
 

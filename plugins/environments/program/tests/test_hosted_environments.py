@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 from episode_player import EpisodePlayer, descendants
 
 WITH_OPENAI = '''
@@ -15,6 +17,23 @@ async def play(model, row):
     print("this is no answer")
     answer = await model.client.chat.completions.create(model=model.name, messages=row["messages"], max_tokens=3)
     return float(answer.id.startswith("chatcmpl-"))
+'''
+AT_THE_SAME_TIME = '''
+import asyncio
+from rlcore.api.environments import EpisodeResult
+
+
+async def play(model, row):
+    """Asks twice at the same time in the second of three turns, and goes on with the first answer."""
+    messages, rewards = list(row["messages"]), {}
+    for turn in range(3):
+        answers = await asyncio.gather(*(model.chat(messages, max_tokens=3) for _ in range(1 + (turn == 1))))
+        rewards.update({answer["id"]: 1.0 for answer in answers})
+        messages += [{"role": "assistant", "content": answers[0]["content"]}, {"role": "user", "content": "higher"}]
+    return EpisodeResult(reward=4.0, turn_rewards=rewards)
+
+
+play.episodes_per_process = 64
 '''
 PLAIN = '''
 import json, time, urllib.request
@@ -37,6 +56,19 @@ def test_the_client_is_that_of_openai(tmp_path: Path) -> None:
         ((rollout, score),) = player.play({})
     assert score.value == 1.0
     assert rollout.extra["calls"] == 1
+
+
+def test_calls_at_the_same_time_fork_and_each_answer_of_the_engine_trains_once(tmp_path: Path) -> None:
+    with EpisodePlayer(tmp_path, AT_THE_SAME_TIME, workers=1) as player:
+        episodes = player.play(*({"number": number} for number in range(8)), copies=4)
+    log = Counter((one.token_ids.tobytes(), one.logprobs.tobytes()) for one in player.engine.log)
+    assert len(episodes) == 32
+    for rollout, _ in episodes:
+        assert (len(rollout.segments), len(rollout.turn_lengths), rollout.turn_rewards) == (2, 4, (1.0,) * 4)
+        trained = [np.concatenate([getattr(one, name)[one.policy_mask] for one in rollout.segments]) for name in ("token_ids", "logprobs")]
+        for end, length in zip(np.cumsum(rollout.turn_lengths), rollout.turn_lengths, strict=True):
+            log[trained[0][end - length : end].tobytes(), trained[1][end - length : end].tobytes()] -= 1
+    assert set(log.values()) == {0}
 
 
 def test_a_plain_function_plays_in_threads_of_one_process(tmp_path: Path) -> None:
