@@ -16,7 +16,7 @@ from rlcore_plugin_workers.workers import Worker
 
 from rlcore_plugin_ray.judge_actor import JudgeActor
 from rlcore_plugin_ray.ray_worker import RayService, RayStore
-from rlcore_plugin_ray.session import Session
+from rlcore_plugin_ray.session import RaySession
 
 __all__ = ["NodeServices", "RemoteSchedule", "Services"]
 
@@ -57,7 +57,7 @@ class Services:
 class NodeServices:
     """The services of all nodes, made on first use."""
 
-    def __init__(self, session: Session, plan_bundle: PlanBundle, *, keep_scored: bool) -> None:
+    def __init__(self, session: RaySession, plan_bundle: PlanBundle, *, keep_scored: bool) -> None:
         self._session = session
         self._plan_bundle = plan_bundle
         self._keep_scored = keep_scored

@@ -19,7 +19,7 @@ from rlcore.api.runtime import Plan, check_reach, make_coordinator, make_filter_
 from rlcore_plugin_ray.node_placement import place, roles
 from rlcore_plugin_ray.node_services import NodeServices
 from rlcore_plugin_ray.ray_worker import RayService
-from rlcore_plugin_ray.session import RayPlacement, Session
+from rlcore_plugin_ray.session import RayPlacement, RaySession
 
 __all__ = ["RayDeployment"]
 
@@ -37,7 +37,7 @@ class RayDeployment(Deployment):
     logs = "the logs of Ray's session folder"
 
     def __init__(
-        self, plan: Plan, session: Session, plan_bundle: PlanBundle, prompts: int, *, keep_scored: bool, closing: ExitStack
+        self, plan: Plan, session: RaySession, plan_bundle: PlanBundle, prompts: int, *, keep_scored: bool, closing: ExitStack
     ) -> None:
         self.launcher = self._session = session
         self.keep_scored = keep_scored

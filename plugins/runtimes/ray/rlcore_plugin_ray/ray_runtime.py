@@ -24,9 +24,9 @@ def make_runtime(plan: Plan, closing: ExitStack, say: Callable[[str], None] = la
     address = closing.enter_context(ray_head(plan.config.run))
     with signals_blocked():
         from rlcore_plugin_ray.ray_deployment import RayDeployment
-        from rlcore_plugin_ray.session import Session
+        from rlcore_plugin_ray.session import RaySession
 
-    session = closing.enter_context(Session(address, plan.config.run, say))
+    session = closing.enter_context(RaySession(address, plan.config.run, say))
     deployment = RayDeployment(plan, session, plan_bundle, len(texts.training), keep_scored=keep_scored, closing=closing)
     driver = DriverLoop(say)
     closing.callback(driver.close)

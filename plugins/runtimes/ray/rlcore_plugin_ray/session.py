@@ -31,7 +31,7 @@ from rlcore_plugin_ray.node_placement import Node
 from rlcore_plugin_ray.own_cluster import first_line, not_started
 from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
 
-__all__ = ["RayPlacement", "Session"]
+__all__ = ["RayPlacement", "RaySession"]
 
 _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometheus_client")
 """Modules without which Ray starts no dashboard; Ray's extra ``default`` installs them."""
@@ -57,7 +57,7 @@ class RayPlacement:
     gpus: float
 
 
-class Session(Launcher):
+class RaySession(Launcher):
     """A context manager: a connection to the cluster at ``address`` (None: this process is connected). The actors that it makes are killed
     when it ends."""
 
@@ -74,7 +74,7 @@ class Session(Launcher):
         self.head: Worker
         """The head of the cluster, which the driver watches too."""
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> RaySession:
         if self._address is None:
             dashboard = ray.init(ignore_reinit_error=True, configure_logging=False).dashboard_url
         else:

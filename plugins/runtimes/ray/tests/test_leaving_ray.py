@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import ray
 from rlcore_plugin_ray import session as module
-from rlcore_plugin_ray.session import Session
+from rlcore_plugin_ray.session import RaySession
 
 from rlcore.api.runtime import RunSection, RuntimeLostError
 
@@ -42,11 +42,11 @@ def at_exit(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
 
 def test_a_daemon_that_is_stopped_ends_the_run_with_a_sentence(stuck: threading.Event, at_exit: list[Callable[[], object]]) -> None:
     with pytest.raises(RuntimeLostError, match=r"^the Ray daemon of this machine does not answer, .* with --resume auto$"):
-        Session(None, RunSection(), print)._disconnect()
+        RaySession(None, RunSection(), print)._disconnect()
 
 
 def test_a_head_that_is_lost_is_told_once(stuck: threading.Event, at_exit: list[Callable[[], object]]) -> None:
-    session = Session(None, RunSection(), print)
+    session = RaySession(None, RunSection(), print)
     session._head_lost()
     session._disconnect()
 
@@ -56,7 +56,7 @@ def test_the_process_ends_without_waiting_for_ray_again(
 ) -> None:
     codes = list[int]()
     monkeypatch.setattr(os, "_exit", codes.append)
-    session = Session(None, RunSection(), print)
+    session = RaySession(None, RunSection(), print)
     session._head_lost()
     session._disconnect()
     (last,) = at_exit

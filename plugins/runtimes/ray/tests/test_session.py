@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_ray import session
-from rlcore_plugin_ray.session import Session
+from rlcore_plugin_ray.session import RaySession
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import RunSection, install_line
@@ -37,7 +37,7 @@ def test_the_dashboard_s_address_is_said_or_why_there_is_none(
     monkeypatch.setattr(session.ray, "init", lambda **options: SimpleNamespace(dashboard_url=url))
     monkeypatch.setattr(session, "find_spec", lambda name: None if name in absent else find_spec(name))
     lines: list[str] = []
-    with Session(None, RunSection(), lines.append):
+    with RaySession(None, RunSection(), lines.append):
         assert lines == [said]
 
 
@@ -53,7 +53,7 @@ def test_what_ray_s_own_threads_print_is_dropped(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(session.ray, "init", init)
     monkeypatch.setattr(session.ray, "shutdown", lambda: print("(raylet) [repeated 2x]"))
     before = sys.stdout
-    with Session("host:1", RunSection(), lambda line: None):
+    with RaySession("host:1", RunSection(), lambda line: None):
         go.set()
         speaks.join()
         print("ours")
@@ -67,6 +67,6 @@ def test_a_cluster_that_cannot_be_joined_is_one_sentence(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(session.ray, "init", init)
     with pytest.raises(ConfigError, match=r"^the Ray cluster at host:1 cannot be joined: no raylet here; type --master_address"):
-        Session("host:1", RunSection(), lambda line: None).__enter__()
+        RaySession("host:1", RunSection(), lambda line: None).__enter__()
     with pytest.raises(ConfigError, match=r"^a Ray cluster cannot be started here: no raylet here; .* --ray-dir"):
-        Session("local", RunSection(), lambda line: None).__enter__()
+        RaySession("local", RunSection(), lambda line: None).__enter__()
