@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
-from rlcore.api.sandbox import Job, Limit, ProgramResult, Sandbox, SandboxError
+from rlcore.api.sandbox import Job, Limit, ProgramResult, Sandbox, SandboxError, Session, SessionJob
 from rlcore.testing import SandboxSuite
 from tests.plain_programs import PlainSandbox, run_plainly
 
@@ -183,6 +185,11 @@ class MixesAnswers(PlainSandbox):
         return answer
 
 
+class AnswersNothing(PlainSandbox):
+    def session(self, job: SessionJob) -> Session:
+        return MagicMock(spec=Session, stdin=io.BytesIO(), stdout=io.BytesIO(), __enter__=MagicMock())
+
+
 BUGS: list[tuple[type[SandboxSuite] | type[Sandbox], str]] = [
     (ReadsFiles, "test_files_of_this_machine_cannot_be_read"),
     (CountsNobody, "test_processes_and_threads_are_bounded"),
@@ -207,6 +214,7 @@ BUGS: list[tuple[type[SandboxSuite] | type[Sandbox], str]] = [
     (TellsSecrets, "test_the_environment_tells_nothing"),
     (BlamesItselfForCrashes, "test_what_a_program_does_is_never_an_error_of_the_sandbox"),
     (JudgesWhenBroken, "test_what_fails_in_the_sandbox_is_never_a_verdict"),
+    (AnswersNothing, "test_a_session_runs_or_is_refused"),
     (MixesAnswers, "test_calls_from_several_threads_wait_for_each_other"),
 ]
 """A suite or a sandbox with a bug, and the rule that must catch it."""
