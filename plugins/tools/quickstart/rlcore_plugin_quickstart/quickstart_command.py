@@ -1,4 +1,4 @@
-"""``rlcore quickstart [DIR] [--seed N] [--json] [flags of train]``: make a tiny model and its data, then run ``train DIR/run.toml``."""
+"""``rlcore quickstart [DIR] [--task sort|tools] [flags of train]``: make a tiny model and its data, then run ``train DIR/run.toml``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rlcore.api.commands import (
     run_plan,
     train_flags,
 )
-from rlcore_plugin_quickstart.assets import default_folder, prepare, seed_of
-from rlcore_plugin_quickstart.recipe import run_toml
+from rlcore_plugin_quickstart.assets import default_folder, made_for, prepare
+from rlcore_plugin_quickstart.recipe import SORT, TASKS, Task, run_toml
 
 __all__ = ["QuickstartCommand"]
 
@@ -41,32 +41,36 @@ class QuickstartCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the folder and all arguments of ``train``."""
-        parser.usage = "rlcore quickstart [DIR] [--seed N] [--dry-run] [--json] [-q] [flags of train]"
+        parser.usage = "rlcore quickstart [DIR] [--task sort|tools] [--seed N] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT
-        help_text = "folder for model, data, run.toml and runs [quickstart; with --seed N: quickstart-N]"
+        help_text = "folder for model, data, run.toml and runs [quickstart; with --task tools and --seed N: quickstart-tools-N]"
         parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=help_text)
+        help_text = "sort: sort digits; tools: call a calculator, in a program that uses an OpenAI client [sort, or the task of DIR]"
+        parser.add_argument("--task", choices=list(TASKS), help=help_text)
         add_run_options(parser)
         add_train_flags(parser, names=_CHOSEN)
 
     def run(self, args: argparse.Namespace) -> int:
         """Check the typed arguments, make the folder if it is not there yet, and train."""
-        wanted = _sketch(Path("quickstart"), 0, args)
+        made = made_for(args.folder) if args.folder is not None else None
+        task = TASKS[args.task] if args.task else made[1] if made else SORT
+        wanted = _sketch(Path("quickstart"), 0, args, task)
         seed = wanted.config.run.seed if "run.seed" in train_flags(args) else None
-        folder: Path = args.folder if args.folder is not None else default_folder(seed or 0)
-        if args.dry_run and seed_of(folder) is None:
-            return run_plan(_sketch(folder, seed or 0, args), args)
+        folder: Path = args.folder if args.folder is not None else default_folder(seed or 0, task)
+        if args.dry_run and made_for(folder) is None:
+            return run_plan(_sketch(folder, seed or 0, args, task), args)
         if wanted.missing:
             raise UsageError(_told(wanted.missing))
         told = sys.stderr if args.json else sys.stdout
-        assets = prepare(folder, seed, lambda line: None if args.quiet else print(line, file=told, flush=True))
+        assets = prepare(folder, seed, lambda line: None if args.quiet else print(line, file=told, flush=True), task)
         return run_plan(plan_of([assets.run_toml], args), args)
 
 
-def _sketch(folder: Path, seed: int, args: argparse.Namespace) -> Plan:
+def _sketch(folder: Path, seed: int, args: argparse.Namespace, task: Task) -> Plan:
     """Return the plan of a folder that is not made yet, so that a wrong flag is refused before anything is written."""
     with TemporaryDirectory(prefix="rlcore-") as aside:
         file = Path(aside) / "run.toml"
-        file.write_text(run_toml(folder, seed, aside=True), encoding="utf-8")
+        file.write_text(run_toml(folder, seed, aside=True, task=task), encoding="utf-8")
         named = (str(file), str(folder / "run.toml"))
         try:
             plan = plan_of([file], args)

@@ -1,12 +1,18 @@
-"""The quickstart's ``run.toml``: settings that are known to work for this task and model, each with its reason."""
+"""The quickstart's tasks and their ``run.toml``: settings that are known to work for task and model, each with its reason."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-__all__ = ["N_HELDOUT", "N_TRAIN", "RECIPE_VERSION", "run_toml"]
+from rlcore_plugin_quickstart.arithmetic import TOOLS, make_calculations
+from rlcore_plugin_quickstart.task import Split, make_split
+
+__all__ = ["N_HELDOUT", "N_TRAIN", "RECIPE_VERSION", "SORT", "TASKS", "Task", "run_toml", "source"]
 
 RECIPE_VERSION = 1
 """Increases with every change of task, model, warm start or data: folders of another version are not reused."""
@@ -14,7 +20,7 @@ N_TRAIN = 2048
 N_HELDOUT = 200
 
 _TEMPLATE = """\
-# The quickstart: a tiny language model learns to sort digits by reinforcement learning.
+# The quickstart: a tiny language model learns to {doing} by reinforcement learning.
 # Change what you like, then type: rlcore train {toml}
 # Every setting with its value and origin: rlcore show config {toml}
 
@@ -22,8 +28,8 @@ _TEMPLATE = """\
 project = "quickstart"
 run_dir = {runs}
 seed = {seed}
-num_episodes = 2            # two passes over the data would be 128 updates,
-max_steps = 100             # this many are enough
+num_episodes = {passes} over the data would be 128 updates,
+max_steps = {steps} this many are enough
 
 [model]
 model = {base}              # 0.2 M parameters; it has half learned the task
@@ -36,14 +42,14 @@ max_prompt_tokens = 64
 [sampling]
 num_generations = 8         # completions per prompt: they are compared with each other
 temperature = 1.0
-max_new_tokens = 16         # the longest right answer has 14 tokens
+{environment}max_new_tokens = {tokens}
 
 [inference]
 name = "transformers"
 
 [training]
 name = "torch"
-train_batch_size = 32       # prompts per update
+train_batch_size = {batch}       # prompts per update
 learning_rate = 4e-4        # large, since the model is tiny
 warmup_steps = 5
 betas = [0.9, 0.95]
@@ -53,18 +59,79 @@ min_lr_ratio = 0.5          # the run is short: the rate need not fall far
 name = "grpo"               # with its own defaults: rlcore show algo grpo; any other by --algo NAME
 
 [[rewards]]
-name = "boxed"              # the answer in \\boxed{{}} must equal gt_answer
+{reward}
 
 [eval]
-eval_dataset = {{ sort = {heldout} }}
-eval_interval = 20          # updates between evaluations
+eval_dataset = {{ {task} = {heldout} }}
+eval_interval = {interval}          # updates between evaluations
 eval_temperature = 0.0      # greedy
 """
 
 
-def run_toml(folder: Path, seed: int, *, aside: bool = False) -> str:
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of the quickstart.
+
+    ``split``: draws the problems, from a seed and the numbers of both parts. ``values``: what differs in ``run.toml``.
+    ``tools``: their schemas, as far as the chat template writes them. ``target``, ``check_every``: see WarmStartSettings.
+    ``environment``: a file of this package that is copied into the folder, where the user may change it; its ``play`` plays the episodes.
+    """
+
+    name: str
+    split: Callable[[int, int, int], Split[Any]]
+    values: Mapping[str, object]
+    tools: Sequence[dict[str, Any]] = ()
+    warm_start: Mapping[str, Any] = field(default_factory=dict)
+    environment: str = ""
+
+
+SORT = Task(
+    "sort",
+    make_split,
+    {
+        "doing": "sort digits",
+        "passes": "2            # two passes",
+        "steps": "100             #",
+        "tokens": "16         # the longest right answer has 14 tokens",
+        "batch": 32,
+        "reward": 'name = "boxed"              # the answer in \\boxed{} must equal gt_answer',
+        "interval": 20,
+    },
+)
+CALCULATE = Task(
+    "tools",
+    make_calculations,
+    {
+        "doing": "call a calculator",
+        "passes": "1            # one pass",
+        "steps": "40              #",
+        "tokens": "32         # of an episode: a right call has 8 tokens, the longest right answer 5",
+        "batch": 16,
+        "reward": 'name = "environment"        # what play returns',
+        "interval": 10,
+    },
+    tools=TOOLS,
+    warm_start={"target": 0.485, "check_every": 5},
+    environment="calculator.py",
+)
+TASKS = {task.name: task for task in (SORT, CALCULATE)}
+
+
+def run_toml(folder: Path, seed: int, *, aside: bool = False, task: Task = SORT) -> str:
     """Return the text of ``folder/run.toml``. ``aside``: its paths are absolute, because the file is read from another folder."""
     here = folder.absolute() if aside else Path()
     paths = {name: here / name for name in ("runs", "base")} | {name: here / f"{name}.jsonl" for name in ("train", "heldout")}
     quoted = {name: json.dumps(path.as_posix(), ensure_ascii=False) for name, path in paths.items()}
-    return _TEMPLATE.format(toml=shlex.quote((folder / "run.toml").as_posix()), seed=seed, **quoted)
+    here_toml = shlex.quote((folder / "run.toml").as_posix())
+    told = {"toml": here_toml, "seed": seed, "task": task.name, "environment": _environment(task, aside) if task.environment else ""}
+    return _TEMPLATE.format(**told, **quoted, **task.values)
+
+
+def _environment(task: Task, aside: bool) -> str:
+    plays = json.dumps(f"{source(task).as_posix() if aside else task.environment}:play", ensure_ascii=False)
+    return f"environment = {plays}  # it asks the model through an OpenAI client, in another process\n"
+
+
+def source(task: Task) -> Path:
+    """Return the file of this package with the environment of a task."""
+    return Path(__file__).with_name(task.environment)

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import factorial
+from typing import Any, Generic, TypeVar
 
 __all__ = ["LENGTHS", "Problem", "Split", "make_split"]
 
 LENGTHS = (4, 5, 6)
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +50,27 @@ class Problem:
         r"""A right response: the answer in ``\boxed{}``."""
         return rf"\boxed{{{self.answer}}}"
 
+    @property
+    def solution(self) -> list[dict[str, Any]]:
+        """A right chat, which the warm start shows to the model."""
+        return [{"role": "user", "content": self.question}, {"role": "assistant", "content": self.response}]
+
+    lesson = solution
+
     def row(self) -> dict[str, object]:
         """Return the line of a data file."""
         return {"messages": {"role": "user", "content": self.question}, "gt_answer": self.answer}
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Split(Generic[P]):
     """Problems to train on and held-out problems; no set of digits is in both, and no problem occurs twice."""
 
-    train: tuple[Problem, ...]
-    heldout: tuple[Problem, ...]
+    train: tuple[P, ...]
+    heldout: tuple[P, ...]
 
 
-def make_split(seed: int, n_train: int, n_heldout: int) -> Split:
+def make_split(seed: int, n_train: int, n_heldout: int) -> Split[Problem]:
     """Draw a split. The lengths 4, 5 and 6 are equally frequent in both parts; held-out sets are all different.
 
     Raises ``ValueError`` if there are fewer distinct problems than requested.

@@ -10,19 +10,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.api import RunError
-from rlcore_plugin_quickstart.digits_tokenizer import END, PAD, VOCABULARY
-from rlcore_plugin_quickstart.task import Problem
+from rlcore_plugin_quickstart.digits_tokenizer import ASSISTANT, END, PAD, VOCABULARY
 
 __all__ = ["Encoded", "WarmStart", "WarmStartSettings", "encode", "greedy_accuracy", "new_model", "save_model", "warm_start"]
 
 HEADS = 3
+
+
+class Exercise(Protocol):
+    """A problem of a task: a chat that is learned from, and the right one, which greedy decoding is compared with."""
+
+    @property
+    def lesson(self) -> list[dict[str, Any]]: ...
+    @property
+    def solution(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +59,10 @@ class WarmStart:
     accuracy: float
 
 
-def new_model(seed: int, heads: int = HEADS) -> Any:
+def new_model(seed: int, heads: int = HEADS, vocabulary: int = len(VOCABULARY)) -> Any:
     """Return a fresh model of 2 layers, heads of dimension 32, tied embeddings; 0.2 M parameters with 3 heads."""
     config = Qwen2Config(
-        vocab_size=len(VOCABULARY),
+        vocab_size=vocabulary,
         hidden_size=32 * heads,
         intermediate_size=64 * heads,
         num_hidden_layers=2,
@@ -85,12 +93,17 @@ def save_model(model: Any, folder: Path) -> None:
 
 
 def warm_start(
-    problems: Sequence[Problem], tokenizer: Any, seed: int, settings: WarmStartSettings, report: Callable[[str], None]
+    problems: Sequence[Exercise],
+    tokenizer: Any,
+    seed: int,
+    settings: WarmStartSettings,
+    report: Callable[[str], None],
+    tools: Sequence[dict[str, Any]] = (),
 ) -> WarmStart:
-    """Train a new model on right responses until it is about to exceed ``settings.target``; one thread, a few seconds."""
-    data = encode(problems, tokenizer)
-    check = data.take(np.arange(min(settings.n_check, len(data.ids))))
-    model = new_model(seed, settings.heads)
+    """Train a new model on the chats of lessons until it is about to exceed ``settings.target``; one thread, a few seconds."""
+    data = encode([problem.lesson for problem in problems], tokenizer, tools)
+    check = encode([problem.solution for problem in problems[: settings.n_check]], tokenizer, tools)
+    model = new_model(seed, settings.heads, len(tokenizer))
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
     kept, last = _copy(model), (0, 0.0)
     with _one_thread():
@@ -123,21 +136,18 @@ class Encoded:
         return Encoded(self.ids[index], self.answer[index])
 
 
-def encode(problems: Sequence[Problem], tokenizer: Any) -> Encoded:
-    """Return prompts through the chat template, each with its right response."""
-    prompts = [
-        tokenizer.apply_chat_template([{"role": "user", "content": p.question}], add_generation_prompt=True, tokenize=False)
-        for p in problems
-    ]
-    prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
-    answer_ids = tokenizer([p.response + END for p in problems], add_special_tokens=False)["input_ids"]
-    longest = max(len(prompt) + len(answer) for prompt, answer in zip(prompt_ids, answer_ids, strict=True))
-    ids = np.full((len(problems), longest), VOCABULARY.index(PAD), dtype=np.int64)
+def encode(chats: Sequence[list[dict[str, Any]]], tokenizer: Any, tools: Sequence[dict[str, Any]] = ()) -> Encoded:
+    """Return the chats through the chat template. An answer is what follows the marker of the assistant."""
+    given: dict[str, Any] = {"tools": list(tools)} if tools else {}
+    texts = [tokenizer.apply_chat_template(chat, tokenize=False, **given) for chat in chats]
+    rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    ids = np.full((len(rows), max(map(len, rows))), VOCABULARY.index(PAD), dtype=np.int64)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)] = tokens
     is_answer = np.zeros(ids.shape, dtype=np.bool_)
-    for row, (prompt, answer) in enumerate(zip(prompt_ids, answer_ids, strict=True)):
-        end = len(prompt) + len(answer)
-        ids[row, :end] = prompt + answer
-        is_answer[row, len(prompt) : end] = True
+    for column in range(1, ids.shape[1]):
+        before = ids[:, column - 1]
+        is_answer[:, column] = (before == VOCABULARY.index(ASSISTANT)) | (is_answer[:, column - 1] & (before != VOCABULARY.index(END)))
     return Encoded(torch.from_numpy(ids), torch.from_numpy(is_answer))
 
 

@@ -6,13 +6,14 @@ import json
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore_plugin_quickstart import assets
 from rlcore_plugin_quickstart.assets import MARKER, default_folder, prepare
-from rlcore_plugin_quickstart.recipe import run_toml
+from rlcore_plugin_quickstart.recipe import TASKS, Task, run_toml
 from rlcore_plugin_quickstart.task import Split
 
 from rlcore.api import UsageError
@@ -20,7 +21,7 @@ from rlcore.api.settings import file_layer
 from rlcore.testing import Registry, load_eval
 
 
-def quick_base(base: Path, split: Split, seed: int, report: assets.Report) -> None:
+def quick_base(base: Path, split: Split[Any], seed: int, task: Task, report: assets.Report) -> None:
     base.mkdir()
     (base / "config.json").write_text(f"model of seed {seed}", encoding="utf-8")
 
@@ -98,8 +99,8 @@ def test_another_seed_or_version_or_a_changed_file_is_refused() -> None:
 
 @pytest.mark.parametrize("accident", [KeyboardInterrupt, RuntimeError])
 def test_an_interruption_leaves_nothing(accident: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(base: Path, split: Split, seed: int, report: assets.Report) -> None:
-        quick_base(base, split, seed, report)
+    def interrupted(base: Path, split: Split[Any], seed: int, task: Task, report: assets.Report) -> None:
+        quick_base(base, split, seed, task, report)
         raise accident
 
     monkeypatch.setattr(assets, "_write_base", interrupted)

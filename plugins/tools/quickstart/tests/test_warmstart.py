@@ -39,7 +39,7 @@ def test_one_seed_gives_one_model_and_leaves_the_random_state_alone() -> None:
 def test_the_last_state_below_the_target_is_kept() -> None:
     started = short(0)
     assert started.accuracy <= SHORT.target
-    data = encode(EASY[: SHORT.n_check], build_tokenizer())
+    data = encode([problem.solution for problem in EASY[: SHORT.n_check]], build_tokenizer())
     assert greedy_accuracy(started.model, data) == started.accuracy
 
 
@@ -53,7 +53,9 @@ def test_greedy_accuracy_is_that_of_real_decoding() -> None:
     tokenizer, problems = build_tokenizer(), EASY[:40]
     right = sum(decoded(started.model, tokenizer, problem) == problem.response + END for problem in problems)
     assert 0 < right < len(problems)
-    assert greedy_accuracy(started.model, encode(problems, tokenizer)) == pytest.approx(right / len(problems))
+    assert greedy_accuracy(started.model, encode([problem.solution for problem in problems], tokenizer)) == pytest.approx(
+        right / len(problems)
+    )
 
 
 @torch.no_grad()
