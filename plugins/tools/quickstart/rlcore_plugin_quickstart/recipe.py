@@ -43,7 +43,7 @@ max_prompt_tokens = 64
 num_generations = 8         # completions per prompt: they are compared with each other
 temperature = 1.0
 {environment}max_new_tokens = {tokens}
-
+{options}
 [inference]
 name = "transformers"
 
@@ -93,6 +93,7 @@ SORT = Task(
         "passes": "2            # two passes",
         "steps": "100             #",
         "tokens": "16         # the longest right answer has 14 tokens",
+        "options": "",
         "batch": 32,
         "reward": 'name = "boxed"              # the answer in \\boxed{} must equal gt_answer',
         "interval": 20,
@@ -106,6 +107,12 @@ CALCULATE = Task(
         "passes": "1            # one pass",
         "steps": "40              #",
         "tokens": "32         # of an episode: a right call has 8 tokens, the longest right answer 5",
+        "options": """\
+
+[sampling.options]
+workers = 1                 # processes that play,
+episodes_per_process = 64   # each this many episodes at the same time
+""",
         "batch": 16,
         "reward": 'name = "environment"        # what play returns',
         "interval": 10,
