@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,10 +31,11 @@ class HostedModel:
     def client(self) -> Any:
         """An ``openai.AsyncOpenAI`` for this episode. Raises ModuleNotFoundError if the package openai is not installed."""
         try:
-            from openai import AsyncOpenAI
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError("model.client needs the package openai; type: pip install openai, or use model.chat") from error
-        return AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, timeout=None)
+        http = DefaultAsyncHttpxClient(verify=_certificates())
+        return AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, timeout=None, http_client=http)
 
     async def chat(self, messages: Sequence[Mapping[str, Any]], **settings: Any) -> dict[str, Any]:
         """Return the assistant's message, with the ``id`` of the call. Raises ModelError if the gateway refuses."""
@@ -43,6 +45,12 @@ class HostedModel:
             error = body.get("error", {})
             raise ModelError(str(error.get("message", body)), status, str(error.get("code") or ""))
         return {**body["choices"][0]["message"], "id": body["id"]}
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return the certificates of this machine. Clients of a process share them, because reading them takes 20 ms."""
+    return ssl.create_default_context()
 
 
 async def _post(url: str, headers: Mapping[str, str], value: Any) -> tuple[int, Any]:
