@@ -9,7 +9,7 @@ PLUGINS := $(wildcard plugins/*/*/pyproject.toml)
 CHECK := import sys; sys.version_info < (3, 11) and sys.exit("$(PYTHON) is Python %d.%d, and rlcore needs Python 3.11 or newer; type PYTHON=/path/to/it" % sys.version_info[:2])
 EDITABLE := $(foreach plugin,$(PLUGINS),-e $(dir $(plugin)))
 # What `make quickstart` installs: the plugins of the extra `quickstart`. tests/repo/test_make.py compares the two.
-QUICK := $(addprefix -e plugins/,algos/grpo backends/torch backends/transformers data/datasets rewards/adapters rewards/extraction rewards/math runtimes/processes runtimes/workers tools/quickstart tools/tools)
+QUICK := $(addprefix -e plugins/,algos/grpo backends/torch backends/transformers data/datasets environments/gateway environments/program rewards/adapters rewards/extraction rewards/math runtimes/processes runtimes/workers tools/quickstart tools/tools)
 # One build backend for all distributions, which the environment holds: an isolated build of each takes four seconds.
 INSTALL = $(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --no-build-isolation
 # One thread a process: two workers with two threads each crawl on two cores.

@@ -75,8 +75,10 @@ EXTRAS = {
     "datasets": ("datasets",),
     "quickstart": (
         "adapters",
+        "agents",
         "datasets",
         "extraction",
+        "gateway",
         "grpo",
         "math",
         "processes",

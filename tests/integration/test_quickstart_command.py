@@ -59,6 +59,16 @@ def test_two_steps_in_a_folder_that_is_then_used_again(tmp_path: Path) -> None:
     assert (tmp_path / "qs" / "base" / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.full
+def test_two_steps_with_a_calculator(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path)
+    outcome = tester.run("quickstart", "--task", "tools", "--max-steps", "2", "-tbs", "4", "--json").assert_ok().json
+    assert Path(outcome["run"]).parts[:2] == ("quickstart-tools", "runs")
+    assert outcome["accuracy_before"] <= 0.6
+    chats = tester.run("rollouts", outcome["run"], "--json").assert_ok().stdout
+    assert "calculator" in chats
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -96,6 +106,16 @@ def test_it_learns(tmp_path: Path, seed: str) -> None:
     assert outcome["accuracy_before"] <= 0.6
     assert outcome["accuracy_after"] >= 0.9
     assert outcome["steps"] == 100
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(PATIENCE + 60)
+@pytest.mark.parametrize("seed", ["0", "1", "2"])
+def test_it_learns_to_call_a_calculator(tmp_path: Path, seed: str) -> None:
+    outcome = last_line(rlcore(tmp_path, "--task", "tools", "--seed", seed, "--json"))
+    assert outcome["accuracy_before"] <= 0.6
+    assert outcome["accuracy_after"] >= 0.9
+    assert outcome["steps"] == 30
 
 
 @pytest.mark.nightly

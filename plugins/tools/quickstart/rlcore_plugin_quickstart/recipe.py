@@ -105,7 +105,7 @@ CALCULATE = Task(
     {
         "doing": "call a calculator",
         "passes": "1            # one pass",
-        "steps": "40              #",
+        "steps": "30              #",
         "tokens": "32         # of an episode: a right call has 8 tokens, the longest right answer 5",
         "options": """\
 

@@ -20,6 +20,8 @@ from rlcore.api import UsageError
 from rlcore.api.settings import file_layer
 from rlcore.testing import Registry, load_eval
 
+TOOLS = TASKS["tools"]
+
 
 def quick_base(base: Path, split: Split[Any], seed: int, task: Task, report: assets.Report) -> None:
     base.mkdir()
@@ -109,8 +111,31 @@ def test_an_interruption_leaves_nothing(accident: type[BaseException], monkeypat
     assert list(Path().iterdir()) == []
 
 
-def test_each_seed_has_a_folder_of_its_own() -> None:
+def test_each_seed_and_task_has_a_folder_of_its_own() -> None:
     assert [str(default_folder(seed)) for seed in (0, 3)] == ["quickstart", "quickstart-3"]
+    assert [str(default_folder(seed, TOOLS)) for seed in (0, 3)] == ["quickstart-tools", "quickstart-tools-3"]
+
+
+def test_the_task_with_a_calculator_has_its_program_which_may_be_changed() -> None:
+    folder = prepare(Path("qs"), 0, lambda line: None, TOOLS).folder
+    program = folder / "calculator.py"
+    assert tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))["sampling"]["environment"] == "calculator.py:play"
+    assert "async def play" in program.read_text(encoding="utf-8")
+    program.write_text("changed", encoding="utf-8")
+    assert prepare(folder, None, lambda line: None, None).reused
+    assert program.read_text(encoding="utf-8") == "changed"
+    assert refused().startswith("qs: contains the quickstart of task tools, not of task sort;")
+    program.unlink()
+    with pytest.raises(UsageError, match=r"qs/calculator\.py: missing;"):
+        prepare(folder, 0, lambda line: None, TOOLS)
+
+
+def test_a_folder_of_an_earlier_version_has_the_task_sort() -> None:
+    folder = made()
+    marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    del marker["task"]
+    (folder / MARKER).write_text(json.dumps(marker), encoding="utf-8")
+    assert prepare(folder, 0, lambda line: None, TASKS["sort"]).reused
 
 
 @settings(deadline=None, max_examples=50)

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlcore_plugin_quickstart.arithmetic import TOOLS, Calculation
 from rlcore_plugin_quickstart.digits_tokenizer import CHARACTERS, VOCABULARY, build_tokenizer, check_round_trip
 from rlcore_plugin_quickstart.task import Problem
-from rlcore_plugin_quickstart.warmstart import new_model, save_model
+from rlcore_plugin_quickstart.warmstart import encode, new_model, save_model
 from transformers import AutoTokenizer
 
-from rlcore.api import RunError
+from rlcore.api import Message, RunError
+from rlcore.testing import ChatTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,25 @@ def test_a_chat_beside_a_qwen2_configuration(base: Path) -> None:
     assert loaded.convert_ids_to_tokens(ids) == tokens
     assert loaded.decode(ids, skip_special_tokens=True) == r"sort 8 3 1 6\boxed{1 3 6 8}"
     assert (loaded.eos_token, loaded.pad_token) == ("<|end|>", "<|pad|>")
+
+
+def test_a_chat_with_a_call_has_few_tokens_and_leaves_nothing_out(tmp_path: Path) -> None:
+    built = build_tokenizer(tools=True)
+    built.save_pretrained(tmp_path)
+    check_round_trip(tmp_path, tools=True)
+    assert build_tokenizer().encode("sort 8") == built.encode("sort 8")
+    data = encode([Calculation("what is", 47, "*", 36).solution], built, TOOLS)
+    said = [token for token, is_answer in zip(data.ids[0].tolist(), data.answer[0].tolist(), strict=True) if is_answer]
+    call = '<tool_call>{"name": "calculator", "arguments": {"expression": "47*36"}}</tool_call>'
+    assert built.decode(said, skip_special_tokens=True) == f"{call}1692"
+    assert (len(said), data.ids.shape[1]) == (13, 33)
+    user = [Message(role="user", content="what is 47*36")]
+    calls = ({"type": "function", "function": {"name": "calculator", "arguments": {"expression": "47*36"}}},)
+    chat = [*user, Message(role="assistant", content="", tool_calls=calls), Message(role="tool", content="1692")]
+    rendered = ChatTokenizer(AutoTokenizer.from_pretrained(tmp_path)).render(
+        chat, TOOLS
+    )  # it refuses a template that leaves out a tool, a call or a result
+    assert rendered.tolist() == data.ids[0, : len(rendered)].tolist()
 
 
 def test_the_round_trip_is_checked(base: Path, tmp_path: Path) -> None:
