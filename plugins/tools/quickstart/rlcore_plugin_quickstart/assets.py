@@ -16,7 +16,7 @@ from typing import Any
 
 from rlcore.api import UsageError
 from rlcore.api.commands import install_line
-from rlcore_plugin_quickstart.recipe import N_HELDOUT, N_TRAIN, RECIPE_VERSION, SORT, TASKS, Task, run_toml, source
+from rlcore_plugin_quickstart.recipe import N_HELDOUT, N_TRAIN, RECIPE_VERSION, SORT, TASKS, QuickstartTask, run_toml, source
 from rlcore_plugin_quickstart.task import Split
 
 __all__ = ["MARKER", "Assets", "default_folder", "made_for", "prepare"]
@@ -40,12 +40,12 @@ class Assets:
         return self.folder / CONFIGURATION
 
 
-def default_folder(seed: int, task: Task = SORT) -> Path:
+def default_folder(seed: int, task: QuickstartTask = SORT) -> Path:
     """Return ``quickstart``, ``quickstart-3`` for seed 3, ``quickstart-tools`` for the task tools: each has its own model and data."""
     return Path("-".join(["quickstart", *([task.name] if task is not SORT else []), *([str(seed)] if seed else [])]))
 
 
-def made_for(folder: Path) -> tuple[int, Task] | None:
+def made_for(folder: Path) -> tuple[int, QuickstartTask] | None:
     """Return the seed and the task that a folder was made with, None if it does not contain a quickstart."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def made_for(folder: Path) -> tuple[int, Task] | None:
         return None
 
 
-def prepare(folder: Path, seed: int | None, report: Report, task: Task | None = SORT) -> Assets:
+def prepare(folder: Path, seed: int | None, report: Report, task: QuickstartTask | None = SORT) -> Assets:
     """Make the folder, or reuse it if it contains the quickstart of this seed and task; None: of any.
 
     Raises ``UsageError`` and writes nothing if it contains anything else. ``report`` receives a line of progress now and then.
@@ -91,7 +91,7 @@ def _make_folder(aside: Path) -> None:
     aside.mkdir(parents=True)
 
 
-def _check_reusable(folder: Path, seed: int | None, task: Task | None) -> int:
+def _check_reusable(folder: Path, seed: int | None, task: QuickstartTask | None) -> int:
     """Return the seed that the folder was made with."""
     hint = "name another folder (rlcore quickstart DIR), or remove this one"
     made = made_for(folder)
@@ -115,11 +115,11 @@ def _check_reusable(folder: Path, seed: int | None, task: Task | None) -> int:
     return made[0]
 
 
-def _editable(task: Task) -> list[str]:
+def _editable(task: QuickstartTask) -> list[str]:
     return [CONFIGURATION, *([task.environment] if task.environment else [])]
 
 
-def _write(aside: Path, folder: Path, seed: int, task: Task, report: Report) -> None:
+def _write(aside: Path, folder: Path, seed: int, task: QuickstartTask, report: Report) -> None:
     split = task.split(seed, N_TRAIN, N_HELDOUT)
     _write_jsonl(aside / "train.jsonl", split.train)
     _write_jsonl(aside / "heldout.jsonl", split.heldout)
@@ -137,7 +137,7 @@ def _write_jsonl(path: Path, problems: Iterable[Any]) -> None:
     path.write_text("".join(json.dumps(problem.row()) + "\n" for problem in problems), encoding="utf-8")
 
 
-def _write_base(base: Path, split: Split[Any], seed: int, task: Task, report: Report) -> None:
+def _write_base(base: Path, split: Split[Any], seed: int, task: QuickstartTask, report: Report) -> None:
     try:
         from rlcore_plugin_quickstart.digits_tokenizer import build_tokenizer, check_round_trip
         from rlcore_plugin_quickstart.warmstart import WarmStartSettings, save_model, warm_start

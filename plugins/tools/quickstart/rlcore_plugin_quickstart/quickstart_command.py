@@ -23,7 +23,7 @@ from rlcore.api.commands import (
     train_flags,
 )
 from rlcore_plugin_quickstart.assets import default_folder, made_for, prepare
-from rlcore_plugin_quickstart.recipe import SORT, TASKS, Task, run_toml
+from rlcore_plugin_quickstart.recipe import SORT, TASKS, QuickstartTask, run_toml
 
 __all__ = ["QuickstartCommand"]
 
@@ -66,7 +66,7 @@ class QuickstartCommand(Command):
         return run_plan(plan_of([assets.run_toml], args), args)
 
 
-def _sketch(folder: Path, seed: int, args: argparse.Namespace, task: Task) -> Plan:
+def _sketch(folder: Path, seed: int, args: argparse.Namespace, task: QuickstartTask) -> Plan:
     """Return the plan of a folder that is not made yet, so that a wrong flag is refused before anything is written."""
     with TemporaryDirectory(prefix="rlcore-") as aside:
         file = Path(aside) / "run.toml"

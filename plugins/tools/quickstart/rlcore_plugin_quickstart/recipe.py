@@ -12,7 +12,7 @@ from typing import Any
 from rlcore_plugin_quickstart.arithmetic import TOOLS, make_calculations
 from rlcore_plugin_quickstart.task import Split, make_split
 
-__all__ = ["N_HELDOUT", "N_TRAIN", "RECIPE_VERSION", "SORT", "TASKS", "Task", "run_toml", "source"]
+__all__ = ["N_HELDOUT", "N_TRAIN", "RECIPE_VERSION", "SORT", "TASKS", "QuickstartTask", "run_toml", "source"]
 
 RECIPE_VERSION = 1
 """Increases with every change of task, model, warm start or data: folders of another version are not reused."""
@@ -69,7 +69,7 @@ eval_temperature = 0.0      # greedy
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class QuickstartTask:
     """A task of the quickstart.
 
     ``split``: draws the problems, from a seed and the numbers of both parts. ``values``: what differs in ``run.toml``.
@@ -85,7 +85,7 @@ class Task:
     environment: str = ""
 
 
-SORT = Task(
+SORT = QuickstartTask(
     "sort",
     make_split,
     {
@@ -99,7 +99,7 @@ SORT = Task(
         "interval": 20,
     },
 )
-CALCULATE = Task(
+CALCULATE = QuickstartTask(
     "tools",
     make_calculations,
     {
@@ -124,7 +124,7 @@ episodes_per_process = 64   # each this many episodes at the same time
 TASKS = {task.name: task for task in (SORT, CALCULATE)}
 
 
-def run_toml(folder: Path, seed: int, *, aside: bool = False, task: Task = SORT) -> str:
+def run_toml(folder: Path, seed: int, *, aside: bool = False, task: QuickstartTask = SORT) -> str:
     """Return the text of ``folder/run.toml``. ``aside``: its paths are absolute, because the file is read from another folder."""
     here = folder.absolute() if aside else Path()
     paths = {name: here / name for name in ("runs", "base")} | {name: here / f"{name}.jsonl" for name in ("train", "heldout")}
@@ -134,11 +134,11 @@ def run_toml(folder: Path, seed: int, *, aside: bool = False, task: Task = SORT)
     return _TEMPLATE.format(**told, **quoted, **task.values)
 
 
-def _environment(task: Task, aside: bool) -> str:
+def _environment(task: QuickstartTask, aside: bool) -> str:
     plays = json.dumps(f"{source(task).as_posix() if aside else task.environment}:play", ensure_ascii=False)
     return f"environment = {plays}  # it asks the model through an OpenAI client, in another process\n"
 
 
-def source(task: Task) -> Path:
+def source(task: QuickstartTask) -> Path:
     """Return the file of this package with the environment of a task."""
     return Path(__file__).with_name(task.environment)

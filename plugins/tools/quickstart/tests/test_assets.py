@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore_plugin_quickstart import assets
 from rlcore_plugin_quickstart.assets import MARKER, default_folder, prepare
-from rlcore_plugin_quickstart.recipe import TASKS, Task, run_toml
+from rlcore_plugin_quickstart.recipe import TASKS, QuickstartTask, run_toml
 from rlcore_plugin_quickstart.task import Split
 
 from rlcore.api import UsageError
@@ -23,7 +23,7 @@ from rlcore.testing import Registry, load_eval
 TOOLS = TASKS["tools"]
 
 
-def quick_base(base: Path, split: Split[Any], seed: int, task: Task, report: assets.Report) -> None:
+def quick_base(base: Path, split: Split[Any], seed: int, task: QuickstartTask, report: assets.Report) -> None:
     base.mkdir()
     (base / "config.json").write_text(f"model of seed {seed}", encoding="utf-8")
 
@@ -101,7 +101,7 @@ def test_another_seed_or_version_or_a_changed_file_is_refused() -> None:
 
 @pytest.mark.parametrize("accident", [KeyboardInterrupt, RuntimeError])
 def test_an_interruption_leaves_nothing(accident: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(base: Path, split: Split[Any], seed: int, task: Task, report: assets.Report) -> None:
+    def interrupted(base: Path, split: Split[Any], seed: int, task: QuickstartTask, report: assets.Report) -> None:
         quick_base(base, split, seed, task, report)
         raise accident
 
