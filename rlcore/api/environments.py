@@ -1,8 +1,8 @@
 """For authors of environments: programs that talk to the policy, for example with tools, for as long as an episode takes.
 
 A plugin registers an ``EnvironmentSpec`` with ``rlcore_register_environments``. Its target is an ``Environment``: a class with ``play``, a
-``TurnEnvironment`` with ``reset`` and ``step``, or a ``Program``. A class in a file works as ``--environment ./game.py:Game``.
-``docs/agents.md`` has an example of each.
+``TurnEnvironment`` with ``reset`` and ``step``, or a ``ProgramEnvironment``. A class in a file works as
+``--environment ./game.py:Game``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from rlcore.contracts.environment import (
     EpisodeOutcome,
     EpisodeResult,
     Model,
-    Program,
     ProgramCommand,
+    ProgramEnvironment,
     TurnEnvironment,
 )
 from rlcore.contracts.specs import EnvironmentSpec
@@ -27,8 +27,8 @@ __all__ = [
     "EpisodeOutcome",
     "EpisodeResult",
     "Model",
-    "Program",
     "ProgramCommand",
+    "ProgramEnvironment",
     "TurnEnvironment",
     "environment_target",
 ]

@@ -10,7 +10,16 @@ from typing import Any, Literal, Protocol, get_args
 
 from rlcore.contracts.specs import EnvironmentSpec
 
-__all__ = ["ChosenEnvironment", "Environment", "EpisodeOutcome", "EpisodeResult", "Model", "Program", "ProgramCommand", "TurnEnvironment"]
+__all__ = [
+    "ChosenEnvironment",
+    "Environment",
+    "EpisodeOutcome",
+    "EpisodeResult",
+    "Model",
+    "ProgramCommand",
+    "ProgramEnvironment",
+    "TurnEnvironment",
+]
 
 EpisodeOutcome = Literal["ok", "timeout", "crashed", "environment"]
 """How an episode ended: by itself; too late; because the agent failed; because the environment or the grader failed."""
@@ -88,26 +97,12 @@ class TurnEnvironment(Environment):
         """Take the policy's message. Return the next messages, the reward of this turn, and whether the episode is over."""
 
     async def play(self, model: Model, row: Mapping[str, Any]) -> EpisodeResult:
-        messages, total = _messages(self.reset(row)), 0.0
-        rewards: dict[str, float] = {}
-        while True:
-            answer = await model.chat(messages)
-            observation, reward, done = self.step(answer)
-            rewards[answer["id"]] = reward
-            total += reward
-            if done:
-                return EpisodeResult(reward=total, turn_rewards=rewards)
-            said = {name: answer[name] for name in ("role", "content", "tool_calls") if answer.get(name) is not None}
-            messages += [said, *_messages(observation)]
-
-
-def _messages(said: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+        raise TypeError(f"{type(self).__name__} has reset and step, which rlcore calls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramCommand:
-    """A program that plays episodes, and reads and writes JSON lines (docs/agents.md).
+    """A program that plays episodes, and reads and writes JSON lines.
 
     ``python``: the folder of a virtual environment, whose programs come first on PATH; None: that of the run.
     """
@@ -118,7 +113,7 @@ class ProgramCommand:
     python: Path | None = None
 
 
-class Program(Environment):
+class ProgramEnvironment(Environment):
     """An environment that is a program of its own, in any language. ``play`` is never called."""
 
     @abstractmethod

@@ -246,18 +246,12 @@ class LossSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregationSpec(Spec):
-    """A reduction of losses per token to one number: the value of ``algorithm.loss_variation``.
-
-    Its options are in ``[algorithm.loss_variation_options]``.
-    """
+    """A reduction of losses per token to one number: the value of ``algorithm.loss_variation``, with a table ``…_options``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KlSpec(Spec):
-    """An estimate of the KL divergence from the reference: the value of ``algorithm.kl_kind``.
-
-    Its options are in ``[algorithm.kl_kind_options]``.
-    """
+    """An estimate of the KL divergence from the reference: the value of ``algorithm.kl_kind``, with a table ``…_options``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -458,10 +452,7 @@ class RowFormatSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSpec(Spec):
-    """A way to produce a rollout from a prompt; ``target`` is an ``rlcore.api.conversations.Conversation``.
-
-    Its options are in ``[sampling.options]``.
-    """
+    """A way to produce a rollout from a prompt, an ``rlcore.api.conversations.Conversation``. Its options are in ``[sampling.options]``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,11 @@ from types import ModuleType
 import pytest
 
 PAGES = {
-    "conversations": "Conversation ConversationSpec Dialogue Message ConversationSteps Transcript Turn",
+    "conversations": "Conversation ConversationContext ConversationSpec Dialogue Message ConversationSteps Transcript Turn Wait following",
+    "environments": """
+        ChosenEnvironment Environment EnvironmentSpec EpisodeOutcome EpisodeResult Model ProgramCommand ProgramEnvironment TurnEnvironment
+        environment_target
+    """,
     "data": "BadRow DataError LONGEST_ROW Routes RowFormat RowSource install_line number_text opened parse_row read_rows",
     "judging": "PendingScores Result RewardMixer RewardEntry Task reward_entries",
     "commands": """

@@ -110,6 +110,11 @@ def rlcore_register_conversations():
     return [ConversationSpec(name="all", target="a.b:C", summary="All")]
 
 @hookimpl
+def rlcore_register_environments():
+    calls["rlcore_register_environments"] = ()
+    return [EnvironmentSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
 def rlcore_register_row_formats():
     calls["rlcore_register_row_formats"] = ()
     return [RowFormatSpec(name="all", target="a.b:C", summary="All")]

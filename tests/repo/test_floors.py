@@ -40,6 +40,7 @@ CONTRACTS = (
     "interfaces",
     "reward_interface",
     "command_line",
+    "environment",
     "conversation",
     "runtime_interface",
     "row_interfaces",
@@ -63,7 +64,14 @@ REGISTRY = (
 FLOORS: list[tuple[str, ...]] = [
     tuple(f"contracts.{name}" for name in CONTRACTS),
     ("api",),
-    (*(f"host.{name}" for name in HOST), *(f"registry.{name}" for name in REGISTRY), "api.sandbox", "config", "api.settings"),
+    (
+        *(f"host.{name}" for name in HOST),
+        *(f"registry.{name}" for name in REGISTRY),
+        "api.sandbox",
+        "api.environments",
+        "config",
+        "api.settings",
+    ),
     ("data", "rewards", "schedule", "learning", "weights", "runlog"),
     ("api.conversations", "api.data", "api.judging", "api.runs", "api.schedule", "api.weights"),
     ("roles",),

@@ -27,7 +27,11 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     },
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
     "rlcore/cli/train.py": {"report": "a command that the outcome names, if somebody offers it", "train": "the training prompts"},
-    "rlcore/config/resolve.py": {"truncated": "what auto means, as a default: the core offers it"},
+    "rlcore/config/resolve.py": {
+        "agent": "the conversation of a run with an environment, as a default",
+        "truncated": "what auto means, as a default: the core offers it",
+    },
+    "rlcore/contracts/environment.py": {"environment": "an outcome of an episode"},
     "rlcore/config/run_config.py": {
         "train": "a policy for verdicts",
         "runs": "a folder, as a default",
@@ -43,7 +47,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
     "rlcore/cli/plan_view.py": {"resume": "a key of the plan"},
     "rlcore/contracts/capabilities.py": {"resume": "what an engine does after an update"},
-    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
+    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec", "environment": "a kind, and a field of its spec"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
     "rlcore/data/answer_marks.py": {"boxed": "a mark of an answer"},
     "rlcore/data/row_sense.py": {"choices": "a column"},

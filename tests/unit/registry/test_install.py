@@ -80,7 +80,7 @@ def test_without_a_checkout_a_folder_of_wheels_stands_for_one(elsewhere: Path) -
     assert install_line("rlcore", upgrade=True) == "pip install -U FOLDER_WITH_WHEELS/rlcore-*.whl"
     tables = "FOLDER_WITH_WHEELS/rlcore_plugin_datasets-*.whl"
     assert install_line("rlcore[datasets]") == f"pip install {tables} FOLDER_WITH_WHEELS/rlcore-*.whl 'rlcore[datasets]'"
-    files = " ".join(f"FOLDER_WITH_WHEELS/rlcore_plugin_{name}-*.whl" for name in EXTRAS["quickstart"])
+    files = " ".join(f"FOLDER_WITH_WHEELS/{long_name(name).replace('-', '_')}-*.whl" for name in EXTRAS["quickstart"])
     assert install_line("rlcore[quickstart]") == f"pip install {files} FOLDER_WITH_WHEELS/rlcore-*.whl 'rlcore[quickstart]'"
 
 

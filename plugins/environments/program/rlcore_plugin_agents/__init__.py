@@ -28,7 +28,7 @@ def rlcore_register_environments() -> list[EnvironmentSpec]:
     return [
         EnvironmentSpec(
             name="program",
-            target="rlcore_plugin_agents.program_environment:ProgramEnvironment",
+            target="rlcore_plugin_agents.program_environment:CommandEnvironment",
             config="rlcore_plugin_agents.agent_options:ProgramOptions",
             summary="A program of its own, in any language, that reads and writes JSON lines",
         )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from rlcore.api.environments import Program, ProgramCommand
+from rlcore.api.environments import ProgramCommand, ProgramEnvironment
 from rlcore_plugin_agents.agent_options import ProgramOptions
 
-__all__ = ["ProgramEnvironment"]
+__all__ = ["CommandEnvironment"]
 
 
-class ProgramEnvironment(Program):
+class CommandEnvironment(ProgramEnvironment):
     """A command that the options name."""
 
     def __init__(self, options: ProgramOptions) -> None:
         self._options = options
 
     def command(self) -> ProgramCommand:
-        """See Program."""
+        """See ProgramEnvironment."""
         given = self._options
         return ProgramCommand(argv=given.command, env=given.env, cwd=given.cwd, python=given.python)

@@ -13,7 +13,7 @@ from rlcore_gateway.host import setup_line
 from rlcore_gateway.worker_process import WorkerCommand
 from rlcore_plugin_workers.environments import Interpreters
 
-from rlcore.api.environments import ChosenEnvironment, Program, ProgramCommand, environment_target
+from rlcore.api.environments import ChosenEnvironment, ProgramCommand, ProgramEnvironment, environment_target
 from rlcore.api.runtime import thread_variables
 
 __all__ = ["worker_command"]
@@ -36,8 +36,8 @@ def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack)
         return WorkerCommand(argv=(python, "-P", "-m", _HOST), env=env, first_line=setup_line(chosen), episodes=episodes or 1)
     target = environment_target(chosen)
     episodes = episodes or int(getattr(target, "episodes_per_process", 1))
-    if isinstance(target, type) and issubclass(target, Program):
-        made: Program = _made(target, chosen.options)
+    if isinstance(target, type) and issubclass(target, ProgramEnvironment):
+        made: ProgramEnvironment = _made(target, chosen.options)
         return _program(made.command(), episodes)
     argv = (sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path))
     return WorkerCommand(argv=argv, env=thread_variables(1), first_line=setup_line(chosen), episodes=episodes)
