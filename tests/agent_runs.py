@@ -122,7 +122,7 @@ def agent_run(tester: RunTester, *, turns: int = 2, thinks: float = 0.05, episod
     for word, value in words.items():
         source = source.replace(word, value)
     tester.write("agent.py", source)
-    options = {"workers": 2, "cancel_seconds": 1.0, "deadline": 60.0}
+    options = {"workers": 2, "cancel_seconds": 1.0, "deadline": 600.0}
     defaults: dict[str, dict[str, Any]] = {
         "run": {"num_episodes": 8, "max_steps": 16, "runtime": "local"},
         "sampling": {

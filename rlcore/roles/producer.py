@@ -192,6 +192,11 @@ class Producer:
         return self._generating
 
     @property
+    def waits(self) -> bool:
+        """Whether it waits for environments alone."""
+        return bool(self._rollouts) and not self._live
+
+    @property
     def idle(self) -> bool:
         """Whether no job is in progress."""
         return not self._live and not self._rollouts and not self._judging

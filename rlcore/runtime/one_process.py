@@ -115,6 +115,7 @@ class OneProcess(Runtime):
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
         self._guard.start(interrupt)
+        interrupt.wakes.append(self._producer.interrupt)
         # From Python 3.12 a process has only one profiler. The thread of the loop is the one to profile.
         profiles = self._plan.config.run.enable_profiling and sys.version_info < (3, 12)
         self._producer.start(folder.resolve() / f"profile-{self._producer.name}.prof" if profiles else None)
@@ -146,7 +147,9 @@ class OneProcess(Runtime):
             if self._interrupt.requested or self._coordinator.waiting_for() is WaitingFor.END:
                 return None
             leases = self._coordinator.lease(self._producer.name, most, serving=self._producer.version)
-            self._deliver(self._producer.make([self._jobs.job(lease) for lease in leases]))
+            if not (made := self._producer.make([self._jobs.job(lease) for lease in leases])):
+                return None
+            self._deliver(made)
 
     def _deliver(self, made: Sequence[ProducedGroup]) -> None:
         """Report the groups to the schedule, and keep the groups that it keeps."""
@@ -199,7 +202,8 @@ class OneProcess(Runtime):
     def evaluate(self, step: int) -> None:
         evaluation = self._evaluator.start(self._evaluation_key)
         self._evaluation_key -= len(evaluation.jobs)
-        self._reports.append((step, evaluation.reports(self._producer.make(evaluation.jobs, "evaluation"))))
+        if made := self._producer.make(evaluation.jobs, "evaluation"):
+            self._reports.append((step, evaluation.reports(made)))
 
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
         reports, self._reports = self._reports, []

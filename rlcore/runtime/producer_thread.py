@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 _POLL_SECONDS = 0.05
 """The longest time of one step of the producer, in seconds. After each step the thread checks whether it must end."""
+_INTERRUPTED_SECONDS = 15.0
+"""How long ``make`` waits for environments after Ctrl-C. Their deadline may be hours."""
 
 
 class ProducerThread:
@@ -48,6 +51,7 @@ class ProducerThread:
         self._calls: SimpleQueue[tuple[Callable[[], Any], str, Future[Any]] | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._waits_for, self._stopping = "waiting for weights", False
+        self._interrupted = inf
         self._news, self._failed = Event(), list[WeightsError]()
         with ExitStack() as parts:
             engine = make_engine(plan, tokenizer, parts)
@@ -71,7 +75,9 @@ class ProducerThread:
         return self._producer.version
 
     def make(self, jobs: Sequence[GroupJob], booking: str | None = None) -> list[ProducedGroup]:
-        """Generate and score; return one result for each job, in the order of their keys. ``booking``: see ``Producer``."""
+        """Generate and score; return one result for each job, in the order of their keys. ``booking``: see ``Producer``.
+
+        After ``interrupt``, it returns [] if environments take long."""
 
         def work() -> list[ProducedGroup]:
             self._producer.booking = booking
@@ -80,12 +86,18 @@ class ProducerThread:
             while not self._producer.idle and not self._stopping:
                 self._pulse.beat()
                 made += self._producer.step(_POLL_SECONDS)
+                if self._producer.waits and time.monotonic() > self._interrupted + _INTERRUPTED_SECONDS:
+                    return []
             if self._stopping:
                 raise RunError(f"{self.name} was stopped while it generated")
             self._producer.booking = None
             return sorted(made, key=lambda produced: produced.job.key)
 
         return self._call(work)
+
+    def interrupt(self) -> None:
+        """Note that the user asked the run to end. Any thread may call it."""
+        self._interrupted = time.monotonic()
 
     def sleep(self) -> None:
         """Give the device back until the next ``load``."""

@@ -167,6 +167,7 @@ def test_a_run_that_is_ended_does_not_wait_for_agents_that_think_long(tmp_path: 
     tester, config = project(tmp_path, 0.0, **sections)
     source = (tmp_path / "agent.py").read_text()
     held = f"    while Path({str(tmp_path / 'hold')!r}).exists():\n        time.sleep(0.05)\n    for _ in range(2):\n"
+    assert "    for _ in range(2):\n" in source
     (tmp_path / "agent.py").write_text(source.replace("    for _ in range(2):\n", held))
     with BackgroundRun(tester, ("train", config), tmp_path) as run:
         run.reach(2)
