@@ -1,15 +1,19 @@
-"""Runs of fakes whose rollouts are episodes of a slow agent, with a log of what the engine sampled, what the agent saw, and what was delivered."""
+"""Runs of fakes whose rollouts are episodes of a slow agent, with logs of the engine, the agent and what was delivered."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.testing import RunTester
+from rlcore_plugin_tools.run_record import RunRecord
 
-__all__ = ["AGENT", "agent_run", "answers", "completions", "delivered"]
+from rlcore.testing import RunTester
+from tests.integration.ray.faults import Outcome, processes_of, until
+
+__all__ = ["AGENT", "agent_run", "answers", "complete", "completions", "delivered"]
 
 AGENT = '''
 import json, os, random, sys, time, urllib.request
@@ -128,7 +132,7 @@ def agent_run(tester: RunTester, *, turns: int = 2, thinks: float = 0.05, episod
         "sampling": {
             "environment": "./agent.py:play",
             "num_generations": 4,
-            "max_new_tokens": 6 * turns,
+            "max_new_tokens": 8 * turns,
             "max_context_tokens": 200,
             "options": options,
         },
@@ -163,3 +167,26 @@ def answers(folder: Path) -> list[dict[str, Any]]:
 def delivered(folder: Path) -> list[dict[str, Any]]:
     """The rollouts that were delivered, with their sampled tokens."""
     return list(_lines(folder, "delivered.jsonl"))
+
+
+def complete(outcome: Outcome, folder: Path, *, steps: int, prompts: int, copies: int = 4) -> None:
+    """The run is whole: each prompt was in one update with its whole group, no data was too old, each step has all metrics, and nothing
+    of the run is left."""
+    assert outcome.exit_code == 0, outcome
+    assert outcome.summary["ledger"] == {"trained": prompts, "filtered": 0, "failed": 0}, outcome
+    record = RunRecord(outcome.folder or folder)
+    assert list(record.rollout_steps()) == list(range(1, steps + 1))
+    rows = [row for step in record.rollout_steps() for row in record.rollouts(step)]
+    counts = Counter((row["episode"], row["prompt_id"]) for row in rows)
+    assert len(counts) == prompts, counts
+    assert set(counts.values()) == {copies}, counts
+    assert {row["outcome"] for row in rows} <= {"ok", "wrong"}, Counter(row["reason"] for row in rows)
+    metrics = [row for row in outcome.rows("metrics.jsonl") if "staleness/max" in row]
+    assert [row["step"] for row in metrics] == list(range(1, steps + 1))
+    assert max(row["staleness/max"] for row in metrics) <= 2
+    ours = {"turns/mean", "reward/mean", "conversation/calls", "conversation/turns_played", "conversation/episode_ok", "seconds"}
+    for row in metrics:
+        assert row.keys() >= ours, ours - row.keys()
+        assert row["turns/mean"] == row["conversation/turns_played"]
+        assert row["conversation/episode_ok"] == 1
+    until(lambda: not processes_of(folder), lambda: f"these to end: {processes_of(folder)}", 30.0)

@@ -1,6 +1,7 @@
 """``make crash-matrix``: kill a short run before each of its events, go on, compare; for some events the second life is killed as well.
 
-Then, at some of their events, a run that evaluates only before and after, and one whose producers work beside the trainer (staleness 2).
+Then, at some of their events, a run that evaluates only before and after, one whose producers work beside the trainer (staleness 2), and
+one whose rollouts are episodes of agents. Before each call of the coordinator, every prompt that was leased has ended or is open.
 ``--write`` puts the table into docs/when_things_break.md.
 """
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from tests.crash.matrix import BESIDE, ENDS, CrashMatrix, Point
+from tests.crash.matrix import BESIDE, ENDS, EPISODES, CrashMatrix, Point
 
 PAGE = Path(__file__).parents[2] / "docs" / "when_things_break.md"
 BEGIN, END = "<!-- crash-matrix: begin -->", "<!-- crash-matrix: end -->"
@@ -39,18 +40,19 @@ def main(words: Sequence[str] | None = None) -> int:
             points = list(track(found, "in turns", total=len(numbers), console=console))
         rare = _some("evaluated at the ends", CrashMatrix(Path(name) / "ends", **ENDS), arguments.ends, console)
         late = _some("staleness 2", CrashMatrix(Path(name) / "beside", in_order=False, **BESIDE), arguments.beside, console)
-    for point in (*points, *rare, *late):
+        played = _some("episodes", CrashMatrix(Path(name) / "episodes", in_order=False, **EPISODES), arguments.episodes, console)
+    for point in (*points, *rare, *late, *played):
         if point.differs:
             console.print(f"before event {point.number}, {point.event}: {point.differs}", highlight=False, markup=False)
-    table = _table(points, rare, late)
+    table = _table(points, rare, late, played)
     if arguments.write:
         page = PAGE.read_text(encoding="utf-8")
         before, _, rest = page.partition(BEGIN)
         PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     print(table)
-    wrong = sum(bool(point.differs) for point in (*points, *rare, *late))
+    wrong = sum(bool(point.differs) for point in (*points, *rare, *late, *played))
     counts = {"cut_points": len(points), "killed_twice": len(again), "cut_points_ends": len(rare), "cut_points_staleness_2": len(late)}
-    print(json.dumps({**counts, "different": wrong}))
+    print(json.dumps({**counts, "cut_points_episodes": len(played), "different": wrong}))
     return int(wrong > 0)
 
 
@@ -65,13 +67,15 @@ def _some(name: str, matrix: CrashMatrix, wanted: int, console: Console) -> list
         return list(track(matrix.points(numbers, expected), name, total=wanted, console=console))
 
 
-def _table(points: Sequence[Point], rare: Sequence[Point], late: Sequence[Point]) -> str:
+def _table(points: Sequence[Point], rare: Sequence[Point], late: Sequence[Point], played: Sequence[Point]) -> str:
     rows = ["| killed before | points | other bits after it resumed |", "|---|---:|---:|"]
     counted = Counter(point.kind for point in points)
     for kind, count in sorted(counted.items()):
         rows.append(f"| {kind} | {count} | {sum(bool(point.differs) for point in points if point.kind == kind)} |")
     rows.append(f"| an event of a run that evaluates only before and after | {len(rare)} | {sum(bool(point.differs) for point in rare)} |")
     rows.append(f"| an event of a run with staleness 2, processes | {len(late)} | {sum(bool(point.differs) for point in late)} (prompts) |")
+    wrong = sum(bool(point.differs) for point in played)
+    rows.append(f"| an event of a run with staleness 2, whose agents have episodes in flight | {len(played)} | {wrong} (prompts) |")
     return "\n".join(rows)
 
 
@@ -81,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=1, metavar="N", help="of them, the first (1)")
     parser.add_argument("--ends", type=int, default=24, metavar="N", help="cut points of a run that evaluates only before and after (24)")
     parser.add_argument("--beside", type=int, default=24, metavar="N", help="cut points with staleness 2 (24)")
+    parser.add_argument("--episodes", type=int, default=24, metavar="N", help="cut points with episodes of agents in flight (24)")
     parser.add_argument("--seed", type=int, default=0, help="of the events before which the second life is killed, too")
     parser.add_argument("--write", action="store_true", help="put the table into docs/when_things_break.md")
     return parser

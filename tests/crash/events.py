@@ -12,7 +12,7 @@ from typing import Any
 
 from rlcore.schedule import Coordinator
 
-__all__ = ["Events"]
+__all__ = ["Events", "open_prompts"]
 
 _CALLS = ("lease", "deliver", "next_batch", "updated", "state")
 _CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.truncate"}
@@ -21,6 +21,8 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 class Events:
     """Counts the events of this process from 1 on, and ends it by SIGKILL before event number ``fatal`` (0: never).
+
+    Before each call of the coordinator, every prompt that was leased must have ended or be open; AssertionError otherwise.
 
     ``folder``: files below it count. ``told`` is called with the name of the event before the process ends. There is no way back:
     a process that has these hooks is a child that runs once; in what it forks nothing counts. Nothing is synchronised with the disk: a kill
@@ -36,7 +38,7 @@ class Events:
     def watch(self) -> None:
         """From here on every event counts."""
         for name in _CALLS:
-            setattr(Coordinator, name, self._counted(getattr(Coordinator, name), f"coordinator {name}"))
+            setattr(Coordinator, name, self._balanced(self._counted(getattr(Coordinator, name), f"coordinator {name}"), name))
         os.fsync = self._counted(lambda descriptor: None, "fsync")
         sys.addaudithook(self._audited)
 
@@ -46,6 +48,16 @@ class Events:
             return call(*arguments, **named)
 
         return counted
+
+    def _balanced(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def balanced(coordinator: Coordinator, *arguments: Any, **named: Any) -> Any:
+            open_ones, ledger = open_prompts(coordinator), coordinator.ledger
+            counted = sum(episode.open for episode in ledger.episodes.values())
+            assert len(open_ones) == counted, f"before {name}, {counted} prompts are open in the ledger, and {len(open_ones)} are held"
+            assert len(set(open_ones)) == counted, f"before {name}, a prompt is held twice: {sorted(open_ones)}"
+            return call(coordinator, *arguments, **named)
+
+        return balanced
 
     def _audited(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -67,3 +79,9 @@ class Events:
             if len(self.seen) == self._fatal:
                 self._told(name)
                 os.kill(os.getpid(), signal.SIGKILL)
+
+
+def open_prompts(coordinator: Coordinator) -> list[tuple[int, int]]:
+    """Episode and position of each prompt that was leased, delivered and not trained, or given back."""
+    places = [held.place for held in coordinator._held.values()] + coordinator._line.waiting()
+    return [(place.episode, place.position) for place in places]

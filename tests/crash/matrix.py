@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from rlcore.testing import RunTester
 from tests.crash.events import Events
 from tests.warm_programs import fork_programs
 
-__all__ = ["BESIDE", "ENDS", "CrashMatrix", "Point", "digest"]
+__all__ = ["BESIDE", "ENDS", "EPISODES", "CrashMatrix", "Point", "digest"]
 
 _MEASURED = ("time/", "second", "latency", "memory")
 BESIDE: Mapping[str, Mapping[str, Any]] = {
@@ -39,9 +40,39 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "log": {"rollout_max_mb": 1024.0},  # all rollouts stay: the prompts in them are counted
 }
 """Sections of a run whose producers are processes that work beside the trainer."""
+EPISODES: Mapping[str, Mapping[str, Any]] = {
+    **BESIDE,
+    "run": {"num_episodes": 2, "max_steps": 4, "runtime": "local"},
+    "inference": {"name": "fake", "num_inferencer": 1},
+    "sampling": {
+        "environment": "./agent.py:play",
+        "num_generations": 4,
+        "max_new_tokens": 8,
+        "max_context_tokens": 64,
+        "options": {"workers": 1, "cancel_seconds": 1.0},
+    },
+    "rewards": {"name": "environment"},
+}
+"""Of a run whose rollouts are episodes that agents play in processes."""
+_AGENT = """
+import time
+
+async def play(model, row):
+    messages, reward = list(row["messages"]), 0.0
+    for turn in range(2):
+        answer = await model.chat(messages, max_tokens=2)
+        reward += answer["content"].count(row["gt_answer"]) / 4
+        messages += [{"role": "assistant", "content": answer["content"]}, *row["messages"]]
+        time.sleep(0.01)
+    return reward
+
+play.episodes_per_process = 8
+"""
 ENDS: Mapping[str, Mapping[str, Any]] = {"eval": {"eval_interval": 0}}
 """Of a run that evaluates only before and after."""
 _IN_ONE_PROCESS: Mapping[str, Any] = {"max_staleness": 0, "num_inferencer": 1}
+_LIFE, _ENDS = "RLCORE_CRASH_LIFE", 30.0
+"""The variable that the processes of a life inherit, and the seconds that they may outlive it."""
 _HANGS = 300.0
 """Seconds after which a child that should have ended is taken to hang."""
 
@@ -68,6 +99,9 @@ class CrashMatrix:
     def __init__(self, folder: Path, *, in_order: bool = True, **sections: Mapping[str, Any]) -> None:
         self._folder, self._in_order = folder, in_order
         self._tester = RunTester(folder).with_fakes()
+        self._tester.write("agent.py", _AGENT)
+        sections = dict(sections)
+        self._reward = dict(sections.pop("rewards", {})).get("name", "fake")
         held_out = {"letters": str(self._tester.fake_data("held.jsonl", "abcd"))}
         defaults: dict[str, Mapping[str, Any]] = {
             "run": {"num_episodes": 3, "max_steps": 5},
@@ -141,6 +175,8 @@ class CrashMatrix:
                 os.kill(child, signal.SIGKILL)
             text = pipe.read()
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if left := _left(f"{_LIFE}={child}".encode()):
+            return 1, f"processes {left} did not end with it (exit {code}): {text}"
         return (code, text) if told else (124, f"it hangs for {_HANGS:.0f} s")
 
     def _live(self, place: str, fatal: int, answer: int, overrides: Mapping[str, Any]) -> int:
@@ -153,10 +189,11 @@ class CrashMatrix:
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
         fork_programs()
+        os.environ[_LIFE] = str(os.getpid())
         events = Events(runs, fatal, tell)
         try:
             events.watch()
-            summary = rlcore.train(self._config, resume="auto", run_dir=str(runs), **overrides)
+            summary = rlcore.train(self._config, resume="auto", run_dir=str(runs), reward=self._reward, **overrides)
             found = digest(summary.run) if self._in_order else prompts_trained(summary.run)
             told = {"digest": found, "events": events.seen if place == "whole" else [], "modules": sorted(set(sys.modules) - known)}
             tell(json.dumps(told))
@@ -164,6 +201,23 @@ class CrashMatrix:
             tell(f"{type(error).__name__}: {error}")
             return 1
         return 0
+
+
+def _left(mark: bytes) -> list[int]:
+    """The processes with this in their environment, once they have had time to end."""
+    until = time.monotonic() + _ENDS
+    while found := [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _has(entry, mark)]:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.05)
+    return found
+
+
+def _has(entry: Path, mark: bytes) -> bool:
+    try:
+        return mark in (entry / "environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or is another user's
+        return False
 
 
 def digest(run: Path) -> dict[str, str]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.testing import RunTester
-from tests.agent_runs import agent_run, answers
+from tests.agent_runs import agent_run, answers, complete
 from tests.integration.ray.faults import BackgroundRun, Outcome, processes_of, until
-from tests.process_family import alive, await_end, descendants
+from tests.process_family import await_end, descendants
 
 pytestmark = [pytest.mark.full, pytest.mark.serial]
 STEPS, PROMPTS = 8, 24
@@ -61,25 +57,20 @@ def gateway(run: BackgroundRun) -> int:
     return pid
 
 
-def trained_once(outcome: Outcome) -> None:
-    """Each prompt was in one update, with its whole group; no data was too old."""
-    assert outcome.exit_code == 0, outcome
-    assert outcome.summary["ledger"] == {"trained": PROMPTS, "filtered": 0, "failed": 0}, outcome
-    assert outcome.folder is not None
-    record = RunRecord(outcome.folder)
-    assert list(record.rollout_steps()) == list(range(1, STEPS + 1))
-    rows = [row for step in record.rollout_steps() for row in record.rollouts(step)]
-    counts = Counter((row["episode"], row["prompt_id"]) for row in rows)
-    assert len(counts) == PROMPTS
-    assert set(counts.values()) == {4}
-    assert {row["outcome"] for row in rows} <= {"ok", "wrong"}, Counter(row["reason"] for row in rows)
-    ages = [row["staleness/max"] for row in outcome.rows("metrics.jsonl") if "staleness/max" in row]
-    assert len(ages) == STEPS
-    assert max(ages) <= 2
+def trained_once(outcome: Outcome, folder: Path) -> None:
+    complete(outcome, folder, steps=STEPS, prompts=PROMPTS)
 
 
 def nothing_left(folder: Path) -> None:
     until(lambda: not processes_of(folder), lambda: f"these to end: {processes_of(folder)}", 30.0)
+
+
+def test_two_producers_and_two_ranks_train_on_episodes(tmp_path: Path) -> None:
+    tester, config = project(tmp_path, 0.05, inference={"num_inferencer": 2, "inference_batch_size": 3}, training={"num_trainers": 2})
+    with BackgroundRun(tester, ("train", config, "--json"), tmp_path) as run:
+        outcome = run.outcome()
+    trained_once(outcome, tmp_path)
+    assert len(list(tmp_path.glob("engine-*.jsonl"))) == 2, "both producers answered"
 
 
 @THINKS
@@ -99,8 +90,7 @@ def test_a_producer_that_dies_or_stops_is_replaced_and_its_episodes_are_played_a
         await_end([victim, *family], 20.0)
         assert not run.over, "the rest of the run was not watched"
         outcome = run.outcome()
-    trained_once(outcome)
-    nothing_left(tmp_path)
+    trained_once(outcome, tmp_path)
 
 
 @THINKS
@@ -120,8 +110,7 @@ def test_a_gateway_process_that_dies_or_stops_is_replaced_and_its_episodes_are_p
         await_end(family, 20.0)
         assert not run.over
         outcome = run.outcome()
-    trained_once(outcome)
-    nothing_left(tmp_path)
+    trained_once(outcome, tmp_path)
 
 
 @THINKS
@@ -137,8 +126,7 @@ def test_nothing_is_left_of_a_driver_that_is_killed_and_the_resumed_run_trains_e
     nothing_left(tmp_path)
     with BackgroundRun(tester, ("resume", str(folder), "--json"), tmp_path) as run:
         outcome = run.outcome()
-    trained_once(outcome)
-    nothing_left(tmp_path)
+    trained_once(outcome, tmp_path)
 
 
 def test_a_driver_that_stops_goes_on_and_if_it_is_killed_then_nothing_is_left(tmp_path: Path) -> None:
@@ -180,7 +168,19 @@ def test_a_run_that_is_ended_does_not_wait_for_agents_that_think_long(tmp_path: 
     nothing_left(tmp_path)
     (tmp_path / "hold").unlink()
     with BackgroundRun(tester, ("resume", str(outcome.folder), "--json"), tmp_path) as run:
-        trained_once(run.outcome())
+        trained_once(run.outcome(), tmp_path)
+
+
+@pytest.mark.parametrize("staleness", [0, 2], ids=["one process", "processes"])
+def test_a_run_that_is_terminated_while_its_gateway_starts_leaves_nothing(tmp_path: Path, staleness: int) -> None:
+    tester, config = project(tmp_path, schedule={"max_staleness": staleness})
+    with BackgroundRun(tester, ("train", config), tmp_path) as run:
+        until(lambda: run.over or [one for one in processes_of(tmp_path) if "rlcore_gateway.process" in one.title], "a gateway process")
+        run.process.send_signal(signal.SIGTERM)
+        outcome = run.outcome()
+    assert outcome.exit_code in (130, 143), outcome  # 130 if the training had begun
+    assert not any("Traceback" in line for line in outcome.stderr), outcome
+    nothing_left(tmp_path)
 
 
 def _still(folder: Path) -> bool:

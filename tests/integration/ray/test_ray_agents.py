@@ -1,0 +1,49 @@
+"""Agents on Ray: two producers with a gateway process each, and two trainer ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from rlcore.testing import RunTester
+from tests.agent_runs import agent_run, complete
+from tests.integration.ray.conftest import SmallCluster, joined
+from tests.integration.ray.faults import BackgroundRun, until
+from tests.process_family import await_end, descendants
+
+SECTIONS = {"run": {"num_episodes": 4, "max_steps": 8, "runtime": "ray"}, "inference": {"inference_batch_size": 3}}
+
+
+def families(run: BackgroundRun) -> dict[int, list[int]]:
+    """The processes below each producer, once both have a guard, a gateway and a program. They work elsewhere than Ray's own."""
+
+    def found() -> dict[int, list[int]] | None:
+        below = {actor.pid: descendants(actor.pid) for actor in run.actors("ProducerWorker")}
+        return below if len(below) == 2 and all(len(pids) >= 3 for pids in below.values()) else None
+
+    below: dict[int, list[int]] = until(lambda: run.over or found(), "the programs of two producers")
+    assert not run.over, run.outcome()
+    return below
+
+
+def test_two_producers_and_two_ranks_train_on_episodes(cluster: SmallCluster, tester: RunTester) -> None:
+    with joined(tester, cluster, agent_run(tester, **SECTIONS), "-i", "2", "-t", "2") as run:
+        pids = [pid for family in families(run).values() for pid in family]
+        outcome = run.outcome()
+    complete(outcome, tester.folder, steps=8, prompts=24)
+    assert len(list(tester.folder.glob("engine-*.jsonl"))) == 2, "both producers answered"
+    await_end(pids, 30.0)
+
+
+def test_a_producer_that_is_killed_takes_its_agents_along_and_its_episodes_are_played_again(
+    cluster: SmallCluster, tester: RunTester
+) -> None:
+    config = agent_run(tester, thinks=0.3, **SECTIONS, schedule={"producer_restarts": 5})
+    with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
+        run.reach(2)
+        victim, family = next(iter(families(run).items()))
+        os.kill(victim, signal.SIGKILL)
+        await_end(family, 30.0)
+        outcome = run.outcome()
+    assert any("was lost" in line for line in outcome.stderr), outcome
+    complete(outcome, tester.folder, steps=8, prompts=24)
