@@ -49,7 +49,7 @@ def test_with_producers_beside_the_trainer_each_prompt_is_trained_once() -> None
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_with_episodes_in_flight_each_prompt_is_trained_once_and_no_process_is_left() -> None:
-    assert found("--every", 1000, "--ends", 0, "--beside", 0, "--episodes", 6)["cut_points_episodes"] == 6
+    assert found("--every", 1000, "--ends", 0, "--beside", 0, "--episodes", 4)["cut_points_episodes"] == 4
 
 
 @pytest.mark.full

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from rlcore.testing import RunTester
 from tests.agent_runs import agent_run, complete
 from tests.integration.ray.conftest import SmallCluster, joined
@@ -35,6 +37,7 @@ def test_two_producers_and_two_ranks_train_on_episodes(cluster: SmallCluster, te
     await_end(pids, 30.0)
 
 
+@pytest.mark.nightly
 def test_a_producer_that_is_killed_takes_its_agents_along_and_its_episodes_are_played_again(
     cluster: SmallCluster, tester: RunTester
 ) -> None:
@@ -45,5 +48,5 @@ def test_a_producer_that_is_killed_takes_its_agents_along_and_its_episodes_are_p
         os.kill(victim, signal.SIGKILL)
         await_end(family, 30.0)
         outcome = run.outcome()
-    assert any("was lost" in line for line in outcome.stderr), outcome
+    assert "producers were restarted 1 time" in str(outcome)
     complete(outcome, tester.folder, steps=8, prompts=24)

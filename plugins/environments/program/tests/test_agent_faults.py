@@ -15,11 +15,20 @@ from tests.agent_runs import agent_run, answers, complete
 from tests.integration.ray.faults import BackgroundRun, Outcome, processes_of, until
 from tests.process_family import await_end, descendants
 
-pytestmark = [pytest.mark.full, pytest.mark.serial]
+pytestmark = pytest.mark.full
 STEPS, PROMPTS = 8, 24
-KILLED_AND_STOPPED = pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-THINKS = pytest.mark.parametrize("thinks", [0.0, 1.0], ids=["in a call", "thinking"])
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+IN_A_CALL, THINKING = 0.0, 1.0
 """Seconds between the calls of an agent: with 0, nearly every agent waits for the engine at any moment."""
+FAULTS = pytest.mark.parametrize(
+    ("number", "thinks"),
+    [
+        pytest.param(KILL, THINKING, id="killed while agents think"),
+        pytest.param(STOP, IN_A_CALL, id="stopped while agents call"),
+        pytest.param(KILL, IN_A_CALL, id="killed while agents call", marks=pytest.mark.nightly),
+        pytest.param(STOP, THINKING, id="stopped while agents think", marks=pytest.mark.nightly),
+    ],
+)
 
 
 def project(tmp_path: Path, thinks: float = 0.3, **sections: Any) -> tuple[RunTester, str]:
@@ -73,8 +82,7 @@ def test_two_producers_and_two_ranks_train_on_episodes(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("engine-*.jsonl"))) == 2, "both producers answered"
 
 
-@THINKS
-@KILLED_AND_STOPPED
+@FAULTS
 def test_a_producer_that_dies_or_stops_is_replaced_and_its_episodes_are_played_again(
     tmp_path: Path, number: signal.Signals, thinks: float
 ) -> None:
@@ -93,8 +101,7 @@ def test_a_producer_that_dies_or_stops_is_replaced_and_its_episodes_are_played_a
     trained_once(outcome, tmp_path)
 
 
-@THINKS
-@KILLED_AND_STOPPED
+@FAULTS
 def test_a_gateway_process_that_dies_or_stops_is_replaced_and_its_episodes_are_played_again(
     tmp_path: Path, number: signal.Signals, thinks: float
 ) -> None:
@@ -113,7 +120,7 @@ def test_a_gateway_process_that_dies_or_stops_is_replaced_and_its_episodes_are_p
     trained_once(outcome, tmp_path)
 
 
-@THINKS
+@pytest.mark.parametrize("thinks", [IN_A_CALL, pytest.param(THINKING, marks=pytest.mark.nightly)], ids=["in a call", "thinking"])
 def test_nothing_is_left_of_a_driver_that_is_killed_and_the_resumed_run_trains_each_prompt_once(tmp_path: Path, thinks: float) -> None:
     tester, config = project(tmp_path, thinks)
     with BackgroundRun(tester, ("train", config, "--json"), tmp_path) as run:
@@ -148,8 +155,15 @@ def test_a_driver_that_stops_goes_on_and_if_it_is_killed_then_nothing_is_left(tm
     nothing_left(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("runtime", ["one process", "processes"])
+@pytest.mark.parametrize(
+    ("runtime", "number"),
+    [
+        ("one process", signal.SIGINT),
+        ("processes", signal.SIGTERM),
+        pytest.param("one process", signal.SIGTERM, marks=pytest.mark.nightly),
+        pytest.param("processes", signal.SIGINT, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_run_that_is_ended_does_not_wait_for_agents_that_think_long(tmp_path: Path, runtime: str, number: signal.Signals) -> None:
     sections = {"schedule": {"max_staleness": 0}} if runtime == "one process" else {}
     tester, config = project(tmp_path, 0.0, **sections)
