@@ -236,14 +236,14 @@ def _taken(path: str, given: Any, chosen: PluginSelection) -> Setting:
 
 
 def check_sandboxes(chosen: PluginSelection, options: Options, registry: Registry, draft: Draft) -> list[Missing]:
-    """Check the sandboxes that the options of rewards name before anything starts, although only workers open them. Return those that are
-    not installed.
+    """Check the sandboxes that the options of rewards and of the conversation name before anything starts, although only workers open them.
+    Return those that are not installed.
 
     Raises ConfigError, with the line that sets it, if a sandbox refuses its options or does not provide the requested level. Raises
     PluginError if there is no sandbox of that name."""
     missing = []
     for part in chosen:
-        if part.kind is not PluginKind.REWARD:
+        if part.kind not in (PluginKind.REWARD, PluginKind.CONVERSATION):
             continue
         for inner, asked in sandboxes_in(options.instances.get(part.path)):
             path = f"{part.options_path}.{inner}"
@@ -252,7 +252,7 @@ def check_sandboxes(chosen: PluginSelection, options: Options, registry: Registr
                 if lost := registry.missing_target(PluginKind.SANDBOX, asked.backend):
                     raise PluginError(lost)
             except NotInstalledError as error:
-                missing.append(Missing(f"sandbox {asked.backend}, which reward {part.name} uses, is not installed", error.pip))
+                missing.append(Missing(f"sandbox {asked.backend}, which {part.kind} {part.name} uses, is not installed", error.pip))
             except ValidationError as error:
                 model = registry.options_model(PluginKind.SANDBOX, asked.backend)
                 assert model is not None  # it raised the error

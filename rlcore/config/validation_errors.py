@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -105,7 +106,8 @@ def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> _Place:
     current: Any = model
     fields: Sequence[str] = ()
     for part in loc:
-        inner = without_bounds(current)
+        shapes = [shape for shape in alternatives(current) if shape is not NoneType]
+        inner = without_bounds(shapes[0] if len(shapes) == 1 else current)
         if _is_model(inner):
             path.append(str(part))
             fields = list(inner.model_fields)

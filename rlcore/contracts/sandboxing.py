@@ -137,8 +137,8 @@ class SessionJob:
     ``argv`` begins with an absolute path. ``files`` are in the working folder, by relative path, before the command starts.
 
     ``env``: environment variables, in addition to those of the sandbox. The command sees no others.
-    ``readable``: absolute folders of this machine that it may read, at the same paths. For a virtual environment, the libraries of its
-        interpreter are added.
+    ``readable``: absolute folders and files of this machine that it may read, at the same paths. For a virtual environment, the libraries
+        of its interpreter are added.
     ``reach``: a Unix socket of this machine, the only thing that it can reach. Inside it has the address ``http://127.0.0.1:PORT``.
     ``limits``: ``cpu_seconds`` and ``memory_bytes`` are for the whole process tree too. ``output_bytes`` has no effect.
 

@@ -1,7 +1,7 @@
 """Opens the sandbox that ``SandboxOptions`` name, and sends it to the worker processes that open it.
 
-Rewards open sandboxes themselves, in their workers. A run knows the sandboxes whose ``SandboxOptions`` are in a reward's options. The
-driver checks and attests their names before anything starts.
+Rewards open sandboxes themselves, in their workers, and so does a conversation. A run knows the sandboxes whose ``SandboxOptions`` are in
+their options. The driver checks and attests their names before anything starts.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _first(error: ValidationError) -> str:
 
 
 def sandboxes_in(options: Any, path: str = "") -> Iterator[tuple[str, SandboxOptions]]:
-    """Yield (dotted path below ``options``, value) of every ``SandboxOptions`` inside a reward's options, at any depth."""
+    """Yield (dotted path below ``options``, value) of every ``SandboxOptions`` inside a plugin's options, at any depth."""
     if isinstance(options, SandboxOptions):
         yield path, options
     elif isinstance(options, BaseModel):

@@ -217,8 +217,9 @@ def check_reach(plan: Plan, hosts: int) -> None:
 
 
 def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:
-    """Return (kind, name) of every plugin in the run, including the sandboxes that options of rewards name."""
-    sandboxes = dict.fromkeys(asked.backend for _, asked in sandboxes_in(plan.reward_options))
+    """Return (kind, name) of every plugin in the run, including the sandboxes that options of rewards and of the conversation name."""
+    asking = (*plan.reward_options, plan.conversation_options)
+    sandboxes = dict.fromkeys(asked.backend for _, asked in sandboxes_in(asking))
     return [*plan.plugins(), *((PluginKind.SANDBOX, name) for name in sandboxes)]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api import Completion, Tokenizer
+from rlcore.api.sandbox import SandboxOptions
 from rlcore_gateway.gateway import Ask, GatewaySettings
 from rlcore_gateway.ledger import EpisodeLimits
 from rlcore_gateway.trained import LedgerResult
@@ -22,6 +23,7 @@ class GatewaySetup:
 
     ``workers``: the largest number of processes that play. ``deadline``: seconds of one episode.
     ``cancel_seconds``: a process that does not end a cancelled episode in this time is killed.
+    ``sandbox``: the sandbox in which they play, by sessions of ``command.session``; None: without one.
     """
 
     tokenizer: Tokenizer
@@ -30,6 +32,7 @@ class GatewaySetup:
     workers: int
     deadline: float
     cancel_seconds: float = 5.0
+    sandbox: SandboxOptions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

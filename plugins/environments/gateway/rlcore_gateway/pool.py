@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
 from rlcore.api import RunError
+from rlcore.api.sandbox import SandboxError
 from rlcore_gateway.worker_lines import BadLineError, EpisodeEnd, parsed
-from rlcore_gateway.worker_process import EpisodeWorker, WorkerCommand
+from rlcore_gateway.worker_process import PlainWorker, EpisodeWorker, WorkerCommand
 
 __all__ = ["WorkerPool"]
 
@@ -27,6 +28,7 @@ class WorkerPool:
     :param called: returns whether an episode has asked the policy for anything. A process that ends before that was never able to start.
     :param say: shows a warning to the user.
     :param cancel_seconds: a process that does not end a cancelled episode in this time is killed.
+    :param start: starts a process.
     """
 
     def __init__(
@@ -37,18 +39,16 @@ class WorkerPool:
         called: Callable[[str], bool],
         say: Callable[[str], None],
         cancel_seconds: float = 5.0,
+        start: Callable[[WorkerCommand], Awaitable[EpisodeWorker]] = PlainWorker.start,
     ) -> None:
+        self._make = start
         self._command, self._most, self._called, self._say, self._cancel_seconds = command, workers, called, say, cancel_seconds
-        self._workers: list[EpisodeWorker] = []
+        self.workers: list[EpisodeWorker] = []
+        """The processes that live."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._order, self._changed = asyncio.Lock(), asyncio.Event()
         self._failed_starts, self._proved = 0, False
         self._fatal = ""
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the workers."""
-        return [worker.pid for worker in self._workers]
 
     async def play(self, episode: str, line: Mapping[str, Any], deadline: float, late: Callable[[], object] = lambda: None) -> EpisodeEnd:
         """Play an episode once a process is free, and return how it ended; the deadline counts from then.
@@ -84,10 +84,10 @@ class WorkerPool:
     async def close(self) -> None:
         """End all processes, and wait until they have ended."""
         self._fatal = self._fatal or "the pool of the environment's processes is closed"
-        for worker in self._workers:
+        for worker in self.workers:
             for episode in worker.open:
                 worker.send({"cancel": episode})
-        await asyncio.gather(*(self._end(worker) for worker in list(self._workers)))
+        await asyncio.gather(*(self._end(worker) for worker in list(self.workers)))
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self._cancel_seconds)
 
@@ -101,8 +101,8 @@ class WorkerPool:
             while True:
                 if self._fatal:
                     raise RunError(self._fatal)
-                free = [worker for worker in self._workers if worker.room > 0]
-                if free or len(self._workers) < self._most:
+                free = [worker for worker in self.workers if worker.room > 0]
+                if free or len(self.workers) < self._most:
                     break
                 self._changed.clear()
                 await self._changed.wait()
@@ -113,14 +113,27 @@ class WorkerPool:
 
     async def _start(self) -> EpisodeWorker:
         try:
-            worker = await EpisodeWorker.start(self._command)
+            worker = await self._made()
         except OSError as error:
             what = error.filename or self._command.argv[0]
             self._fatal = f"the environment's program {self._command.argv[0]!r} cannot be started: {error.strerror} ({what})"
             raise RunError(self._fatal) from None
-        self._workers.append(worker)
+        if self._command.first_line:
+            worker.write(self._command.first_line)
+        self.workers.append(worker)
         self._spawn(self._watch(worker))
         return worker
+
+    async def _made(self) -> EpisodeWorker:
+        """Start a process. A sandbox may fail now and then, for example on a machine that is short of memory."""
+        why = ""
+        for _ in range(_FAILED_STARTS):
+            try:
+                return await self._make(self._command)
+            except SandboxError as error:
+                why = str(error)
+        self._fatal = f"no process of the environment can be started in a sandbox: {why}"
+        raise RunError(self._fatal)
 
     async def _watch(self, worker: EpisodeWorker) -> None:
         """Read what a process writes until it ends. Then tell those that wait for its episodes."""
@@ -131,7 +144,7 @@ class WorkerPool:
             worker.fault = str(error)
         except ValueError as error:
             worker.fault = f"the environment wrote a line that is too long ({error})"
-        self._workers.remove(worker)  # from here on, its episodes are played by another one
+        self.workers.remove(worker)  # from here on, its episodes are played by another one
         await worker.kill()
         self._count_start(worker)
         self._changed.set()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import socket
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from traceback import format_exception
 
 from rlcore.api import Completion, RunError
+from rlcore.api.sandbox import SandboxError, open_sandbox
 from rlcore_gateway.channel import Channel
 from rlcore_gateway.gateway import Ask, Gateway
 from rlcore_gateway.ledger import EpisodeLedger
@@ -18,6 +23,8 @@ from rlcore_gateway.link_messages import Alive, Answered, Asked, Cut, Ended, Epi
 from rlcore_gateway.pool import WorkerPool
 from rlcore_gateway.server import GatewayServer
 from rlcore_gateway.worker_lines import EpisodeEnd
+from rlcore_gateway.worker_process import PlainWorker, EpisodeWorker, WorkerCommand
+from rlcore_gateway.worker_session import BASE_URL, SessionWorker
 
 __all__ = ["main"]
 
@@ -35,16 +42,38 @@ async def _serve(end: socket.socket) -> None:
     setup: GatewaySetup = pickle.loads(await channel.receive())
     process, server = _GatewayProcess(channel, setup), GatewayServer()
     beats = asyncio.create_task(_beat(channel))
-    try:
-        process.base_url = (await server.start(process.gateway)).base_url
+    async with AsyncExitStack() as closing:
+        closing.callback(channel.close)
+        closing.callback(beats.cancel)
+        try:
+            await _begin(process, setup, server, closing)
+        except RunError as error:
+            channel.send(Failed(str(error)))
+            process.failed = True
         with suppress(EOFError):
             while True:
                 process.take(await channel.receive())
-    finally:
-        beats.cancel()
-        await process.close()
-        await server.stop()
-        channel.close()
+
+
+async def _begin(process: _GatewayProcess, setup: GatewaySetup, server: GatewayServer, closing: AsyncExitStack) -> None:
+    """Serve, and let the process play. Raises RunError if there is no such sandbox."""
+    if setup.sandbox is None:
+        closing.push_async_callback(server.stop)
+        process.begin((await server.start(process.gateway)).base_url, PlainWorker.start)
+    else:
+        try:
+            sandbox = await asyncio.to_thread(open_sandbox, setup.sandbox)
+        except SandboxError as error:
+            raise RunError(f"the environment's processes have no sandbox: {error}") from error
+        closing.push_async_callback(asyncio.to_thread, sandbox.close)
+        closing.push_async_callback(server.stop)
+        with TemporaryDirectory(prefix="rlcore-gateway-") as folder:  # removed at once, so that no death of this process leaves it
+            path = Path(folder) / "gateway.sock"
+            await server.start(process.gateway, unix_socket=path)
+            reach = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        closing.callback(os.close, reach)
+        process.begin(BASE_URL, partial(SessionWorker.start, sandbox=sandbox, reach=Path(f"/proc/self/fd/{reach}")))
+    closing.push_async_callback(process.close)
 
 
 async def _beat(channel: Channel) -> None:
@@ -58,20 +87,27 @@ class _GatewayProcess:
 
     def __init__(self, channel: Channel, setup: GatewaySetup) -> None:
         self._channel, self._setup = channel, setup
-        self.base_url = ""
         self.gateway = Gateway(setup.tokenizer, self._generate, setup.settings, say=self._say)
-        self._pool = WorkerPool(
-            setup.command, workers=setup.workers, called=self._called, say=self._say, cancel_seconds=setup.cancel_seconds
-        )
+        self.failed = False
+        """It cannot play, and its producer knows why."""
+        self._base_url = ""
+        self._pool: WorkerPool
         self._keys: dict[str, tuple[str, str]] = {}
         """Name of an episode in the gateway -> its key, and its name at the producer."""
         self._episodes: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, asyncio.Future[Completion]] = {}
 
+    def begin(self, base_url: str, start: Callable[[WorkerCommand], Awaitable[EpisodeWorker]]) -> None:
+        """Play from now on, in processes that ``start`` starts and that reach the gateway at ``base_url``."""
+        setup, self._base_url = self._setup, base_url
+        self._pool = WorkerPool(
+            setup.command, workers=setup.workers, called=self._called, say=self._say, cancel_seconds=setup.cancel_seconds, start=start
+        )
+
     def take(self, message: object) -> None:
         """Handle a message of the producer."""
         match message:
-            case Opened():
+            case Opened() if not self.failed:
                 task = self._episodes[message.episode] = asyncio.create_task(self._episode(message))
                 task.add_done_callback(lambda _: self._episodes.pop(message.episode))
             case Answered():
@@ -129,7 +165,7 @@ class _GatewayProcess:
             name = f"{opened.episode}.{opened.attempt}.{attempt}"  # other than before: no late answer may fit
             key = self.gateway.open(name, opened.limits)
             self._keys[name], ledger = (key, opened.episode), self.gateway.ledger(key)
-            line = {"row": opened.row, "base_url": self.base_url, "key": key, "model": self.gateway.settings.model}
+            line = {"row": opened.row, "base_url": self._base_url, "key": key, "model": self.gateway.settings.model}
             try:
                 end = await self._pool.play(name, line, self._setup.deadline, late=partial(self._close_key, name))
             finally:

@@ -84,7 +84,7 @@ def test_an_episode_is_played_and_its_process_plays_the_next_one() -> None:
 def test_processes_start_on_demand_up_to_the_number() -> None:
     async def scenario(pool: WorkerPool) -> set[int]:
         ends = await asyncio.gather(*(pool.play(f"e{number}", row(), 30.0) for number in range(12)))
-        assert len(pool.pids) == 2
+        assert len(pool.workers) == 2
         return {end.extra["pid"] for end in ends}
 
     assert len(played(scenario)) == 2
@@ -93,7 +93,7 @@ def test_processes_start_on_demand_up_to_the_number() -> None:
 def test_one_process_plays_many_episodes() -> None:
     async def scenario(pool: WorkerPool) -> int:
         await asyncio.gather(*(pool.play(f"e{number}", row(), 30.0) for number in range(6)))
-        return len(pool.pids)
+        return len(pool.workers)
 
     assert played(scenario, episodes=6) == 1
 
@@ -180,14 +180,14 @@ def test_a_cancelled_episode_ends_in_its_process_and_frees_it() -> None:
 
     async def scenario(pool: WorkerPool) -> int:
         task = asyncio.create_task(pool.play("cut", row(), 30.0))
-        while not pool.pids:
+        while not pool.workers:
             await asyncio.sleep(0.01)
-        (before,) = pool.pids
+        (before,) = pool.workers
         task.cancel()
         await asyncio.wait([task])
         following = asyncio.create_task(pool.play("next", row(), 0.3))
         assert (await following).outcome == "timeout"
-        assert pool.pids == [before]
+        assert pool.workers == [before]
         return 0
 
     played(scenario, slow, workers=1)

@@ -47,10 +47,11 @@ class Agent(Conversation):
         setup = GatewaySetup(
             tokenizer=context.tokenizer,
             settings=GatewaySettings(history=given.history, tool_parser=given.tool_parser),
-            command=worker_command(chosen, given.episodes_per_process, self._closing),
+            command=worker_command(chosen, given.episodes_per_process, self._closing, given.sandbox),
             workers=given.workers,
             deadline=given.deadline,
             cancel_seconds=given.cancel_seconds,
+            sandbox=given.sandbox,
         )
         self._link = GatewayLink(context.producer, setup, context.say, restarts=given.gateway_restarts, silence=given.gateway_silence)
         self._link.start()

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["AgentOptions", "EnvironmentRewardOptions", "ProgramOptions"]
+from rlcore.api.sandbox import SandboxOptions
+
+__all__ = ["AgentOptions", "EnvironmentRewardOptions", "ProgramOptions", "SessionOptions"]
 
 
 def _words(value: Any) -> Any:
@@ -18,6 +20,15 @@ def _words(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return (value,) if Path(value).is_file() else shlex.split(value)
+
+
+class SessionOptions(SandboxOptions):
+    """The sandbox in which an environment's processes play, and the limits of each process with its children."""
+
+    level: Literal["namespaces"] = Field(default="namespaces", description="isolation of the processes; no other level has sessions")
+    memory_mb: int = Field(default=2048, ge=64, description="memory of a process and its children, MiB")
+    disk_mb: int = Field(default=256, ge=1, description="files of a process and its children, MiB")
+    processes: int = Field(default=256, ge=1, description="most processes and threads that one process may have below it")
 
 
 class AgentOptions(BaseModel):
@@ -39,6 +50,9 @@ class AgentOptions(BaseModel):
     on_crash: Literal["mask", "zero"] = Field(default="mask", description="an episode whose agent crashed does not train, or gets 0")
     error_budget: float = Field(default=0.1, ge=0, le=1, description="share of episodes that may fail by the environment's fault")
     cancel_seconds: float = Field(default=5.0, gt=0, description="time to end a cancelled episode, before its process is killed")
+    sandbox: SessionOptions | None = Field(
+        default=None, description="sandbox of the environment's processes, which then reach the policy and nothing else; none: no isolation"
+    )
     gateway_restarts: int = Field(default=3, ge=0, description="times in a row that the gateway process is started anew")
     gateway_silence: float = Field(default=60.0, gt=1, description="seconds without a sign of life after which it counts as hanging")
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from rlcore_plugin_workers.environments import Interpreters
 
 from rlcore.api.environments import ChosenEnvironment, ProgramCommand, ProgramEnvironment, environment_target
 from rlcore.api.runtime import thread_variables
+from rlcore_plugin_agents.agent_options import SessionOptions
+from rlcore_plugin_agents.worker_sessions import other_python_session, program_session, python_session
 
 __all__ = ["worker_command"]
 
@@ -22,25 +25,30 @@ _HOST = "rlcore_gateway.host"
 _BOOT = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {_HOST} import main; sys.exit(main())"
 
 
-def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack) -> WorkerCommand:
+def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack, sandbox: SessionOptions | None = None) -> WorkerCommand:
     """Return the command of a run's environment.
 
     :param episodes: how many episodes one process plays at the same time; 0: as the environment declares.
     :param closing: removes what the processes of another Python need.
+    :param sandbox: the options of the sandbox in which they play. None: without one.
     """
     if chosen.spec.environment:
         interpreters = Interpreters()
         closing.callback(interpreters.close)
         python, variables = interpreters.of(Path(chosen.spec.environment).expanduser())
         env = {**thread_variables(1), **variables}
-        return WorkerCommand(argv=(python, "-P", "-m", _HOST), env=env, first_line=setup_line(chosen), episodes=episodes or 1)
+        command = WorkerCommand(argv=(python, "-P", "-m", _HOST), env=env, first_line=setup_line(chosen), episodes=episodes or 1)
+        return command if sandbox is None else replace(command, session=other_python_session(command, sandbox))
     target = environment_target(chosen)
     episodes = episodes or int(getattr(target, "episodes_per_process", 1))
     if isinstance(target, type) and issubclass(target, ProgramEnvironment):
         made: ProgramEnvironment = _made(target, chosen.options)
-        return _program(made.command(), episodes)
+        given = made.command()
+        command = _program(given, episodes)
+        return command if sandbox is None else replace(command, session=program_session(command, given.python, sandbox))
     argv = (sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path))
-    return WorkerCommand(argv=argv, env=thread_variables(1), first_line=setup_line(chosen), episodes=episodes)
+    command = WorkerCommand(argv=argv, env=thread_variables(1), first_line=setup_line(chosen), episodes=episodes)
+    return command if sandbox is None else replace(command, session=python_session(command, sandbox))
 
 
 def _made(target: Any, options: Any) -> Any:

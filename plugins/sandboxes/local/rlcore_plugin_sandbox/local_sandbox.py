@@ -54,8 +54,8 @@ def open_local(options: LocalSandboxOptions) -> LocalSandbox:
     )
 
 
-def _check_readable(setting: str, folder: str) -> None:
-    if not Path(folder).is_dir():
+def _check_readable(setting: str, folder: str, *, or_file: bool = False) -> None:
+    if not (Path(folder).is_dir() or (or_file and Path(folder).is_file())):
         raise SandboxError(f"{setting} names {folder!r}, which is not a folder here; name one that exists, or leave it out")
     for path in (Path(folder).absolute(), Path(folder).resolve()):
         if path == Path("/") or path.parts[1] in _NOT_READABLE:
@@ -193,7 +193,7 @@ class LocalSandbox(Sandbox):
             return super().session(job)
         _must_fit(0, job.files, job.limits)
         for folder in job.readable:
-            _check_readable("the session's readable", str(folder))
+            _check_readable("the session's readable", str(folder), or_file=True)
         if job.reach is not None and not job.reach.is_socket():
             raise SandboxError(f"the session's reach names {str(job.reach)!r}, which is not a Unix socket here; start its server first")
         self._must_be_open()

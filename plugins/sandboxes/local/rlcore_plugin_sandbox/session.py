@@ -255,9 +255,9 @@ def _command(user: bubblewrap.JailUser, readable: Sequence[str], job: SessionJob
 
 
 def _with_interpreter(folder: Path) -> Iterator[Path]:
-    """Yield the folder, and the folders of its interpreter if it is a virtual environment."""
+    """Yield the folder or file, and the folders of its interpreter if it is a virtual environment."""
     yield folder
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         for line in (folder / "pyvenv.cfg").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition("=")
             home = Path(value.strip())
