@@ -12,6 +12,7 @@ import pytest
 from episode_player import descendants
 
 from rlcore.testing import RunTester
+from tests.levels import need
 
 GAME = '''
 from rlcore.api.environments import EpisodeResult
@@ -63,6 +64,17 @@ def test_a_policy_learns_from_episodes_that_are_played_in_another_process(tester
     assert sum(rollout["turn_rewards"]) == rollout["reward"]
 
 
+def test_a_run_whose_episodes_are_played_in_a_sandbox(tester: RunTester) -> None:
+    need("namespaces")
+    written = settings(tester, {"workers": 1, "sandbox": {"level": "namespaces"}})
+    done = tester.run("train", written, "-rt", "environment", "--max-steps", "2", "--json").assert_ok()
+    assert not descendants()
+    manifest = json.loads((tester.folder / done.json["run"] / "manifest.json").read_text())
+    assert ("sandbox", "local", "rlcore-plugin-sandbox") in {(one["kind"], one["name"], one["distribution"]) for one in manifest["plugins"]}
+    rows = [json.loads(line) for line in (tester.folder / done.json["run"] / "metrics.jsonl").read_text().splitlines()]
+    assert {row["conversation/episode_ok"] for row in rows} == {1.0}
+
+
 def test_an_environment_that_fails_too_often_ends_the_run_with_one_sentence(tester: RunTester) -> None:
     tester.write("game.py", GAME.replace("BROKEN", "'abcdef'"))
     done = tester.run("train", settings(tester), "-rt", "environment")
@@ -84,6 +96,13 @@ def test_an_environment_that_fails_too_often_ends_the_run_with_one_sentence(test
         ({"environment": "program", "environment_options": {"command": "python", "python": "nowhere"}}, "nowhere has no bin/python"),
         ({"environment": "program", "environment_options": {}}, "command"),
         ({"options": {"history": "short"}}, "history"),
+        ({"options": {"sandbox": {"level": "landlock"}}}, 'sampling.options.sandbox.level = "landlock" (conversation agent'),
+        ({"options": {"sandbox": {"level": "none"}}}, "must be namespaces"),
+        ({"options": {"sandbox": {"level": "remote"}}}, "must be namespaces"),
+        ({"options": {"sandbox": {"memory": 1}}}, "sampling.options.sandbox.memory is not a setting of [sampling.options.sandbox]"),
+        ({"options": {"sandbox": {"memory_mb": 1}}}, "must be a whole number of at least 64"),
+        ({"options": {"sandbox": {"backend": "nowhere"}}}, "there is no sandbox 'nowhere' (installed: fake, local)"),
+        ({"options": {"sandbox": {"backend_options": {"x": 1}}}}, "sampling.options.sandbox.backend_options.x is not a setting"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(tester: RunTester, sampling: dict[str, Any], words: str) -> None:
