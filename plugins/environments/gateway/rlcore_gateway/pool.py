@@ -10,7 +10,7 @@ from typing import Any
 from rlcore.api import RunError
 from rlcore.api.sandbox import SandboxError
 from rlcore_gateway.worker_lines import BadLineError, EpisodeEnd, parsed
-from rlcore_gateway.worker_process import PlainWorker, EpisodeWorker, WorkerCommand
+from rlcore_gateway.worker_process import EpisodeWorker, PlainWorker, WorkerCommand
 
 __all__ = ["WorkerPool"]
 

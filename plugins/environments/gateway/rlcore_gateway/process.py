@@ -23,7 +23,7 @@ from rlcore_gateway.link_messages import Alive, Answered, Asked, Cut, Ended, Epi
 from rlcore_gateway.pool import WorkerPool
 from rlcore_gateway.server import GatewayServer
 from rlcore_gateway.worker_lines import EpisodeEnd
-from rlcore_gateway.worker_process import PlainWorker, EpisodeWorker, WorkerCommand
+from rlcore_gateway.worker_process import EpisodeWorker, PlainWorker, WorkerCommand
 from rlcore_gateway.worker_session import BASE_URL, SessionWorker
 
 __all__ = ["main"]

@@ -16,7 +16,7 @@ from rlcore.api.sandbox import SessionJob
 from rlcore_gateway.process_tree import MARK, kill_tree, new_mark
 from rlcore_gateway.worker_lines import LONGEST_LINE, EpisodeEnd, as_line
 
-__all__ = ["PlainWorker", "EpisodeWorker", "WorkerCommand", "ending", "last_line"]
+__all__ = ["EpisodeWorker", "PlainWorker", "WorkerCommand", "ending", "last_line"]
 
 _LINES = 20
 _LOCAL = "127.0.0.1,localhost"

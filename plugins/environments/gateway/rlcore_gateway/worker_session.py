@@ -18,7 +18,7 @@ BASE_URL = f"http://127.0.0.1:{_PORT}/v1"
 _TIME_LIMITS = ("wall", "cpu")
 
 
-class _Answers(asyncio.StreamReaderProtocol):
+class _AnswerPipe(asyncio.StreamReaderProtocol):
     """``closed`` is set when the pipe is closed."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
@@ -30,7 +30,7 @@ class _Answers(asyncio.StreamReaderProtocol):
         self.closed.set()
 
 
-class _Lines(asyncio.BaseProtocol):
+class _LinePipe(asyncio.BaseProtocol):
     """``closed`` is set when the pipe is closed."""
 
     def __init__(self) -> None:
@@ -69,8 +69,8 @@ class SessionWorker(EpisodeWorker):
 
     async def _connect(self) -> None:
         loop, self._output = asyncio.get_running_loop(), asyncio.StreamReader(limit=LONGEST_LINE)
-        self._reading, output = await loop.connect_read_pipe(lambda: _Answers(self._output), self._session.stdout)
-        self._input, input_ = await loop.connect_write_pipe(_Lines, self._session.stdin)
+        self._reading, output = await loop.connect_read_pipe(lambda: _AnswerPipe(self._output), self._session.stdout)
+        self._input, input_ = await loop.connect_write_pipe(_LinePipe, self._session.stdin)
         self._pipes_closed = (output.closed, input_.closed)
         loop.add_reader(self._session.fileno(), self._end)
 

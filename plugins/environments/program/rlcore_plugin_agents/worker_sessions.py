@@ -24,6 +24,7 @@ __all__ = ["other_python_session", "program_session", "python_session"]
 
 _DAY = 86400.0  # the longest session; an episode that it ends is played again
 _INSTALLED = ("site-packages", "dist-packages")
+_SHOWN = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")  # in each session
 
 
 def python_session(command: WorkerCommand, options: SessionOptions) -> SessionJob:
@@ -50,7 +51,7 @@ def program_session(command: WorkerCommand, python: Path | None, options: Sessio
     program = Path(found).absolute()
     home = program.parents[1] if (program.parents[1] / "pyvenv.cfg").exists() else program.parent
     files = [_file(cwd, word) for word in command.argv[1:]]
-    shown = [home, *filter(None, files)]
+    shown = [*([] if str(home) in _SHOWN else [home]), *filter(None, files)]
     if python is not None:
         shown.append(python.expanduser().absolute())
     if command.cwd:
@@ -87,7 +88,7 @@ def _session(argv: tuple[str, ...], env: Mapping[str, str], shown: Iterable[Path
     return SessionJob(
         argv=argv,
         env={name: value for name, value in env.items() if value},
-        readable=tuple(dict.fromkeys(path for path in shown if not path.is_relative_to("/usr") and not path.is_relative_to("/bin"))),
+        readable=tuple(dict.fromkeys(shown)),
         limits=Limits(
             cpu_seconds=_DAY,
             wall_seconds=_DAY,
