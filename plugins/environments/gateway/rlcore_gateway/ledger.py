@@ -228,7 +228,8 @@ class EpisodeLedger:
                 param="messages",
             )
         bounds = [(most, "") for most in (max_tokens, self.limits.answer) if most is not None]
-        return min([(room, "context"), (self.limits.tokens - self.tokens, "tokens"), *bounds], key=lambda bound: bound[0])
+        # The caller's own limit is first: an answer that reaches it and a budget together is not cut by the budget.
+        return min([*bounds, (room, "context"), (self.limits.tokens - self.tokens, "tokens")], key=lambda bound: bound[0])
 
     def _refuse(self, what: str, message: str, code: str = "budget_exhausted", param: str | None = None) -> None:
         self.exhausted = self.exhausted or what
