@@ -105,6 +105,16 @@ def test_the_budget_of_tokens_cuts_an_answer_and_then_refuses() -> None:
     asyncio.run(run())
 
 
+def test_an_answer_that_the_client_itself_bounds_does_not_use_up_the_budget() -> None:
+    async def run() -> None:
+        async with serving(FAKE, one, limits=EpisodeLimits(tokens=1, context=99)) as served:
+            answer = await served.client.chat.completions.create(model="m", messages=[USER], max_tokens=1)
+            assert answer.choices[0].finish_reason == "length"
+            assert served.gateway.ledger(served.key).exhausted == ""
+
+    asyncio.run(run())
+
+
 def test_a_context_beyond_the_model_has_the_error_of_the_api() -> None:
     async def run() -> None:
         async with serving(FAKE, one, limits=EpisodeLimits(tokens=99, context=8)) as served:
