@@ -59,11 +59,14 @@ class _Supervisor(JailProcess):
         poll.register(self._channel.fileno(), select.POLLIN)
         if not poll.poll(None if seconds is None else seconds * 1000):
             return None
-        with suppress(ConnectionResetError):
-            if said := self._channel.recv(1 << 17):
-                answer: dict[str, Any] = json.loads(said)
-                return answer
-        raise self._died()
+        try:
+            said = self._channel.recv(1 << 17)
+        except ConnectionResetError:  # it has ended, and had not read everything; what it sent before comes next
+            said = self._channel.recv(1 << 17)
+        if not said:
+            raise self._died()
+        answer: dict[str, Any] = json.loads(said)
+        return answer
 
 
 class LocalSession(Session):

@@ -51,6 +51,14 @@ def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def test_a_result_is_read_although_the_supervisor_ended_before_it_read_everything(sandbox: Sandbox) -> None:
+    with sandbox.session(job("import time; print('begun', flush=True); time.sleep(600)")) as session:
+        assert line(session) == "begun"
+        for _ in range(2):  # it reads one
+            session._process.ask_to_end()  # type: ignore[attr-defined]
+        assert session.wait(FUSE).signal == signal.SIGKILL
+
+
 def test_kill_ends_every_process(sandbox: Sandbox) -> None:
     before = open_descriptors()
     with sandbox.session(job(TREE + "\n")) as session:
