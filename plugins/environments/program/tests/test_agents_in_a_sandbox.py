@@ -348,3 +348,30 @@ def test_a_class_plays_in_the_environment_that_it_names(outside: Path, tmp_path:
     with EpisodePlayer(tmp_path, source, workers=1, sandbox=SessionOptions(readable=(installed,))) as player:
         ((rollout, _),) = player.play(row)
     assert (rollout.extra["reason"], rollout.extra["prefix"], rollout.extra["reached"]) == ("", str(outside / "other"), [])
+
+
+def test_a_session_sees_the_modules_of_the_path_and_no_file_beside_them(
+    outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("of_mine", "runs"):
+        (outside / name).mkdir()
+    (outside / "of_mine" / "__init__.py").write_text("")
+    (outside / "module_of_mine.py").write_text("")
+    for name in ("runs/metrics.jsonl", "rows.jsonl", ".env"):
+        (outside / name).write_text("secret")
+    monkeypatch.syspath_prepend(str(outside))
+    source = f'''
+import os
+from rlcore.api.environments import EpisodeResult
+
+
+async def play(model, row):
+    """Imports what is beside it."""
+    import module_of_mine, of_mine
+
+    await model.chat(row["messages"], max_tokens=2)
+    return EpisodeResult(reward=1.0, extra={{"seen": sorted(os.listdir({str(outside)!r}))}})
+'''
+    with EpisodePlayer(tmp_path, source, sandbox=SessionOptions()) as player:
+        ((rollout, _),) = player.play({})
+    assert (rollout.extra["reason"], rollout.extra["seen"]) == ("", ["module_of_mine.py", "of_mine"])
