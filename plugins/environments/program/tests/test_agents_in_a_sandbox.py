@@ -258,6 +258,14 @@ def test_each_outcome_has_its_effect_in_a_session(tmp_path: Path) -> None:
     assert found["exits"][1] == "the program ended with exit code 3: no more, and had not ended the episode"
 
 
+def test_an_episode_that_the_end_of_a_session_cuts_off_is_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_plugin_agents.worker_sessions._DAY", 4.0)
+    with EpisodePlayer(tmp_path, PLAY, error_budget=1.0, sandbox=SessionOptions()) as player:
+        ((rollout, score),) = player.play({"do": "hangs"})
+    assert rollout.extra["outcome"] == "lost"
+    assert score.reason == "its process reached the limit wall of its session; so did the process of the first attempt"
+
+
 def test_a_session_that_is_stopped_ends_at_the_deadline(tmp_path: Path) -> None:
     with EpisodePlayer(tmp_path, PLAY, deadline=4.0, sandbox=SessionOptions()) as player:
         ((rollout, score),) = player.play({"do": "stops"})
