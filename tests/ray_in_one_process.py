@@ -153,7 +153,7 @@ class Stage:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # --- what a crew takes for a Session -----------------------------------------------------------------------------
+    # --- what a crew takes for a RaySession -----------------------------------------------------------------------------
 
     def __call__(self, address: str | None, settings: Any, say: Callable[[str], None]) -> Stage:
         return self
@@ -224,7 +224,7 @@ def ray_in_one_process(monkeypatch: pytest.MonkeyPatch, nodes: int = 1) -> Itera
     """Runs of ``--runtime ray`` are played here."""
     stage = Stage(nodes)
     context = SimpleNamespace(namespace="", was_current_actor_reconstructed=False)
-    monkeypatch.setattr(session, "Session", stage)
+    monkeypatch.setattr(session, "RaySession", stage)
     monkeypatch.setattr(node_services, "ray", SimpleNamespace(get_actor=stage.found, get_runtime_context=lambda: context))
     monkeypatch.setattr(producer_worker, "faulthandler", NoTraceback)
     try:

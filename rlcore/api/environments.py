@@ -10,7 +10,6 @@ from __future__ import annotations
 from rlcore.contracts.environment import (
     ChosenEnvironment,
     Environment,
-    EpisodeOutcome,
     EpisodeResult,
     Model,
     ProgramCommand,
@@ -24,7 +23,6 @@ __all__ = [
     "ChosenEnvironment",
     "Environment",
     "EnvironmentSpec",
-    "EpisodeOutcome",
     "EpisodeResult",
     "Model",
     "ProgramCommand",

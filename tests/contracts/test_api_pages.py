@@ -12,7 +12,7 @@ import pytest
 PAGES = {
     "conversations": "Conversation ConversationContext ConversationSpec Dialogue Message ConversationSteps Transcript Turn Wait following",
     "environments": """
-        ChosenEnvironment Environment EnvironmentSpec EpisodeOutcome EpisodeResult Model ProgramCommand ProgramEnvironment TurnEnvironment
+        ChosenEnvironment Environment EnvironmentSpec EpisodeResult Model ProgramCommand ProgramEnvironment TurnEnvironment
         environment_target
     """,
     "data": "BadRow DataError LONGEST_ROW Routes RowFormat RowSource install_line number_text opened parse_row read_rows",

@@ -66,7 +66,8 @@ run.seed run.runtime run.placement run.max_steps run.run_dir model.trust_remote_
 data.bad_rows data.max_rows
 data.template data.chat_template data.tools data.control_tokens
 sampling.stop
-sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversation inference.dtype inference.device inference.environment
+sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversation
+sampling.environment sampling.max_context_tokens inference.dtype inference.device inference.environment
 training.name training.environment
 training.context_parallel_size training.expert_parallel_size
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm

@@ -31,7 +31,7 @@ FENCE = re.compile(r"^( *)```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 
 def _sources(with_tests: bool) -> Iterator[str]:
     """Yield the text of every user: plugins, the stranger, the Python blocks of the docs; if asked for, tests of plugins and stranger."""
-    code, tests = ["plugins/*/*/rlcore_plugin_*/**/*.py", "tests/stranger/**/*.py"], []
+    code, tests = ["plugins/*/*/rlcore_*/**/*.py", "tests/stranger/**/*.py"], []
     if with_tests:
         tests = ["plugins/*/*/tests/**/*.py", "tests/integration/test_stranger_*.py"]
     for pattern in (*code, *tests):

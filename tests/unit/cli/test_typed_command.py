@@ -65,6 +65,7 @@ def test_a_command_of_a_plugin_stands_behind_our_own_by_name(tester: RunTester) 
         "rollouts",
         "eval",
         "score",
+        "gateway",
         "audit",
         "report",
         "watch",

@@ -163,9 +163,14 @@ class EpisodePlayer(ExitStack):
         return sorted(found, key=lambda pair: (pair[0].prompt_id, pair[0].index))
 
 
+STARTED = [0.0]
+"""When the present test began, in seconds since 1970."""
+
+
 def descendants() -> list[psutil.Process]:
-    """Return what lives below this process, but for the servants of the tests."""
+    """Return what lives below this process and began with this test, but for the servants of the tests."""
     found = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    found = [child for child in found if child.create_time() >= STARTED[0] - 0.1]  # the clock of processes is coarse
     return [child for child in found if "warm_programs" not in " ".join(child.cmdline())]
 
 
