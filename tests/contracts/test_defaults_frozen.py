@@ -24,7 +24,8 @@ log.save_interval="auto" log.trackers=[] model.model="" model.tokenizer_path=nul
 rewards.deadline="auto" run.enable_profiling=false run.master_address=null run.master_port=null run.max_steps=null run.num_episodes=1
 run.placement="split" run.project="rlcore" run.ray_dir=null run.run_dir="runs" run.runtime="auto" run.seed=0
 sampling.conversation="single_turn"
-sampling.environment="none" sampling.max_context_tokens=null sampling.max_new_tokens=512 sampling.min_p=0.0 sampling.num_generations=8 sampling.oversampling=0
+sampling.environment="none" sampling.max_context_tokens=null sampling.max_new_tokens=512
+sampling.min_p=0.0 sampling.num_generations=8 sampling.oversampling=0
 sampling.stop=null sampling.temperature=1.0 sampling.temperature_end=null sampling.top_k=0 sampling.top_p=1.0
 schedule.data_actor_buffer_size_limit="auto" schedule.heartbeat_deadline=60.0 schedule.lease_deadline=3600.0 schedule.max_restores=3
 schedule.max_staleness="auto" schedule.producer_deadline=600.0 schedule.producer_load_deadline=1800.0 schedule.producer_restarts=3
