@@ -30,6 +30,7 @@ _SETTING_OF = {
     "dataset": "data.dataset",
     "eval_dataset": "eval.eval_dataset",
     "backend": "inference.name",
+    "environment": "sampling.environment",
     "reward_deadline": "rewards.deadline",
 }
 """Arguments by the settings that they stand for; other arguments are keys or paths of settings."""

@@ -10,6 +10,7 @@ from rlcore.config import Plan, plan_run
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import PluginKind
 from rlcore.registry.plugin_registry import Registry
+from rlcore.runtime.arguments import plan_arguments
 
 GAME = """
 from pydantic import BaseModel, ConfigDict
@@ -46,6 +47,15 @@ def test_an_environment_brings_the_conversation_that_plays_it(here: Path) -> Non
     assert "sampling.conversation = agent (environment ./game.py:Game)" in found.notes
     assert (PluginKind.ENVIRONMENT, "./game.py:Game") in found.plugins()
     assert plan("none").config.sampling.conversation == "single_turn"
+
+
+def test_in_python_an_environment_may_be_a_class_or_a_function(here: Path) -> None:
+    async def play(model: object, row: object) -> float:
+        return 1.0
+
+    found = plan_arguments({"environment": play, "reward": "environment"}, {}, require=False)
+    assert found.config.sampling.conversation == "agent"
+    assert found.config.sampling.environment == "play"
 
 
 def test_its_options_are_checked_and_written_out(here: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 
-from rlcore.api import Completion, RunError
+from rlcore.api import Completion, PluginError, RlcoreError, RunError
 from rlcore_gateway import guard
 from rlcore_gateway.channel import Channel
 from rlcore_gateway.gateway import Ask
@@ -43,7 +43,7 @@ class LinkedEpisode:
     def __init__(self, link: GatewayLink, name: str, row: Mapping[str, Any], limits: EpisodeLimits, wake: Callable[[], None]) -> None:
         self.name, self.row, self.limits = name, row, limits
         self.report: EpisodeReport | None = None
-        self.failure = ""
+        self.failure: RlcoreError | None = None
         self.attempts = 1
         self._link, self._wake = link, wake
         self._news: deque[Ask | str] = deque()
@@ -51,9 +51,13 @@ class LinkedEpisode:
         """The calls that wait for an answer; the link's thread alone uses it."""
 
     def take(self) -> list[Ask | str]:
-        """Return what is new: an ``Ask``, or the id of a call that nobody waits for any more. Raises RunError if the run must end."""
-        if self.failure:
-            raise RunError(self.failure)
+        """Return what is new: an ``Ask``, or the id of a call that nobody waits for any more.
+
+        :raises PluginError: the processes of the environment cannot work.
+        :raises RunError: the gateway process cannot work.
+        """
+        if self.failure is not None:
+            raise self.failure
         return [self._news.popleft() for _ in range(len(self._news))]
 
     def answer(self, call: str, completion: Completion) -> None:
@@ -94,9 +98,9 @@ class LinkedEpisode:
         self.report = report
         self._wake()
 
-    def failed(self, text: str) -> None:
+    def failed(self, error: RlcoreError) -> None:
         """Note that the run must end."""
-        self.failure = text
+        self.failure = error
         self._wake()
 
 
@@ -124,7 +128,7 @@ class GatewayLink:
         self._restarts, self._silence, self._start_seconds = restarts, silence, start_seconds
         self._episodes: dict[str, LinkedEpisode] = {}
         self._count = self._deaths = 0
-        self._failure = ""
+        self._failure: RlcoreError | None = None
         self._channel: Channel | None = None
         self._closing = False
         self._loop = asyncio.new_event_loop()
@@ -139,7 +143,7 @@ class GatewayLink:
     def open_episode(self, row: Mapping[str, Any], limits: EpisodeLimits, wake: Callable[[], None]) -> LinkedEpisode:
         """Begin an episode. ``wake`` is called if it has news. Raises RunError if the link has ended."""
         if not self._thread.is_alive():
-            raise RunError(self._failure or "the link to the gateway process is closed")
+            raise self._failure or RunError("the link to the gateway process is closed")
         self._count += 1
         episode = LinkedEpisode(self, f"{self._name}-{self._count}", row, limits, wake)
         self.post(self._add, episode)
@@ -167,7 +171,7 @@ class GatewayLink:
             self.send(Cut(episode.name))
 
     def _add(self, episode: LinkedEpisode) -> None:
-        if self._failure:
+        if self._failure is not None:
             episode.failed(self._failure)
             return
         self._episodes[episode.name] = episode
@@ -183,7 +187,7 @@ class GatewayLink:
         try:
             self._loop.run_until_complete(self._supervise())
         except Exception as error:
-            self._fail(f"the link to the gateway process failed: {type(error).__name__}: {error}")
+            self._fail(RunError(f"the link to the gateway process failed: {type(error).__name__}: {error}"))
             raise
         finally:
             self._loop.close()
@@ -201,10 +205,11 @@ class GatewayLink:
                 if episode.attempts > _ATTEMPTS:
                     self._end(episode.name, EpisodeReport(end=EpisodeEnd(outcome="lost", reason=f"the gateway process {why}, twice")))
             if self._deaths > self._restarts:
-                self._fail(f"the gateway process of {self._name} {why}; that was {self._deaths} times without the end of an episode")
+                again = f"{self._deaths} times without the end of an episode"
+                self._fail(RunError(f"the gateway process of {self._name} {why}; that was {again}"))
             else:
                 self._say(f"the gateway process of {self._name} {why}; it is started anew, and its episodes begin again")
-            while self._failure and not self._closing:
+            while self._failure is not None and not self._closing:
                 await asyncio.sleep(0.05)
 
     async def _one_process(self) -> str:
@@ -260,7 +265,7 @@ class GatewayLink:
             case Said():
                 self._say(message.text)
             case Failed():
-                self._fail(message.text)
+                self._fail(RunError(message.text) if message.defect else PluginError(message.text))
             case Ended():
                 self._deaths = 0
                 self._end(message.episode, message.report)
@@ -273,8 +278,8 @@ class GatewayLink:
         if (episode := self._episodes.pop(name, None)) is not None:
             episode.ended(report)
 
-    def _fail(self, text: str) -> None:
-        self._failure = self._failure or text
+    def _fail(self, error: RlcoreError) -> None:
+        self._failure = self._failure or error
         for episode in list(self._episodes.values()):
             episode.failed(self._failure)
 

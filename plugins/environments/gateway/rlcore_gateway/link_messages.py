@@ -101,9 +101,10 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """To the producer: the run must end."""
+    """To the producer: the run must end. ``defect``: by a fault of the gateway process, and not of the environment."""
 
     text: str
+    defect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,10 +178,8 @@ class WorkerPool:
             return
         self._failed_starts += 1
         if self._failed_starts >= _FAILED_STARTS:
-            self._fatal = (
-                f"the environment's program {' '.join(self._command.argv)[:200]!r} {worker.death()}; "
-                f"{self._failed_starts} processes in a row ended before they asked the policy for anything"
-            )
+            who = self._command.title or f"the environment's program {' '.join(self._command.argv)[:200]!r}"
+            self._fatal = f"{who}: a process {worker.death()}; {self._failed_starts} processes in a row ended before they asked the policy for anything"
 
     def _tell(self, worker: EpisodeWorker, episode: str, answer: asyncio.Future[EpisodeEnd]) -> None:
         begun = self._called(episode)

@@ -157,7 +157,7 @@ class _GatewayProcess:
         except RunError as error:
             self._channel.send(Failed(str(error)))
         except Exception as error:  # a defect of this module must not leave its producer waiting
-            self._channel.send(Failed(f"the gateway process failed:\n{''.join(format_exception(error))}"))
+            self._channel.send(Failed(f"the gateway process failed:\n{''.join(format_exception(error))}", defect=True))
 
     async def _played(self, opened: Opened) -> EpisodeReport:
         """Play an episode. If its process dies, play it once more, with another key."""

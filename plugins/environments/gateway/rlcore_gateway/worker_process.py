@@ -28,10 +28,12 @@ class WorkerCommand:
 
     ``env``: variables in addition to those of this process. An empty value removes a variable.
     ``first_line``: what it receives before its first episode.
+    ``title``: its name in messages, "" for the command.
     ``session``: the same process inside a sandbox, None without one. ``argv``, ``env`` and ``cwd`` have no effect then.
     """
 
     argv: tuple[str, ...]
+    title: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     first_line: bytes = b""

@@ -42,7 +42,7 @@ class Agent(Conversation):
         given, chosen = self._options, context.environment
         if chosen is None:
             raise RunError("conversation agent needs an environment; type --environment")
-        self._context, self._budget = context, ErrorBudget(chosen.name, given.error_budget)
+        self._context, self._budget = context, ErrorBudget(chosen.name, given.error_budget, context.say)
         self.deadline = max(given.deadline, 0.9 * context.lease_deadline)  # includes the time in which an episode waits for a process
         setup = GatewaySetup(
             tokenizer=context.tokenizer,

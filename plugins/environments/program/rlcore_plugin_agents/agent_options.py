@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from rlcore.api.sandbox import SandboxOptions
 
@@ -22,6 +22,11 @@ def _words(value: Any) -> Any:
     return (value,) if Path(value).is_file() else shlex.split(value)
 
 
+def _found(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Name files by absolute paths, so that the settings mean the same from any folder."""
+    return tuple(str(Path(word).absolute()) if Path(word).is_file() and not word.startswith("-") else word for word in words)
+
+
 class SessionOptions(SandboxOptions):
     """The sandbox in which an environment's processes play, and the limits of each process with its children."""
 
@@ -29,6 +34,13 @@ class SessionOptions(SandboxOptions):
     memory_mb: int = Field(default=2048, ge=64, description="memory of a process and its children, MiB")
     disk_mb: int = Field(default=256, ge=1, description="files of a process and its children, MiB")
     processes: int = Field(default=256, ge=1, description="most processes and threads that one process may have below it")
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+_Folder = Annotated[Path, AfterValidator(_absolute)]
 
 
 class AgentOptions(BaseModel):
@@ -62,12 +74,12 @@ class ProgramOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    command: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
+    command: Annotated[tuple[str, ...], BeforeValidator(_words), AfterValidator(_found)] = Field(
         min_length=1, description='the program and its arguments, a list or one text: "python game.py"'
     )
     env: dict[str, str] = Field(default={}, description="further environment variables")
-    cwd: Path | None = Field(default=None, description="folder in which it runs; none: that of the run")
-    python: Path | None = Field(default=None, description="folder of a virtual environment, whose programs come first on PATH")
+    cwd: _Folder | None = Field(default=None, description="folder in which it runs; none: that of the run")
+    python: _Folder | None = Field(default=None, description="folder of a virtual environment, whose programs come first on PATH")
 
 
 class EnvironmentRewardOptions(BaseModel):

@@ -37,7 +37,13 @@ def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack,
         closing.callback(interpreters.close)
         python, variables = interpreters.of(Path(chosen.spec.environment).expanduser())
         env = {**thread_variables(1), **variables}
-        command = WorkerCommand(argv=(python, "-P", "-m", _HOST), env=env, first_line=setup_line(chosen), episodes=episodes or 1)
+        command = WorkerCommand(
+            argv=(python, "-P", "-m", _HOST),
+            env=env,
+            first_line=setup_line(chosen),
+            episodes=episodes or 1,
+            title=f"environment {chosen.name}",
+        )
         return command if sandbox is None else replace(command, session=other_python_session(command, sandbox))
     target = environment_target(chosen)
     episodes = episodes or int(getattr(target, "episodes_per_process", 1))
@@ -47,7 +53,9 @@ def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack,
         command = _program(given, episodes)
         return command if sandbox is None else replace(command, session=program_session(command, given.python, sandbox))
     argv = (sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path))
-    command = WorkerCommand(argv=argv, env=thread_variables(1), first_line=setup_line(chosen), episodes=episodes)
+    command = WorkerCommand(
+        argv=argv, env=thread_variables(1), first_line=setup_line(chosen), episodes=episodes, title=f"environment {chosen.name}"
+    )
     return command if sandbox is None else replace(command, session=python_session(command, sandbox))
 
 

@@ -34,6 +34,19 @@ play.episodes_per_process = 8
 '''
 
 
+GAME_WITH_OPTIONS = """
+from pydantic import BaseModel, ConfigDict
+from rlcore.api.environments import TurnEnvironment
+
+class Game(TurnEnvironment):
+    class Options(BaseModel):
+        model_config = ConfigDict(frozen=True, extra="forbid")
+        most: int = 3
+    def reset(self, row): return row["messages"]
+    def step(self, answer): return "", 1.0, True
+"""
+
+
 @pytest.fixture
 def tester(tmp_path: Path) -> RunTester:
     made = RunTester(tmp_path, in_process=True).with_fakes()
@@ -79,9 +92,30 @@ def test_an_environment_that_fails_too_often_ends_the_run_with_one_sentence(test
     tester.write("game.py", GAME.replace("BROKEN", "'abcdef'"))
     done = tester.run("train", settings(tester), "-rt", "environment")
     assert done.exit_code == 1
-    assert "of environment ./game.py:play failed" in done.stderr
-    assert "the board is broken; repair the environment, or raise error_budget" in done.stderr
+    assert "none of the first 8 episodes of environment ./game.py:play came to its end" in done.stderr
+    assert "the board is broken; repair the environment or its agent" in done.stderr
+    assert (
+        done.stderr.count("an environment failed in an episode, and does not train (the board is broken)")
+        + done.stdout.count("an environment failed in an episode, and does not train (the board is broken)")
+        == 1
+    )
     assert not descendants()
+
+
+def test_an_agent_that_always_crashes_is_told_at_once_and_ends_the_run(tester: RunTester) -> None:
+    tester.write("game.py", "async def play(model, row):\n    return row['nope']\n")
+    done = tester.run("train", settings(tester), "-rt", "environment")
+    assert done.exit_code == 1
+    assert "an agent crashed in its episode, and does not train (KeyError: 'nope' (game.py, line 2))" in done.stdout + done.stderr
+    assert "none of the first 8 episodes" in done.stderr
+
+
+def test_an_environment_that_cannot_be_made_ends_the_run_and_no_producer_is_lost(tester: RunTester) -> None:
+    tester.write("game.py", GAME_WITH_OPTIONS)
+    done = tester.run("train", settings(tester, environment="./game.py:Game"), "-rt", "environment", "--max-staleness", "1")
+    assert done.exit_code == 2
+    assert "Game() takes no arguments" in done.stderr
+    assert "was lost" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -92,7 +126,7 @@ def test_an_environment_that_fails_too_often_ends_the_run_with_one_sentence(test
         ({"environment": "none", "options": {}}, "there is no environment that could give it"),
         ({"conversation": "fake", "options": {}}, "is never asked, because sampling.conversation is fake"),
         ({"environment": "program", "environment_options": {"command": "no_such_program x"}}, "there is no program 'no_such_program'"),
-        ({"environment": "program", "environment_options": {"command": sys.executable, "cwd": "nowhere"}}, "there is no folder nowhere"),
+        ({"environment": "program", "environment_options": {"command": sys.executable, "cwd": "nowhere"}}, "there is no folder "),
         ({"environment": "program", "environment_options": {"command": "python", "python": "nowhere"}}, "nowhere has no bin/python"),
         ({"environment": "program", "environment_options": {}}, "command"),
         ({"options": {"history": "short"}}, "history"),

@@ -19,7 +19,7 @@ import pytest
 from episode_player import EpisodePlayer, descendants
 from rlcore_plugin_agents.agent_options import ProgramOptions, SessionOptions
 
-from rlcore.api import RunError, Score
+from rlcore.api import PluginError, Score
 from tests.levels import need
 
 PROBE = '''
@@ -315,7 +315,7 @@ sys.stdin.read()
 def test_a_machine_without_bubblewrap_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     words = "the environment's processes have no sandbox: .*bubblewrap is not installed.*apt install bubblewrap"
-    with EpisodePlayer(tmp_path, PLAY, sandbox=SessionOptions()) as player, pytest.raises(RunError, match=words):
+    with EpisodePlayer(tmp_path, PLAY, sandbox=SessionOptions()) as player, pytest.raises(PluginError, match=words):
         player.play({"do": "plays"})
 
 
@@ -323,7 +323,7 @@ def test_a_program_in_tmp_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "game.py").write_text(PROGRAM)
     options = ProgramOptions(command=f"{sys.executable} {tmp_path / 'game.py'}")
     words = r"can be started in a sandbox: the session's readable names '.*game.py', but programs cannot see .*; move the folder elsewhere"
-    with EpisodePlayer(tmp_path, "program", options, sandbox=SessionOptions()) as player, pytest.raises(RunError, match=words):
+    with EpisodePlayer(tmp_path, "program", options, sandbox=SessionOptions()) as player, pytest.raises(PluginError, match=words):
         player.play({})
 
 

@@ -26,9 +26,8 @@ def test_value_and_turn_rewards_are_those_of_the_environment() -> None:
 
 @pytest.mark.parametrize("outcome", ["ok", "timeout"])
 def test_a_missing_reward_is_a_failure_and_never_zero(outcome: str) -> None:
-    score = reward().score(item(reward=None, outcome=outcome))
-    assert (score.outcome, score.in_loss, score.in_statistics) == (Outcome.ERROR, False, False)
-    assert f"gave the episode no reward (outcome: {outcome})" in score.reason
+    with pytest.raises(ValueError, match=rf"gave the episode no reward \(outcome: {outcome}\)"):
+        reward().score(item(reward=None, outcome=outcome))
 
 
 def test_a_used_up_budget_without_a_reward_has_the_value_of_the_option() -> None:
@@ -42,4 +41,5 @@ def test_a_used_up_budget_without_a_reward_has_the_value_of_the_option() -> None
 def test_accuracy_is_that_of_the_environment_or_a_matter_of_the_threshold() -> None:
     assert reward().score(item(reward=0.2, accuracy=0.5, outcome="ok")).accuracy == 0.5
     assert reward(solved=0.2).score(item(reward=0.2, outcome="ok")).accuracy == 1.0
-    assert reward().score(item(reward=5.0, accuracy=2.0, outcome="ok")).outcome is Outcome.ERROR
+    with pytest.raises(ValueError, match="accuracy 2; it must be from 0 to 1"):
+        reward().score(item(reward=5.0, accuracy=2.0, outcome="ok"))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from episode_player import EpisodePlayer, descendants
 
-from rlcore.api import Outcome, RunError, Score
+from rlcore.api import Outcome, PluginError, Score
 from rlcore.api.runtime import RewardBudgetError
 
 PLAY = '''
@@ -173,7 +173,7 @@ def test_an_environment_that_cannot_be_made_ends_the_run(tmp_path: Path) -> None
     source = GAME + "\n    def __init__(self):\n        raise FileNotFoundError('no board on this machine')\n"
     with (
         EpisodePlayer(tmp_path, source, workers=1) as player,
-        pytest.raises(RunError, match=r"no board on this machine.*3 processes in a row"),
+        pytest.raises(PluginError, match=r"no board on this machine.*3 processes in a row"),
     ):
         player.play(*[{"do": "plays", "turns": 1}] * 3)
     assert not descendants()

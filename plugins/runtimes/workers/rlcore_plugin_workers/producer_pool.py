@@ -11,7 +11,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from rlcore.api import DataError, RunError, WeightsError
+from rlcore.api import DataError, PluginError, RunError, WeightsError
 from rlcore.api.runtime import GroupJob, ProbeFailedError, RewardBudgetError, WorkerLostError
 from rlcore_plugin_workers.deployment import Deployment
 from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error, in_thread
@@ -24,7 +24,7 @@ __all__ = ["ProducerPool"]
 
 _REASON = 300
 """The greatest number of characters of an error that a warning repeats."""
-_FATAL = (RewardBudgetError, DataError, ProbeFailedError)
+_FATAL = (RewardBudgetError, DataError, PluginError, ProbeFailedError)
 """Errors that end the run and not only the producer that raised them, because every other producer would raise them too. Any other
 WeightsError also ends the run: see ``_is_lost``."""
 _START_SECONDS = 120.0
