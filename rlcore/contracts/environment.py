@@ -88,6 +88,9 @@ class Environment(ABC):
 class TurnEnvironment(Environment):
     """An environment that answers each message of the policy. One instance plays one episode at a time."""
 
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Schemas of tools that the policy may call, as in OpenAI's API. ``step`` finds the calls in the message's ``tool_calls``."""
+
     @abstractmethod
     def reset(self, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
         """Begin an episode, and return its first messages. A text is one message of the user."""

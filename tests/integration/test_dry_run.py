@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from rlcore.api.commands import EXTRAS
+from rlcore.registry.install import long_name
 from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import RunTester
 from tests.quickstart_folder import quickstart_in
@@ -143,7 +144,7 @@ def test_a_configuration_for_another_machine_can_be_shown_and_launched(tester: R
 
 
 def test_a_part_that_is_merely_not_installed_is_a_remark(tester: RunTester) -> None:
-    bare = RunTester(tester.folder, in_process=True).with_only(*(f"rlcore-plugin-{name}" for name in EXTRAS["quickstart"]))
+    bare = RunTester(tester.folder, in_process=True).with_only(*map(long_name, EXTRAS["quickstart"]))
     done = bare.run("train", "run.toml", "--trackers", "wandb", "--dry-run").assert_ok()
     assert "missing: train would refuse to start" in done.stdout
     assert "tracker wandb is not installed" in done.stdout

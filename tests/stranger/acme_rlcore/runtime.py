@@ -78,8 +78,9 @@ class PoolCrew(Runtime):
         self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
         self._consumer = make_consumer(plan, schedule, self._accounts["trainer"], closing)
         engine = make_engine(plan, self.tokenizer, closing)
-        conversation = make_conversation(plan)
+        conversation = make_conversation(plan, self.tokenizer, "acme-0", closing, say)
         self._producer = Producer("acme-0", engine, self.tokenizer, self._judge, self._accounts["producer"], conversation)
+        closing.callback(self._producer.close)
         self._coordinator = make_coordinator(plan, len(self._texts.training))
         self._jobs = make_jobs(plan, self._texts)
         self._evaluator = make_evaluator(plan, self._texts)

@@ -127,8 +127,9 @@ class _Host:
 async def _turns(environment: Any, model: HostedModel, row: Mapping[str, Any], rewards: dict[str, float]) -> EpisodeResult:
     """Play with ``reset`` and ``step``, and note the reward of each call in ``rewards``."""
     messages = _messages(await _own(environment.reset, row))
+    tools = {"tools": list(environment.tools)} if environment.tools else {}
     while True:
-        answer = await model.chat(messages)
+        answer = await model.chat(messages, **tools)
         result = await _own(environment.step, answer)
         if not isinstance(result, tuple) or len(result) != 3 or not isinstance(result[1], Real):
             raise _EnvironmentFailure(f"step returned {result!r:.200}; it must return (messages, reward, done)")

@@ -179,7 +179,7 @@ class WorkerPool:
         self._failed_starts += 1
         if self._failed_starts >= _FAILED_STARTS:
             who = self._command.title or f"the environment's program {' '.join(self._command.argv)[:200]!r}"
-            self._fatal = f"{who}: a process {worker.death()}; {self._failed_starts} processes in a row ended before they asked the policy for anything"
+            self._fatal = f"{who}: a process {worker.death()}; {self._failed_starts} processes in a row ended before any call"
 
     def _tell(self, worker: EpisodeWorker, episode: str, answer: asyncio.Future[EpisodeEnd]) -> None:
         begun = self._called(episode)

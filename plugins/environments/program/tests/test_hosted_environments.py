@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import sysconfig
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from episode_player import EpisodePlayer, descendants
+from rlcore_gateway import host
+
+from rlcore.api.environments import TurnEnvironment
 
 WITH_OPENAI = '''
 async def play(model, row):
@@ -101,3 +107,30 @@ class Game(Environment):
     with EpisodePlayer(tmp_path, source, workers=1) as player:
         ((rollout, _),) = player.play({})
     assert rollout.extra["prefix"] == str(tmp_path / "other")
+
+
+class Looks(TurnEnvironment):
+    tools = ({"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}},)
+
+    def reset(self, row: Mapping[str, Any]) -> str:
+        return "guess"
+
+    def step(self, answer: Mapping[str, Any]) -> tuple[str, float, bool]:
+        return "", 1.0, True
+
+
+class Asked:
+    """Keeps the settings of a call."""
+
+    settings: Mapping[str, Any] = {}
+
+    async def chat(self, messages: Any, **settings: Any) -> dict[str, Any]:
+        self.settings = settings
+        return {"id": "c1", "role": "assistant", "content": ""}
+
+
+def test_a_class_offers_its_tools_to_the_policy() -> None:
+    model, rewards = Asked(), dict[str, float]()
+    asyncio.run(host._turns(Looks(), model, {}, rewards))  # type: ignore[arg-type]
+    assert model.settings == {"tools": list(Looks.tools)}
+    assert rewards == {"c1": 1.0}
