@@ -1,4 +1,6 @@
-"""The environment of this quickstart: the model may call a calculator before it answers. Change it as you like.
+"""The environment of this quickstart: the model may call a calculator before it answers.
+
+Change it as you like: another reward, more turns. Another tool needs another model, because this tiny one has seen no other prompt.
 
 rlcore calls ``play`` once for each episode, in another process. ``model.client`` is an ``openai.AsyncOpenAI``, which asks the model
 that is being trained.
