@@ -151,8 +151,8 @@ def _tool(tool: Mapping[str, Any], place: int) -> Mapping[str, Any]:
 
 
 def _message(message: Mapping[str, Any], place: int) -> Message:
-    role = {"developer": "system"}.get(message.get("role", ""), message.get("role"))
-    if role not in ("system", "user", "assistant", "tool"):
+    role = "system" if message.get("role") == "developer" else message.get("role")
+    if not isinstance(role, str) or role not in ("system", "user", "assistant", "tool"):
         raise Refusal(f"messages.{place}: role {role!r} is unknown; use system, user, assistant or tool", param=f"messages.{place}.role")
     name, answered = message.get("name"), message.get("tool_call_id")
     return Message(
@@ -178,6 +178,8 @@ def _text(content: Any, place: int) -> str:
 
 
 def _tool_calls(calls: Any, place: int) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(calls, list | None):
+        raise Refusal(f"messages.{place}: tool_calls is not a list", param=f"messages.{place}.tool_calls")
     found = []
     for call in calls or ():
         function = call.get("function") if isinstance(call, Mapping) else None

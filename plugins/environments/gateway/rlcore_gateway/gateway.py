@@ -142,6 +142,7 @@ class Gateway:
         episode = self._episode_of(request)
         try:
             asked = parse_chat(await _body(request))
+            episode = self._episode_of(request)  # again: it may have ended while the body came
             for name in asked.ignored:
                 episode.ledger.counts[f"ignored_{name}"[:60]] += 1
             self._check_stop(asked.stop)

@@ -117,7 +117,10 @@ class _Host:
     async def _play(self, model: HostedModel, row: Mapping[str, Any], rewards: dict[str, float]) -> Any:
         if self._shared is not None:
             return await self._shared.play(model, row)
-        environment = self._idle.pop() if self._idle else self._made()
+        try:
+            environment = self._idle.pop() if self._idle else self._made()
+        except Exception as error:
+            raise _EnvironmentFailure(str(error)) from error
         own = type(environment).play is not TurnEnvironment.play
         result = await (environment.play(model, row) if own else _turns(environment, model, row, rewards))
         self._idle.append(environment)  # not after an exception, which may have left it in any state

@@ -67,6 +67,7 @@ class LedgerCall:
     answer: Message | None = None
     """The answer as the chat template reads it: with its reasoning, and without the text of parsed tool calls."""
     delivered: bool = False
+    extended: bool = False
     dropped: bool = False
 
     def path(self) -> list[LedgerCall]:
@@ -101,6 +102,9 @@ class EpisodeLedger:
         """The calls that were not dropped, in the order of arrival."""
         self.counts: Counter[str] = Counter()
         self.exhausted = ""
+        self.refused = False
+        """Whether the last request was refused because a budget is used up."""
+        self._cancelled: Counter[tuple[bytes, tuple[Any, ...]]] = Counter()
         self._renderer = renderer
         self._numbers = count(1)
         self._asked: dict[bytes, list[LedgerCall]] = {}
@@ -142,6 +146,7 @@ class EpisodeLedger:
         parent, added, ids = self._place(messages, tools, chain)
         context = len(ids) + (len(parent.context_ids()) + len(parent.sampled_ids) if parent else 0)
         most, bound = self._room(context, max_tokens)
+        self.refused = False
         taken = {call.ordinal for call in self._asked.get(chain[-1], ())}
         ordinal = next(number for number in count() if number not in taken)
         number = next(self._numbers)
@@ -162,6 +167,7 @@ class EpisodeLedger:
         self._asked.setdefault(chain[-1], []).append(call)
         if parent is not None:
             parent.children.append(call)
+            parent.extended = True
         return call
 
     def finish(self, call: LedgerCall, completion: Completion, answer: Message, sent: Message) -> None:
@@ -189,6 +195,7 @@ class EpisodeLedger:
         self.counts["cancelled"] += 1
         self.calls.remove(call)
         self._asked[call.chain].remove(call)
+        self._cancelled[call.chain, call.sampling] += 1
         if call.parent is not None:
             call.parent.children.remove(call)
 
@@ -203,11 +210,14 @@ class EpisodeLedger:
 
     def _repeated(self, chain: bytes, sampling: tuple[Any, ...], retry: bool) -> LedgerCall | None:
         """Return the call that this request repeats. A call that was extended is not repeated, because its answer has arrived."""
-        for call in reversed(self._asked.get(chain, ())):
-            lost = call.completion is not None and not call.delivered
-            if call.sampling == sampling and not call.children and (retry or lost):
-                return call
-        return None
+        same = [call for call in self._asked.get(chain, ()) if call.sampling == sampling and not call.extended]
+        lost = [call for call in same if call.completion is not None and not call.delivered]
+        if lost:
+            return lost[-1]
+        if retry and self._cancelled[chain, sampling]:  # it repeats the one that was cancelled, and not an equal one beside it
+            self._cancelled[chain, sampling] -= 1
+            return None
+        return same[-1] if retry and same else None
 
     def _check_budget(self) -> None:
         most = self.limits.calls
@@ -232,7 +242,7 @@ class EpisodeLedger:
         return min([*bounds, (room, "context"), (self.limits.tokens - self.tokens, "tokens")], key=lambda bound: bound[0])
 
     def _refuse(self, what: str, message: str, code: str = "budget_exhausted", param: str | None = None) -> None:
-        self.exhausted = self.exhausted or what
+        self.exhausted, self.refused = self.exhausted or what, True
         raise Refusal(message, code=code, param=param)
 
     def _place(

@@ -186,7 +186,7 @@ def _report(end: EpisodeEnd, ledger: EpisodeLedger) -> EpisodeReport:
             f"the environment rewards the call {min(unknown)!r}, which this episode did not make; name calls by the ids of the responses"
         )
         return EpisodeReport(end=EpisodeEnd(outcome="environment", reason=reason))
-    if end.outcome in ("ok", "crashed") and result.exhausted:
+    if (end.outcome == "ok" and result.exhausted and end.reward is None) or (end.outcome == "crashed" and ledger.refused):
         end = replace(end, outcome="exhausted", reason=f"the budget of {result.exhausted} was used up")
     if end.outcome in ("ok", "exhausted") and not result.counts["calls"]:
         why = end.reason or "the program never asked the policy"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,22 +72,21 @@ def _named(calls: Sequence[LedgerCall], named: Sequence[str]) -> list[LedgerCall
 
 
 def _main(calls: Sequence[LedgerCall]) -> list[LedgerCall]:
-    """Return the calls below the root with the most sampled tokens, and below the roots that share its first user message."""
+    """Return the calls of the chat with the most sampled tokens: those below roots that share its first message of a user."""
     root_of: dict[LedgerCall, LedgerCall] = {}
-    sizes: dict[LedgerCall, int] = {}
+    sizes: dict[bytes, int] = {}  # by chat: a history that is rewritten at each turn is many roots of one chat
     for call in calls:
         root = root_of[call] = call if call.parent is None else root_of[call.parent]
-        sizes[root] = sizes.get(root, 0) + len(call.sampled_ids)
-    if not sizes:
-        return []
-    main = max(sizes, key=lambda root: sizes[root])
-    asked = _first_user(main)
-    chosen = {root for root in sizes if root is main or (asked is not None and _first_user(root) == asked)}
-    return [call for call in calls if root_of[call] in chosen]
+        sizes[_beginning(root)] = sizes.get(_beginning(root), 0) + len(call.sampled_ids)
+    main = max(sizes, key=lambda chat: sizes[chat], default=b"")
+    return [call for call in calls if _beginning(root_of[call]) == main]
 
 
-def _first_user(root: LedgerCall) -> bytes | None:
-    return next((key_of(message) for message in root.messages if message.role == "user"), None)
+def _beginning(root: LedgerCall) -> bytes:
+    """Return the first message of a user that comes before any answer; the first message of all, if there is none."""
+    before = takewhile(lambda message: message.role != "assistant", root.messages)
+    asked = (message for message in before if message.role == "user")
+    return key_of(next(asked, root.messages[0]))
 
 
 def lines_of(calls: Sequence[LedgerCall], chosen: Collection[LedgerCall]) -> Iterator[list[LedgerCall]]:

@@ -8,6 +8,7 @@ missing.
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -93,6 +94,10 @@ def parsed(line: bytes) -> tuple[str, EpisodeEnd]:
         if name in said and not valid(said[name]):
             raise BadLineError(f'"{name}" in the answer of the environment is {_shown(repr(said[name]))}; it must be {words}', episode)
     values = {name: value for name, value in said.items() if name != "episode"}
+    try:
+        pickle.dumps(values)  # as the channel to the producer will
+    except RecursionError:
+        raise BadLineError('"extra" in the answer of the environment is nested too deeply', episode) from None
     if values.get("calls") is not None:
         values["calls"] = tuple(values["calls"])
     return episode, EpisodeEnd(**values)

@@ -19,6 +19,8 @@ from rlcore_gateway.worker_lines import LONGEST_LINE, EpisodeEnd, as_line
 __all__ = ["EpisodeWorker", "PlainWorker", "WorkerCommand", "ending", "last_line"]
 
 _LINES = 20
+_LONGEST_ERROR = 4096
+"""The kept end of a line on standard error, in characters: a progress bar may have no line breaks."""
 _LOCAL = "127.0.0.1,localhost"
 
 
@@ -175,7 +177,7 @@ class PlainWorker(EpisodeWorker):
         while data := await self._process.stderr.read(1 << 14):
             first, *others = data.decode(errors="replace").split("\n")
             last = self._tail.pop() if self._tail else ""
-            self._tail.extend([last + first, *others])
+            self._tail.extend(line[-_LONGEST_ERROR:] for line in (last + first, *others))
 
 
 def ending(code: int, errors: Iterable[str]) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore_gateway.ledger import EpisodeLedger, LedgerCall
+from rlcore_gateway.ledger import EpisodeLedger, EpisodeLimits, LedgerCall
+from rlcore_gateway.refusal import Refusal
 from rlcore_gateway.rendering import ChatRenderer
 from rlcore_gateway.trained import LedgerResult
 from stub_engine import LIMITS
@@ -224,3 +225,56 @@ def test_a_turn_renders_one_line_whatever_was_said_before() -> None:
     episode = Episode(EpisodeLedger("game", ChatRenderer(Counting()), LIMITS))
     episode.play([(turn - 1, "higher", "ab", True, False) for turn in range(30)])
     assert rendered == [1, *[3, 3] * 29]  # a line, an answer and the new message, with two answers
+
+
+def said_in(episode: Episode, *messages: Message, answer: str = "a") -> LedgerCall:
+    """Make a call with these messages, and answer it."""
+    call = episode.ledger.begin(messages)
+    ids = np.array(FAKE.encode(answer), np.int32)
+    zeros = np.zeros(len(ids))
+    completion = Completion(request_id=call.id, token_ids=ids, logprobs=zeros, versions=zeros, finish=FinishReason.STOP)
+    reply = Message(role="assistant", content=answer)
+    episode.ledger.finish(call, completion, reply, reply)
+    call.delivered = True
+    return call
+
+
+@pytest.mark.parametrize("first", [Message(role="user", content="guess"), Message(role="system", content="guess")])
+def test_a_chat_whose_history_is_rewritten_at_each_turn_is_one_chat(first: Message) -> None:
+    episode, chat = Episode(), [first]
+    own = []
+    for turn in range(4):
+        own.append(said_in(episode, *chat, answer="ab"))
+        chat += [Message(role="assistant", content=f"shorter {turn}"), Message(role="user", content=f"hint {turn}")]
+    said_in(episode, Message(role="user", content="a sub-agent"), answer="abab")
+    assert len({call.parent for call in own}) == 1  # each is a root of its own
+    assert episode.ledger.trained().calls == tuple(call.id for call in own)
+
+
+def test_a_retry_repeats_its_own_request_and_not_an_equal_one() -> None:
+    episode, asked = Episode(), [Message(role="user", content="guess")]
+    mine, other = episode.ledger.begin(asked), episode.ledger.begin(asked)
+    assert mine is not other
+    episode.ledger.drop(mine)
+    again = episode.ledger.begin(asked, retry=True)
+    assert again is not other
+    assert again.noise == mine.noise
+    assert episode.ledger.begin(asked, retry=True) in (again, other)  # nothing was cancelled: the connection alone broke
+
+
+def test_an_answer_that_was_extended_once_is_not_sampled_again_under_its_id() -> None:
+    episode, asked = Episode(), [Message(role="user", content="guess")]
+    first = said_in(episode, *asked)
+    child = episode.ledger.begin([*asked, Message(role="assistant", content="a"), Message(role="user", content="go")])
+    assert child.parent is first
+    episode.ledger.drop(child)
+    assert episode.ledger.begin(asked, retry=True) is not first
+
+
+def test_a_refusal_that_the_agent_got_over_is_not_how_its_episode_ended() -> None:
+    episode = Episode(EpisodeLedger("game", RENDERER, EpisodeLimits(tokens=100, context=20)))
+    with pytest.raises(Refusal):
+        episode.ledger.begin([Message(role="user", content="a" * 40)])
+    assert episode.ledger.refused
+    said_in(episode, Message(role="user", content="a"))
+    assert not episode.ledger.refused

@@ -95,7 +95,7 @@ class Agent(Conversation):
             turn_lengths=result.turn_lengths,
             turn_rewards=tuple(end.turn_rewards.get(call, 0.0) for call in result.calls) if end.turn_rewards else (),
             extra={**end.extra, **result.counts, **own},
-            finish=FinishReason.LENGTH if result.exhausted in ("tokens", "context") else FinishReason.STOP,
+            finish=FinishReason.LENGTH if end.outcome == "exhausted" and result.exhausted != "calls" else FinishReason.STOP,
             verdict=self._verdict(end.outcome, end.reason),
         )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from rlcore.api import PluginError
@@ -24,8 +26,32 @@ class FunctionEnvironment(Environment):
         if inspect.iscoroutinefunction(function):
             result: EpisodeResult | float | None = await function(model, row)
             return result
-        result = await asyncio.to_thread(function, model, row)
+        result = await _in_thread(function, model, row)
         return await result if inspect.isawaitable(result) else result
+
+
+async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function in a thread of its own. One that hangs keeps no place from others, as it would in a pool."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if not future.done():
+            future.set_result(result) if error is None else future.set_exception(error)
+
+    def work() -> None:
+        result, caught = None, None
+        try:
+            result = function(*arguments)
+        except Exception as error:
+            caught = error
+        except SystemExit as error:
+            caught = RuntimeError(f"it called sys.exit({error.code!r})")
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, caught)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await future
 
 
 def environment_class(function: Any) -> type | None:

@@ -14,6 +14,7 @@ from rlcore_gateway.host import setup_line
 from rlcore_gateway.worker_process import WorkerCommand
 from rlcore_plugin_workers.environments import Interpreters
 
+from rlcore.api import PluginError
 from rlcore.api.environments import ChosenEnvironment, ProgramCommand, ProgramEnvironment, environment_target
 from rlcore.api.runtime import thread_variables
 from rlcore_plugin_agents.agent_options import SessionOptions
@@ -46,7 +47,10 @@ def worker_command(chosen: ChosenEnvironment, episodes: int, closing: ExitStack,
         )
         return command if sandbox is None else replace(command, session=other_python_session(command, sandbox))
     target = environment_target(chosen)
-    episodes = episodes or int(getattr(target, "episodes_per_process", 1))
+    declared = getattr(target, "episodes_per_process", 1)
+    if not isinstance(declared, int) or declared < 1:
+        raise PluginError(f"environment {chosen.name}: episodes_per_process is {declared!r}; it must be a whole number of at least 1")
+    episodes = episodes or declared
     if isinstance(target, type) and issubclass(target, ProgramEnvironment):
         made: ProgramEnvironment = _made(target, chosen.options)
         given = made.command()

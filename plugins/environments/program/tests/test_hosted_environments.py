@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from episode_player import EpisodePlayer, descendants
 from rlcore_gateway import host
+from rlcore_plugin_agents.function_environment import environment_class
 
 from rlcore.api.environments import TurnEnvironment
 
@@ -134,3 +136,24 @@ def test_a_class_offers_its_tools_to_the_policy() -> None:
     asyncio.run(host._turns(Looks(), model, {}, rewards))  # type: ignore[arg-type]
     assert model.settings == {"tools": list(Looks.tools)}
     assert rewards == {"c1": 1.0}
+
+
+def test_plain_functions_that_hang_keep_no_place_from_others() -> None:
+    hangs = threading.Event()
+
+    def play(model: Any, row: Mapping[str, Any]) -> float:
+        if row["hangs"]:
+            hangs.wait(30)
+        return 1.0
+
+    async def run() -> list[Any]:
+        environment = environment_class(play)()  # type: ignore[misc]
+        late = [asyncio.ensure_future(environment.play(None, {"hangs": True})) for _ in range(40)]
+        await asyncio.sleep(0)
+        try:
+            return [await asyncio.wait_for(environment.play(None, {"hangs": False}), 20) for _ in range(3)]
+        finally:
+            hangs.set()
+            await asyncio.gather(*late)
+
+    assert asyncio.run(run()) == [1.0, 1.0, 1.0]
