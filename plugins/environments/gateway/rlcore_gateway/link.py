@@ -231,6 +231,8 @@ class GatewayLink:
         tail = _Tail(process)
         self._channel = channel = await Channel.of(ours)
         try:
+            if self._closing:  # since the process was started, when there was no channel to close
+                return ""
             channel.send(self._setup)
             for episode in self._episodes.values():
                 channel.send(Opened(episode.name, episode.attempts, episode.row, episode.limits))
