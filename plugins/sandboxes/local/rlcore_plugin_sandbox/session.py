@@ -19,7 +19,7 @@ from rlcore.api import SandboxError
 from rlcore.api.sandbox import ProgramResult, Session, SessionJob
 from rlcore_plugin_sandbox import bubblewrap
 from rlcore_plugin_sandbox.jail.supervisor import HOME
-from rlcore_plugin_sandbox.zygote_process import JailProcess, ZygoteDied, boot_arguments, memory_file, pipe, result_of
+from rlcore_plugin_sandbox.zygote_process import JailProcess, ZygoteDied, boot_arguments, limits_of, memory_file, pipe, result_of
 
 __all__ = ["LocalSession"]
 
@@ -89,7 +89,7 @@ class LocalSession(Session):
                     once_sent.callback(os.close, descriptors[-1])
                 etc = {name: memory_file(text.encode(), once_sent) for name, text in _ETC.items()}
                 self._process = _Supervisor(lambda control: _command(user, readable, job, etc, control), _path(), list(etc.values()))
-                self._folder = self._process.begin(_limits(job), descriptors)
+                self._folder = self._process.begin({**limits_of(job.limits), "port": job.port}, descriptors)
             except (OSError, ZygoteDied) as error:
                 raise SandboxError(f"the session cannot be started: {error}") from error
             self._over = os.pidfd_open(self._process.pid)
@@ -228,20 +228,6 @@ def _path() -> dict[str, str]:
 def _payload(job: SessionJob) -> bytes:
     env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": HOME, "TMPDIR": "/tmp", "USER": "agent", "LOGNAME": "agent"} | dict(job.env)
     return marshal.dumps({"argv": list(job.argv), "env": env, "files": dict(job.files)})
-
-
-def _limits(job: SessionJob) -> dict[str, Any]:
-    limits = job.limits
-    return {
-        "cpu": limits.cpu_seconds,
-        "wall": limits.wall_seconds,
-        "memory": limits.memory_bytes,
-        "addresses": max(limits.memory_bytes, limits.address_bytes),
-        "disk": limits.disk_bytes,
-        "files": limits.files,
-        "processes": limits.processes,
-        "port": job.port,
-    }
 
 
 def _command(user: bubblewrap.JailUser, readable: Sequence[str], job: SessionJob, etc: Mapping[str, int], control: int) -> list[str]:

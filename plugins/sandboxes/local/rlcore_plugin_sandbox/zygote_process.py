@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from rlcore.api.sandbox import Job, Limit, ProgramResult
+from rlcore.api.sandbox import Job, Limit, Limits, ProgramResult
 
-__all__ = ["JailProcess", "ZygoteDied", "ZygoteProcess", "boot_arguments", "memory_file", "pipe", "result_of"]
+__all__ = ["JailProcess", "ZygoteDied", "ZygoteProcess", "boot_arguments", "limits_of", "memory_file", "pipe", "result_of"]
 
 # The jail's modules import each other by their full names; only the jail of this package exists inside.
 _BOOT = """
@@ -181,16 +181,7 @@ class ZygoteProcess(JailProcess):
             stdout, stdout_end = pipe(closing, once_sent)
             stderr, stderr_end = pipe(closing, once_sent)
             ends = array.array("i", [stdin, payload, stdout_end, stderr_end])
-            limits = job.limits
-            request = {
-                "cpu": limits.cpu_seconds,
-                "wall": limits.wall_seconds,
-                "memory": limits.memory_bytes,
-                "addresses": max(limits.memory_bytes, limits.address_bytes),
-                "disk": limits.disk_bytes,
-                "files": limits.files,
-                "processes": limits.processes,
-            }
+            request = limits_of(job.limits)
             try:
                 self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
             except OSError as error:
@@ -261,6 +252,19 @@ def _wait(seconds: float, *descriptors: int) -> bool:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
+
+
+def limits_of(limits: Limits) -> dict[str, Any]:
+    """Return the limits as the processes inside a jail read them."""
+    return {
+        "cpu": limits.cpu_seconds,
+        "wall": limits.wall_seconds,
+        "memory": limits.memory_bytes,
+        "addresses": max(limits.memory_bytes, limits.address_bytes),
+        "disk": limits.disk_bytes,
+        "files": limits.files,
+        "processes": limits.processes,
+    }
 
 
 def result_of(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool = False) -> ProgramResult:
