@@ -23,7 +23,7 @@ WORKERS ?= 3
 # Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
 MARKS ?= not nightly
 
-.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference clean
+.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-tails bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-gateway bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference test-environments clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -84,6 +84,9 @@ test-sglang-engine: env  ## of these, the ones that make the engine, in its envi
 
 test-sglang-runs: env  ## of these, whole runs whose producers are in that environment
 	RLCORE_TEST_SGLANG="$$($(BIN)/rlcore env build sglang-cpu)" $(BIN)/python -m tests.suite --workers 0 tests/integration/test_sglang_runs.py tests/integration/test_engine_faults.py plugins/backends/serving/tests/server -m "$(MARKS)" $(ARGS)
+
+test-environments: env  ## the tests that need the environments of verifiers, OpenEnv, Harbor and textarena (10 minutes; the first time 1.6 GB are installed)
+	RLCORE_TEST_VERIFIERS="$$($(BIN)/rlcore env build verifiers)" RLCORE_TEST_OPENENV="$$($(BIN)/rlcore env build openenv)" RLCORE_TEST_HARBOR="$$($(BIN)/rlcore env build harbor)" RLCORE_TEST_TEXTARENA="$$($(BIN)/rlcore env build textarena)" $(BIN)/python -m tests.suite --workers 0 plugins/environments/verifiers/tests/environment plugins/environments/openenv/tests/test_openenv_episodes.py plugins/environments/harbor/tests/environment plugins/environments/textarena/tests/engine -m "$(MARKS)" $(ARGS)
 
 test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "$(MARKS)" $(ARGS)
@@ -147,6 +150,9 @@ bench-unsafe: env  ## hostile programs with and without the sandbox; a few minut
 bench-overlap: env  ## what overlapping gains, with backends that sleep, on Ray; ten minutes
 	$(BIN)/python -m benchmarks.overlap $(ARGS)
 
+bench-tails: env  ## what a heavy tail of episode lengths costs the trainer, with cuts and with more in flight, on Ray; ten minutes
+	$(BIN)/python -m benchmarks.tails $(ARGS)
+
 architectures: env  ## which architectures the transformers backend serves, and how exactly, for docs/inference.md; one minute
 	$(BIN)/python -W ignore -m benchmarks.architectures $(ARGS)
 
@@ -198,6 +204,9 @@ bench-scale-paper: env  ## what a run on 1,000 devices asks of each part, on pap
 
 bench-coordinator: env  ## groups a second through the schedule's actor, from eight processes
 	$(BIN)/python -m benchmarks.coordinator $(ARGS)
+
+bench-gateway: env  ## what a gateway process costs a call, with up to 512 episodes at once, and after long histories; four minutes
+	$(BIN)/python -m benchmarks.gateway $(ARGS)
 
 bench-simulation: env  ## the simulated runtime against real runs on Ray, on configurations chosen by seed
 	$(BIN)/python -m benchmarks.simulation $(ARGS)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Any
 
+from rlcore_plugin_workers.flight import FlightControl
 from rlcore_plugin_workers.producer_loop import CommandQueue, ProducerLoop
 
 from benchmarks.coordinator import NEWEST, make_schedule, seconds_of
@@ -27,7 +28,7 @@ IN_FLIGHT = 64
 class InstantProducer:
     """A producer whose every job is done by the time it is asked for: one a step, as if verdicts came one by one."""
 
-    serves, torn, asleep, booking, version = True, False, False, None, NEWEST
+    serves, torn, asleep, booking, version, requests = True, False, False, None, NEWEST, 0
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -95,7 +96,8 @@ def produce(schedule: Any, store: Any, name: str) -> int:
     producer: Any = InstantProducer(name)
     prompts: Any = Episode()
     receiver: Any = NoWeights()
-    loop = EndingLoop(producer, JobMaker(prompts, sampling, 0, "accuracy"), endpoints, receiver, CommandQueue(), IN_FLIGHT, TimeAccount())
+    flight = FlightControl(slots=1, least=IN_FLIGHT, most=IN_FLIGHT)
+    loop = EndingLoop(producer, JobMaker(prompts, sampling, 0, "accuracy"), endpoints, receiver, CommandQueue(), flight, TimeAccount())
     ray.get(schedule.join.remote(name))
     thread = Thread(target=loop.run)
     thread.start()

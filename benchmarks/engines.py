@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from rlcore_plugin_tools.env.environment_folders import folder_of, is_whole
-from rlcore_plugin_tools.env.locks import named_lock
+from rlcore_plugin_workers.environment_folders import folder_of, is_whole
+from rlcore_plugin_workers.environment_locks import named_lock
 from transformers import AutoModelForCausalLM
 
 import rlcore

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore_plugin_quickstart.assets import N_HELDOUT, N_TRAIN
 from rlcore_plugin_quickstart.digits_tokenizer import build_tokenizer
+from rlcore_plugin_quickstart.recipe import N_HELDOUT, N_TRAIN
 from rlcore_plugin_quickstart.task import make_split
 from rlcore_plugin_quickstart.warmstart import WarmStartSettings, save_model, warm_start
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rlcore_plugin_workers.flight import FlightControl
 from rlcore_plugin_workers.producer_loop import CommandQueue, JudgeClient, ProducerLoop
 from rlcore_plugin_workers.workers import Worker
 
@@ -128,7 +129,7 @@ class Endpoints:
 class Stage:
     """A loop in a thread of its own, and everything around it."""
 
-    def __init__(self, folder: Path, in_flight: int = 2, judge: Any = None, *, alternating: bool = False) -> None:
+    def __init__(self, folder: Path, in_flight: int = 2, judge: Any = None, *, alternating: bool = False, most: int = 0) -> None:
         self.commands = CommandQueue()
         self.endpoints = Endpoints()
         self.receiver = Handed(self.commands)
@@ -142,7 +143,8 @@ class Stage:
         self.producer = Producer("p", engine, FakeTokenizer(), client, account, SingleTurn())
         jobs = JobMaker(PROMPTS, sampling, 0, "accuracy")
         endpoints: Any = self.endpoints
-        self.loop = ProducerLoop(self.producer, jobs, endpoints, self.receiver, self.commands, in_flight, account, alternating=alternating)
+        flight = FlightControl(slots=8, least=in_flight, most=most or in_flight)
+        self.loop = ProducerLoop(self.producer, jobs, endpoints, self.receiver, self.commands, flight, account, alternating=alternating)
         self.ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

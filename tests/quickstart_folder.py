@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rlcore_plugin_quickstart.assets import prepare
-from rlcore_plugin_quickstart.recipe import run_toml
+from rlcore_plugin_quickstart.recipe import TASKS, run_toml
 
 from tests.made_once import made_once
 
@@ -21,3 +21,8 @@ def quickstart_in(folder: Path, factory: pytest.TempPathFactory, *, train: int |
         (folder / name).write_text("".join(lines[:rows]), encoding="utf-8")
     (folder / "run.toml").write_text(run_toml(folder, 0), encoding="utf-8")
     return folder
+
+
+def quickstart_of(task: str, factory: pytest.TempPathFactory) -> Path:
+    """What ``rlcore quickstart`` writes for a task, such as "tools", made once: only read it."""
+    return made_once(f"quickstart-{task}", lambda made: prepare(made, 0, lambda line: None, TASKS[task]), factory)

@@ -6,18 +6,9 @@ its spec names a model. ``rlcore.testing.ConversationSuite`` checks the rules. `
 
 from __future__ import annotations
 
-from rlcore.contracts.conversation import (
-    Conversation,
-    ConversationContext,
-    ConversationSteps,
-    Dialogue,
-    Transcript,
-    Turn,
-    Wait,
-    following,
-)
+from rlcore.contracts.conversation import Conversation, ConversationContext, ConversationSteps, Dialogue, Transcript, Turn, Wait, following
 from rlcore.contracts.specs import ConversationSpec
-from rlcore.contracts.types import Message
+from rlcore.contracts.types import Message, RolloutBranch
 
 __all__ = [
     "Conversation",
@@ -26,6 +17,7 @@ __all__ = [
     "ConversationSteps",
     "Dialogue",
     "Message",
+    "RolloutBranch",
     "Transcript",
     "Turn",
     "Wait",

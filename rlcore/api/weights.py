@@ -18,13 +18,7 @@ An engine transfer (``WeightTransferSpec.way``) brings the bytes to the processe
 from __future__ import annotations
 
 from rlcore.contracts.errors import GroupBrokenError, WeightsError
-from rlcore.contracts.snapshots import (
-    Probe,
-    RemoteSnapshot,
-    Snapshot,
-    WeightSource,
-    cut_into_buckets,
-)
+from rlcore.contracts.snapshots import Probe, RemoteSnapshot, Snapshot, WeightSource, cut_into_buckets
 from rlcore.contracts.weight_transfer import OnFailure, Publisher, Receiver, WeightTransfer
 from rlcore.weights.host_layout import HostLayout
 

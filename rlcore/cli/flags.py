@@ -64,7 +64,7 @@ def add_train_flags(
     :param names: plugins to choose if the words choose none (``{"algorithm.name": "grpo", "rewards": "boxed"}``).
     :param reads: whether a setting (``run.seed``) has flags here, as for ``plan_run``.
     :param told: the help of settings that have another meaning here; they are shown first.
-    :param more: returns further words that choose plugins, given the typed ones.
+    :param more: returns further words that choose plugins, given the typed ones, which count more.
     """
     assert isinstance(parser, Parser), f"a command's parser is an rlcore.api.commands.Parser, not {type(parser).__name__}"
     parser.set_defaults(typed={})
@@ -86,7 +86,7 @@ def add_train_flags(
             doc = field.description if section == "rewards" else field.annotation.__doc__
             groups[section] = parser.add_argument_group((doc or section).partition("\n")[0].rstrip("."))
         _add(groups[section], setting, taken, {}, rare=True)
-    parser.prepare = lambda asked, words: _add_plugin_flags(asked, [*words, *more(words)], names or {}, reads)
+    parser.prepare = lambda asked, words: _add_plugin_flags(asked, [*more(words), *words], names or {}, reads)
 
 
 def _metavar(setting: Setting) -> Any:

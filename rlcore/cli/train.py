@@ -17,7 +17,7 @@ from rlcore.config.layers import replaced
 from rlcore.config.machine_check import check_machine
 from rlcore.config.run_config import DataSource
 from rlcore.contracts.command_line import Command
-from rlcore.contracts.errors import RlcoreError, UsageError
+from rlcore.contracts.errors import PluginError, RunError, UsageError
 from rlcore.contracts.specs import PluginKind
 from rlcore.registry.error_context import stdout_to_stderr
 
@@ -114,10 +114,7 @@ def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)
-    with (
-        stdout_to_stderr(for_all=True) if as_json else nullcontext(),
-        run_shown(plan, console, quiet=quiet, as_json=as_json) as display,
-    ):
+    with stdout_to_stderr(for_all=True) if as_json else nullcontext(), run_shown(plan, console, quiet=quiet, as_json=as_json) as display:
         summary = run_roles(plan, display)
     show_outcome(summary, console, reports=plan.registry.has(PluginKind.COMMAND, "report"))
     if as_json:
@@ -171,8 +168,8 @@ def _is_here(source: DataSource, registry: Registry) -> bool:
 def _ends_here(source: DataSource, plan: Plan, notes: list[str]) -> bool:
     """Return whether a data source that reads no file gives all its rows on this machine. Raises DataError if its rows do not end.
 
-    A data source that cannot be read here is left to the run. ``notes`` receives a sentence if its rows take too long to count."""
-    from rlcore.data import EndlessDataError, check_end
+    A data source that cannot be imported here is left to the run. ``notes`` receives a sentence if its rows take too long to count."""
+    from rlcore.data import check_end
 
     if (
         is_file(source, plan.registry)
@@ -182,9 +179,7 @@ def _ends_here(source: DataSource, plan: Plan, notes: list[str]) -> bool:
         return False
     try:
         ends = check_end(source, plan.registry, plan.config.data.max_rows, _COUNTING_SECONDS)
-    except EndlessDataError:
-        raise
-    except RlcoreError:
+    except (PluginError, RunError):
         return False
     if not ends:
         slow = f"they had not ended after {_COUNTING_SECONDS:g} s"

@@ -23,12 +23,18 @@ def remarks(facts: RuleContext) -> Iterator[str]:
         )
     if config.sampling.oversampling:
         kept, extra = config.sampling.num_generations, config.sampling.oversampling
-        much = f", and {extra / kept:.1f} times as many are discarded: a larger -g would train them" if extra > kept else ""
+        much = f", and {extra} are discarded: a larger -g would train them" if extra > kept else ""
         yield (
             f"{facts.cite('sampling.oversampling')}: of {kept + extra} completions per prompt, the first {kept} to finish are scored and "
             f"trained{much}; so long answers, and those that reach max_new_tokens, are under-represented; the metric cut_share is the "
             f"share of tokens that is discarded; each of the -imbs prompts generates {kept + extra}"
         )
+    off = "no effect at max_staleness 0" if config.schedule.alternating else ""
+    if config.schedule.partial_rollouts:
+        bound = f"updates wait for no rollout, and tokens do not train that are more than {config.schedule.max_staleness} versions old"
+        yield f"{facts.cite('schedule.partial_rollouts')}: {off or bound}"
+    if off and int(config.inference.max_in_flight) > int(config.inference.inference_batch_size):
+        yield f"{facts.cite('inference.max_in_flight')}: {off}"
     splits, batch = config.algorithm.updates_per_batch, config.training.train_batch_size
     if splits > batch:
         yield (

@@ -429,8 +429,16 @@ def _buffer(config: RunConfig) -> tuple[int, str]:
     return (int(config.schedule.max_staleness) + 1) * config.training.train_batch_size, "(max_staleness + 1) x train_batch_size"
 
 
+def _most_in_flight(config: RunConfig) -> tuple[int, str]:
+    least = int(config.inference.inference_batch_size)
+    if config.schedule.alternating or config.sampling.environment == "none":
+        return least, "inference_batch_size: max_staleness 0" if config.schedule.alternating else "inference_batch_size: no environment"
+    return max(least, _buffer(config)[0]), f"{_buffer(config)[1]}: as many as keep the engine busy"
+
+
 NUMBERS: Mapping[str, Callable[[RunConfig], tuple[Any, str]]] = {
     "inference.inference_batch_size": lambda config: (config.training.train_batch_size, "train_batch_size"),
+    "inference.max_in_flight": _most_in_flight,
     "inference.inference_microbatch_size": lambda config: (config.inference.inference_batch_size, "inference_batch_size"),
     "training.train_minibatch_size": lambda config: (config.training.train_batch_size, "train_batch_size"),
     "training.train_microbatch_size": _rollouts_per_forward,

@@ -212,6 +212,10 @@ class InferenceSection(Section):
     name: PluginName = setting("transformers", "-b", "--backend", help="inference backend")
     num_inferencer: Workers = setting(1, "-i", help="number of producers")
     inference_batch_size: Count | Auto = setting("auto", "-ibs", help="prompts in flight per producer; auto: train_batch_size")
+    max_in_flight: Count | Auto = setting(
+        "auto",
+        help="most prompts in flight per producer, if episodes leave its engine idle; auto: as staleness allows, with an environment",
+    )
     inference_microbatch_size: Count | Auto = setting(
         "auto", "-imbs", help="prompts per forward on one producer; auto: inference_batch_size"
     )
@@ -351,6 +355,9 @@ class ScheduleSection(Section):
     max_staleness: Whole | Auto = setting(
         "auto", help="versions that a group may lag behind the policy; 0: none; auto: 1 if generation can run ahead, else 0"
     )
+    partial_rollouts: bool = setting(
+        False, help="updates do not wait for long rollouts, which continue; tokens that are older than max_staleness do not train"
+    )
     data_actor_buffer_size_limit: Count | Auto = setting(
         "auto", "-cbsl", help="groups that may wait for the trainer; auto: (max_staleness + 1) x train_batch_size"
     )
@@ -376,6 +383,11 @@ class ScheduleSection(Section):
         Code asks this property and does not compare the number. It is False while ``max_staleness`` reads "auto".
         """
         return self.max_staleness == 0
+
+    @property
+    def continuing(self) -> bool:
+        """True if rollouts continue over any number of updates: ``partial_rollouts``, which has no effect at ``max_staleness`` 0."""
+        return self.partial_rollouts and not self.alternating
 
 
 class WeightsSection(Section):

@@ -34,7 +34,8 @@ def scale_remarks(facts: RuleContext) -> Iterator[str]:
         yield "no reward gives an accuracy, so evaluations report none: return Score(value=…, accuracy=…) of rlcore.api instead of a number"
     if facts.config.eval.eval_dataset:
         greedy = "" if facts.config.eval.eval_temperature else ", so it is greedy"
-        yield f"evaluation: {facts.cite('eval.eval_temperature')}{greedy}; training samples with {facts.cite('sampling.temperature')}"
+        training = f"; training samples with {facts.cite('sampling.temperature')}" if facts.config.data.sources else ""
+        yield f"evaluation: {facts.cite('eval.eval_temperature')}{greedy}{training}"
 
 
 def _exponent(path: str, value: float) -> str:

@@ -137,7 +137,8 @@ def _holds_models(annotation: Any) -> bool:
 
 
 def _holds_tables(annotation: Any) -> bool:
-    return get_origin(annotation) is dict and get_origin(without_bounds(get_args(annotation)[1])) is dict
+    inner = without_bounds(get_args(annotation)[1]) if get_origin(annotation) is dict else None
+    return get_origin(inner) is dict or _is_model(inner)
 
 
 def _is_meant(shape: Any, part: int | str) -> bool:

@@ -40,7 +40,7 @@ class RewardBatch:
     ``parts``: name -> float64[R], each named share of the reward, NaN if a rollout has none. Every reward is there under its name,
         weighted, and its own parts as ``name/part``.
     ``token_rewards``: float64[N], the weighted rewards of single tokens, 0 for tokens without one. They are not included in ``rewards``.
-    ``prompt_ids``: G texts, by group number.
+    ``prompt_ids``: G texts, by group number; ``prompt/player`` if players are compared separately.
     ``turn_lengths``: int64[S], policy tokens of each message of the policy, rollout after rollout; 0 for an empty message. Rollout ``r``
         owns the turns ``turn_offsets[r]:turn_offsets[r + 1]``. If a conversation does not report them, an unbroken run of policy tokens
         counts as a message.
@@ -145,7 +145,7 @@ class TrainBatch:
         lengths = np.array([int(part.policy_mask.sum()) for rollout in self.rollouts for part in rollout.segments], np.int64)
         return replace(
             self,
-            rollouts=tuple(replace(one, segments=(part,), turn_lengths=()) for one in self.rollouts for part in one.segments),
+            rollouts=tuple(replace(one, segments=(part,), turn_lengths=(), branches=()) for one in self.rollouts for part in one.segments),
             group=np.repeat(self.group, counts),
             in_loss=np.repeat(self.in_loss, counts) & (lengths > 0),
             offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),

@@ -11,14 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rlcore.contracts.environment import ChosenEnvironment
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Tokenizer
-from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Sampling, Score, Segment, TokenDetails
+from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, RolloutBranch, Sampling, Score, Segment, TokenDetails
 
 __all__ = ["Conversation", "ConversationContext", "ConversationSteps", "Dialogue", "Transcript", "Turn", "Wait", "following", "rendered"]
 
@@ -82,10 +82,12 @@ class Wait:
 
     ``turns``: requests to open, beside those that are open already.
     ``cancel``: open requests that nobody needs. They get no answer, and their tokens do not train.
+    ``on``: what takes the time if no request is open, for the account of the producer's time.
     """
 
     turns: tuple[Turn, ...] = ()
     cancel: tuple[Turn, ...] = ()
+    on: Literal["environments", "tools"] = "environments"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,8 @@ class Dialogue:
     ``finish``: how the rollout ended; None means: as the last completion ended.
     ``turn_lengths``: the number of sampled tokens of each message of the policy, in the order of the segments' tokens. (): each run of True
         in ``policy_mask`` is one turn.
+    ``text``: the answer that rewards of single answers grade; None: the last message of the policy.
+    ``branches``: (), or parts of the rollout that are rewarded separately. Together they have all segments.
     ``verdict``: the score, if the conversation itself decides it. Then no reward judges the rollout, and it needs no answer of the policy.
         ``Score.failed`` masks it.
     """
@@ -109,6 +113,8 @@ class Dialogue:
     extra: Mapping[str, Any] = field(default_factory=dict)
     finish: FinishReason | None = None
     turn_lengths: tuple[int, ...] = ()
+    text: str | None = None
+    branches: tuple[RolloutBranch, ...] = ()
     verdict: Score | None = None
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
+from rlcore.contracts.errors import DataError
 from rlcore.contracts.specs import EnvironmentSpec
 
 __all__ = [
@@ -26,12 +27,17 @@ EpisodeOutcome = Literal["ok", "timeout", "crashed", "environment"]
 
 
 class Model(Protocol):
-    """The policy, as a server with the interface of OpenAI. ``client`` is an ``openai.AsyncOpenAI`` for it."""
+    """The policy, as a server with the interface of OpenAI. ``client`` is an ``openai.AsyncOpenAI`` for it.
+
+    ``players``: the models of ``sampling.options.players``, by name, each of them without players of its own. Since 2.0.
+    """
 
     name: str
     base_url: str
     api_key: str
 
+    @property
+    def players(self) -> Mapping[str, Model]: ...
     @property
     def client(self) -> Any: ...
     async def chat(self, messages: Sequence[Mapping[str, Any]], **settings: Any) -> dict[str, Any]:
@@ -48,7 +54,11 @@ class EpisodeResult:
 
     ``reward``: the environment's own reward, None if it gives none.
     ``turn_rewards``: the reward of a call, by the call's id; together they are a part of ``reward``.
+    ``branch_rewards``: the reward of a branch in place of ``reward``, by the id of its last call.
+    ``player_rewards``: the reward of a player in place of ``reward``. If ``reward`` is None, it is their mean.
     ``calls``: the ids of the calls that train. None: those of the main conversation.
+    ``sampled``: the token ids of all answers of the policy as the environment recorded them, one list an answer, in any order. If they
+        differ from what was sampled, the environment has failed. None: it has no record.
     ``extra``: plain values for rewards and metrics.
     ``reason``: why ``outcome`` is not "ok".
 
@@ -58,7 +68,10 @@ class EpisodeResult:
     outcome: EpisodeOutcome = "ok"
     reward: float | None = None
     turn_rewards: Mapping[str, float] = field(default_factory=dict)
+    branch_rewards: Mapping[str, float] = field(default_factory=dict)
+    player_rewards: Mapping[str, float] = field(default_factory=dict)
     calls: tuple[str, ...] | None = None
+    sampled: Sequence[Sequence[int]] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
 
@@ -76,6 +89,11 @@ class Environment(ABC):
     """See ``EnvironmentSpec``."""
     episodes_per_process: int = 1
     """How many episodes one process may play at the same time."""
+
+    @classmethod
+    def rows(cls, name: str) -> Iterable[Mapping[str, Any]]:
+        """Return the rows that ``-d env:ENVIRONMENT:NAME`` reads, each with ``messages`` and columns that JSON can represent. Since 2.0."""
+        raise DataError(f"environment {cls.__name__} has no rows of its own, so none of the name {name!r}; name a file with -d")
 
     @abstractmethod
     async def play(self, model: Model, row: Mapping[str, Any]) -> EpisodeResult | float | None:

@@ -38,9 +38,9 @@ def _outlined(rollout: Rollout, contexts: dict[bytes, int], *, logprobs: bool, t
 class SegmentOutline(Segment):
     """A segment without its tokens.
 
-    Lengths and mask are true. The ids are below 0, and equal if the contexts of two segments of one group are equal. ``versions`` all have
-    the smallest version of the tokens that the policy sampled. ``logprobs`` are NaN, unless they are kept. An outline travels as one bit a
-    token, plus 4 bytes a token with ``logprobs``.
+    Lengths and mask are true. The ids are below 0, and equal if the contexts of two segments of one group are equal. ``versions`` have the
+    smallest version of the tokens that the policy sampled; the last of these tokens has the newest one. ``logprobs`` are NaN, unless they
+    are kept. An outline travels as one bit a token, plus 4 bytes a token with ``logprobs``.
     """
 
     @classmethod
@@ -49,28 +49,33 @@ class SegmentOutline(Segment):
 
         :param context: the number of its context within its group.
         """
-        version = int(segment.versions[segment.policy_mask].min()) if segment.policy_mask.any() else -1
+        own = segment.versions[segment.policy_mask]
+        versions = (int(own.min()), int(own.max())) if len(own) else (-1, -1)
         kept = segment.logprobs.tobytes() if logprobs else b""
         mask = np.packbits(segment.policy_mask).tobytes()
-        return _unpacked_outline(len(segment.context_ids), len(segment.token_ids), context, version, mask, kept)
+        return _unpacked_outline(len(segment.context_ids), len(segment.token_ids), context, versions, mask, kept)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle the numbers from which it is built."""
         tokens, context = len(self.token_ids), len(self.context_ids)
         number = -1 - int(self.context_ids[0]) if context else 0
-        version = int(self.versions[0]) if tokens else -1
+        own = self.versions[self.policy_mask]
+        versions = (int(own.min()), int(own.max())) if len(own) else (-1, -1)
         kept = b"" if not tokens or np.isnan(self.logprobs).all() else self.logprobs.tobytes()
-        return _unpacked_outline, (context, tokens, number, version, np.packbits(self.policy_mask).tobytes(), kept)
+        return _unpacked_outline, (context, tokens, number, versions, np.packbits(self.policy_mask).tobytes(), kept)
 
 
-def _unpacked_outline(context: int, tokens: int, number: int, version: int, mask: bytes, logprobs: bytes) -> SegmentOutline:
+def _unpacked_outline(context: int, tokens: int, number: int, spread: tuple[int, int], mask: bytes, logprobs: bytes) -> SegmentOutline:
     outline = object.__new__(SegmentOutline)
+    policy_mask = np.unpackbits(np.frombuffer(mask, np.uint8), count=tokens).view(np.bool_)
+    versions = np.full(tokens, spread[0], np.int32)
+    versions[np.flatnonzero(policy_mask)[-1:]] = spread[1]
     arrays = {
         "context_ids": np.full(context, -1 - number, np.int32),
         "token_ids": np.full(tokens, -1, np.int32),
         "logprobs": np.frombuffer(logprobs, np.float32) if logprobs else np.full(tokens, np.nan, np.float32),
-        "versions": np.full(tokens, version, np.int32),
-        "policy_mask": np.unpackbits(np.frombuffer(mask, np.uint8), count=tokens).view(np.bool_),
+        "versions": versions,
+        "policy_mask": policy_mask,
     }
     for name, array in arrays.items():
         array.flags.writeable = False

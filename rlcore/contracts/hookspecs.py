@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         TrainingBackendSpec,
         WeightTransferSpec,
     )
-    from rlcore.contracts.types import Group
+    from rlcore.contracts.types import Group, Prompt
 
 hookspec = pluggy.HookspecMarker("rlcore")
 hookimpl = pluggy.HookimplMarker("rlcore")
@@ -210,6 +210,15 @@ def rlcore_note_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
     """Return notes on a resolved run configuration that the user should read, one sentence each. The plan shows them. Since 1.0.
 
     :param config: as for ``rlcore_check_run``, which found no problem.
+    """
+
+
+@hookspec
+def rlcore_note_data(config: Any, data: Mapping[str, Sequence[Prompt]]) -> Sequence[str]:  # type: ignore[empty-body]
+    """Return notes on the prompts of a run that the user should read, one sentence each. Since 2.0.
+
+    :param config: as for ``rlcore_check_run``.
+    :param data: the prompts of each data set, by its name.
     """
 
 

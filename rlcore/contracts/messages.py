@@ -32,8 +32,8 @@ class Message:
 
     @property
     def plain_answer(self) -> bool:
-        """Whether the policy wrote all of it and it calls no tool, so that its text says everything."""
-        return self.policy and not self.tool_calls and not self.inserted
+        """Whether the policy wrote all of it, it calls no tool and has no name, so that its text says everything."""
+        return self.policy and not self.tool_calls and not self.inserted and not self.name
 
     def plain(self) -> dict[str, Any]:
         """Return the message as chat templates and logs have it: role, content, and the fields of tools that are not empty."""

@@ -61,12 +61,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("response_tokens", "tokens", "tokens of all sampled responses"),
     Metric("truncated", "share", "responses that were cut off at the length limit"),
     Metric("turns/mean", "count", "mean number of answers of the policy in a conversation", "with several turns"),
-    Metric(
-        "conversation/<name>",
-        "",
-        "mean of a number in the `extra` of the conversation, over the sampled rollouts that have it; at most 32 names",
-        "if the conversation gives numbers",
-    ),
+    Metric("conversation/<name>", "", "mean of a number in the `extra` of the rollouts that have it; at most 32 names", "if there are any"),
     Metric("temperature", "", "mean sampling temperature of the responses"),
     Metric("cut_share", "share", "tokens of the groups that oversampling cut", "with oversampling"),
     Metric("entropy/sampled", "nats", "mean of -log p of the sampled tokens under the sampler: an estimate of its entropy"),
@@ -99,14 +94,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("advantage_abs_mean", "", "mean absolute advantage of the tokens in the loss"),
     # the schedule
     Metric("staleness/mean", "versions", "mean number of versions by which the rollouts are older than the policy"),
-    Metric("staleness/max", "versions", "the same number for the oldest rollout"),
     Metric(
-        "time/trainer/<category>",
-        "s",
-        "seconds of all trainers by category since the last update: `waiting_for_data` and "
-        "`waiting_for_weights` are the bubble; the latter is the cost of publishing",
+        "staleness/max", "versions", "for the oldest rollout; with partial_rollouts also above max_staleness: older tokens do not train"
     ),
-    Metric("time/producers/<category>", "s", "seconds of all producers by category since the last update"),
+    Metric("in_flight", "count", "prompts in flight, on all producers, when the batch was complete", "with max_staleness above 0"),
+    Metric("time/trainer/<category>", "s", "seconds of all trainers since the last update; the categories `waiting_…` are the bubble"),
+    Metric(
+        "time/producers/<category>", "s", "seconds of all producers since the last update; `blocked_by_…` and `waiting_…`: they only waited"
+    ),
     # evaluation
     Metric("eval/<task>", "share", "avg@k: mean accuracy of the k completions of each prompt", _EVALUATED),
     Metric("eval/<task>/<bound>", "share", "`low`, `high`: its 95 % interval over prompts", _EVALUATED),

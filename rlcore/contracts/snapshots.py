@@ -228,10 +228,7 @@ class Snapshot:
     def of(cls, version: int, tensors: Mapping[str, Tensor], probe: Probe | None = None) -> Snapshot:
         """Return a snapshot of the given tensors, sealed now: ``verify`` reports a tensor that is changed later as damaged."""
         return cls(
-            version=version,
-            tensors=dict(tensors),
-            checksums={name: tensor.checksum for name, tensor in tensors.items()},
-            probe=probe,
+            version=version, tensors=dict(tensors), checksums={name: tensor.checksum for name, tensor in tensors.items()}, probe=probe
         )
 
     def manifest(self) -> WeightsManifest:

@@ -147,8 +147,6 @@ class RewardSpec(Spec):
     ``reads_tokens``: whether its ``RewardInput`` has the ids of the sampled tokens.
     ``gold``: what ``gt_answer`` is to the reward. "answer": one answer, so a JSON list of one text is read as that text, and of several is
         refused. "text": any text. "": not declared. A word that stands for an absent answer ("notfound") is refused, except as "text".
-    ``answer_marks``: the option that lists the marks at which the reward looks for an answer ("extract.by"), in the words of
-        ``rlcore.data.answer_marks``. A prompt that asks for another mark is then a remark. "": not declared.
     ``pure_check``: whether the answer of ``check`` depends only on the row, the options and the code of the plugin and its libraries. Then
         it is not asked again about a large data set that it has accepted.
     ``audit``: ``"package.module:function"``. The function returns the ``AuditCase`` list on which ``rlcore audit`` runs the reward. Only
@@ -165,7 +163,6 @@ class RewardSpec(Spec):
     deadline: float = 10.0
     reads_tokens: bool = False
     gold: Gold = ""
-    answer_marks: str = ""
     pure_check: bool = False
     audit: str = ""
 
@@ -461,14 +458,17 @@ class EnvironmentSpec(Spec):
 
     Its options are in ``[sampling.environment_options]``.
 
-    ``environment``: the folder of the virtual environment in which it runs; "" for that of the run.
+    ``environment``: the folder of the virtual environment in which it runs, or the name that ``rlcore env build`` knows it by; "" for
+        that of the run.
     ``deterministic``: whether the same answers of the policy always lead to the same episode. Otherwise two runs of one plan may differ.
+    ``episodes_per_process``: how many episodes one process may play at the same time.
     """
 
-    on_class = ("environment", "deterministic")
+    on_class = ("environment", "deterministic", "episodes_per_process")
 
     environment: str = ""
     deterministic: bool = False
+    episodes_per_process: int = 1
 
 
 _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {

@@ -296,16 +296,21 @@ def _unpacked_segment(context: int, tokens: int, buffer: Any, details: TokenDeta
     return segment
 
 
-_SEGMENT_DTYPES = {
-    "context_ids": np.int32,
-    "token_ids": np.int32,
-    "logprobs": np.float32,
-    "versions": np.int32,
-    "policy_mask": np.bool_,
-}
+_SEGMENT_DTYPES = {"context_ids": np.int32, "token_ids": np.int32, "logprobs": np.float32, "versions": np.int32, "policy_mask": np.bool_}
 
 
 NO_TOKENS = Segment(context_ids=[], token_ids=[], logprobs=[], versions=[], policy_mask=[])  # type: ignore[arg-type]  # made arrays
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutBranch:
+    """A part of a rollout that is rewarded as a rollout of its own: how many of its ``segments``, in order. Since 2.0.
+
+    Advantages compare it with the branches of the same ``player`` in its group.
+    """
+
+    segments: int
+    player: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +318,7 @@ class Rollout(_Rebuilt):
     """One completion of a prompt, with all facts about its origin that training needs.
 
     ``text`` is the last message of the policy. ``turns``, ``turn_rewards`` and ``extra`` are the messages and the values that the
-    conversation passes to the reward: see ``RewardInput``. ``turn_lengths`` and ``verdict`` are those of its ``Dialogue``.
+    conversation passes to the reward: see ``RewardInput``. ``turn_lengths``, ``branches`` and ``verdict`` are those of its ``Dialogue``.
     """
 
     prompt_id: str
@@ -328,6 +333,7 @@ class Rollout(_Rebuilt):
     turn_rewards: tuple[float, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     turn_lengths: tuple[int, ...] = ()
+    branches: tuple[RolloutBranch, ...] = ()
     verdict: Score | None = None
 
     def __post_init__(self) -> None:
@@ -337,6 +343,12 @@ class Rollout(_Rebuilt):
             raise ValueError(
                 f"rollout {self.index} of prompt {self.prompt_id} has turn_lengths {self.turn_lengths}; they must add up to the "
                 f"{self.length} tokens that the policy sampled"
+            )
+        segments = [branch.segments for branch in self.branches]
+        if segments and (sum(segments) != len(self.segments) or min(segments) < 1):
+            raise ValueError(
+                f"rollout {self.index} of prompt {self.prompt_id} has branches of {segments} segments; each needs one, and together they "
+                f"must have the {len(self.segments)} segments of the rollout"
             )
 
     @property
@@ -351,7 +363,7 @@ class Rollout(_Rebuilt):
 
     def without_tokens(self) -> Rollout:
         """Return the same rollout with one empty segment in place of its own, for readers that need only the messages."""
-        return replace(self, segments=(NO_TOKENS,), turn_lengths=())
+        return replace(self, segments=(NO_TOKENS,), turn_lengths=(), branches=())
 
     @property
     def version(self) -> int | None:
@@ -403,6 +415,7 @@ class Score:
     ``turn_rewards``: (), or ``value`` split over the messages of the policy. The rest of ``value`` belongs to the rollout as a whole.
     ``token_rewards``: one number for each of ``RewardInput.token_ids``, None for none. An estimator that needs them finds them next to the
         value.
+    ``branch_values``: (), or the value of each branch of the rollout in place of ``value``.
 
     >>> Score(value=10.0, accuracy=1.0, format_ok=True)
     >>> Score.failed(Outcome.TIMEOUT, "no verdict within 5 s")
@@ -419,6 +432,7 @@ class Score:
     in_loss: bool = True
     turn_rewards: tuple[float, ...] = ()
     token_rewards: tuple[float, ...] | None = None
+    branch_values: tuple[float, ...] = ()
 
     @classmethod
     def failed(cls, outcome: Outcome, reason: str) -> Score:

@@ -27,10 +27,7 @@ _OWN = {
     "tokenizer_kwargs",
 }
 """Arguments of transformers that are not variables of a template, or whose values rlcore sets."""
-_PROBES = (
-    (Message(role="user", content=PROBE),),
-    (Message(role="system", content="s"), Message(role="user", content=PROBE)),
-)
+_PROBES = ((Message(role="user", content=PROBE),), (Message(role="system", content="s"), Message(role="user", content=PROBE)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

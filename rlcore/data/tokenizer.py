@@ -59,9 +59,7 @@ def load_tokenizer(
         )
     stop_ids = _stop_ids(path) | (_stop_ids(model) if model and model != path else frozenset())
     settings = TemplateSettings(
-        variables=data.template,
-        tools=read_tools(data.tools) if data.tools is not None else (),
-        plain_text=data.control_tokens == "text",
+        variables=data.template, tools=read_tools(data.tools) if data.tools is not None else (), plain_text=data.control_tokens == "text"
     )
     made = ChatTokenizer(inner, stop_ids=stop_ids, rows=_rows(model or path), settings=settings)
     made.template.check(data.chat_template or repr(path))

@@ -2,19 +2,21 @@
 
 Axes: ``R`` sampled rollouts, ``G`` groups, ``N`` policy tokens. Groups come in canonical order (the order of their leases, never of
 arrival), and rollouts follow by index. Greedy rollouts are baselines: only their reward is used, and they never train.
+
+A rollout with branches counts as several rollouts, one for each branch; for an estimator, each player of a group is a group of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.batches import RewardBatch, TrainBatch
+from rlcore.contracts.batches import Normalisers, RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, RewardDetail
 from rlcore.contracts.loss_wrappers import Aggregation
@@ -30,13 +32,14 @@ class BatchSettings:
     """The part of the run's configuration that shapes a batch.
 
     ``filter_truncated``: a truncated rollout stays in the statistics and leaves the loss. ``overlong``: the soft punishment, None if it is
-    off.
+    off. ``max_staleness``: older tokens do not train; None if no token is older.
     """
 
     max_new_tokens: int
     variation: Aggregation = field(default_factory=SampleLevel)
     filter_truncated: bool = False
     overlong: SoftOverlong | None = None
+    max_staleness: int | None = None
 
 
 def assemble_rewards(
@@ -58,20 +61,21 @@ def assemble_rewards(
     :raises RunError: a score is not finite, or its number of token rewards differs from the rollout's number of tokens.
     """
     flat = _flatten(groups, settings, masked)
+    compared = {player: number for number, player in enumerate(dict.fromkeys(flat.players))}
     rewards = np.array([_value(rollout, score) for rollout, score in zip(flat.rollouts, flat.scores, strict=True)], np.float64)
     if settings.overlong is not None:
         rewards = rewards + soft_overlong(flat.lengths, flat.truncated, settings.overlong)
     return RewardBatch(
         rewards=_read_only(np.where(flat.in_statistics, rewards, 0.0)),
-        group=_read_only(flat.group),
+        group=_read_only(np.array([compared[player] for player in flat.players], np.int64)),
         in_statistics=_read_only(flat.in_statistics),
         in_loss=_read_only(flat.in_loss),
         lengths=_read_only(flat.lengths),
         offsets=_read_only(flat.offsets),
         kl=None if kl is None else _read_only(np.array(kl, np.float64)),
         kl_coeff=kl_coeff,
-        greedy=_read_only(_greedy(groups, settings)) if with_greedy else None,
-        **_details(groups, flat, needs),
+        greedy=_read_only(_greedy(groups, compared, settings)) if with_greedy else None,
+        **_details([groups[number].prompt_id + (f"/{player}" if player else "") for number, player in compared], flat, needs),
     )
 
 
@@ -93,21 +97,20 @@ def assemble_batch(
     """
     flat = _flatten(groups, settings, masked)
     _check_temperatures(flat.rollouts)
-    normalisers = count(flat.lengths, flat.in_loss, settings.max_new_tokens)
-    tokens = int(flat.offsets[-1])
-    values = np.zeros(tokens) if advantages is None else np.asarray(advantages)
-    return TrainBatch(
+    values = np.zeros(int(flat.offsets[-1])) if advantages is None else np.asarray(advantages)
+    batch = TrainBatch(
         rollouts=flat.rollouts,
         group=flat.group,
         in_loss=flat.in_loss,
         offsets=flat.offsets,
         advantages=(np.repeat(values, flat.lengths) if len(values) == len(flat.rollouts) else values).astype(np.float32),
         rollout_logprobs=_rollout_logprobs(flat.rollouts),
-        weights=token_weights(flat.lengths, flat.in_loss, normalisers, settings.variation, flat.group),
-        normalisers=normalisers,
+        weights=values[:0],
+        normalisers=Normalisers(tokens=0, rollouts=0, length=0),
         version=version,
         seed=seed,
     )
+    return _weighed(batch, settings)
 
 
 def run_estimator(name: str, estimator: AdvantageEstimator, batch: RewardBatch) -> np.ndarray:
@@ -185,12 +188,16 @@ def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: in
         return [batch]
     order = groups[_keyed_order(len(groups), batch.seed, batch.version, epoch)]
     shares = [np.flatnonzero(np.isin(batch.group, chosen)) for chosen in np.array_split(order, steps)]
-    return [_renormalised(batch.take(rows), settings) for rows in shares]
+    return [_weighed(batch.take(rows), settings) for rows in shares]
 
 
-def _renormalised(batch: TrainBatch, settings: BatchSettings) -> TrainBatch:
+def _weighed(batch: TrainBatch, settings: BatchSettings) -> TrainBatch:
+    """Return the batch with the weights and normalisers of a step of its own."""
     normalisers = count(batch.lengths, batch.in_loss, settings.max_new_tokens)
     weights = token_weights(batch.lengths, batch.in_loss, normalisers, settings.variation, batch.group)
+    if settings.max_staleness is not None:
+        versions = [segment.versions[segment.policy_mask] for rollout in batch.rollouts for segment in rollout.segments]
+        weights[np.concatenate([[], *versions]) < batch.version - settings.max_staleness] = 0.0
     return replace(batch, normalisers=normalisers, weights=weights)
 
 
@@ -210,31 +217,66 @@ class _Flat:
     truncated: np.ndarray
     in_statistics: np.ndarray
     in_loss: np.ndarray
+    players: list[tuple[int, str]]
+    """The group and the player of each rollout."""
 
 
 def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collection[int]) -> _Flat:
-    rows = [(number, rollout, score) for number, group in enumerate(groups) for rollout, score in _sampled(group)]
-    group = np.array([number for number, _, _ in rows], np.int64)
-    lengths = np.array([rollout.length for _, rollout, _ in rows], np.int64)
+    rows = [(number, *row) for number, group in enumerate(groups) for row in _rows(group, RolloutKind.SAMPLED)]
+    group = np.array([number for number, *_ in rows], np.int64)
+    lengths = np.array([rollout.length for *_, rollout, _ in rows], np.int64)
     kept = ~np.isin(group, np.array(sorted(masked), np.int64))
-    whole = np.array([rollout.finish != FinishReason.ABORTED for _, rollout, _ in rows], np.bool_)
-    truncated = np.array([rollout.finish == FinishReason.LENGTH for _, rollout, _ in rows], np.bool_)
-    in_loss = whole & kept & np.array([score.in_loss for _, _, score in rows], np.bool_) & (lengths > 0)
+    whole = np.array([rollout.finish != FinishReason.ABORTED for *_, rollout, _ in rows], np.bool_)
+    truncated = np.array([rollout.finish == FinishReason.LENGTH for *_, rollout, _ in rows], np.bool_)
+    in_loss = whole & kept & np.array([score.in_loss for *_, score in rows], np.bool_) & (lengths > 0)
     return _Flat(
-        rollouts=tuple(rollout for _, rollout, _ in rows),
-        scores=tuple(score for _, _, score in rows),
+        rollouts=tuple(rollout for *_, rollout, _ in rows),
+        scores=tuple(score for *_, score in rows),
         group=group,
         lengths=lengths,
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         truncated=truncated,
-        in_statistics=np.array([_counts(rollout, score) for _, rollout, score in rows], np.bool_),
+        in_statistics=np.array([_counts(rollout, score) for *_, rollout, score in rows], np.bool_),
         in_loss=in_loss & ~truncated if settings.filter_truncated else in_loss,
+        players=[(number, player) for number, player, *_ in rows],
     )
 
 
-def _sampled(group: Group) -> list[tuple[Rollout, Score]]:
-    pairs = [pair for pair in zip(group.rollouts, group.scores, strict=True) if pair[0].kind == RolloutKind.SAMPLED]
-    return sorted(pairs, key=lambda pair: pair[0].index)
+def _rows(group: Group, kind: RolloutKind) -> list[tuple[str, Rollout, Score]]:
+    """Return the rollouts of a kind as (player, rollout, score), those of a player together."""
+    pairs = [pair for pair in zip(group.rollouts, group.scores, strict=True) if pair[0].kind == kind]
+    rows = [row for rollout, score in sorted(pairs, key=lambda pair: pair[0].index) for row in _by_branch(rollout, score)]
+    players = list(dict.fromkeys(player for player, _, _ in rows))
+    return sorted(rows, key=lambda row: players.index(row[0]))
+
+
+def _by_branch(rollout: Rollout, score: Score) -> Iterator[tuple[str, Rollout, Score]]:
+    """Yield (player, rollout, score): the rollout, or each of its branches as a rollout of its own."""
+    if not rollout.branches:
+        yield "", rollout, score
+        return
+    values = score.branch_values or (score.value,) * len(rollout.branches)
+    if len(values) != len(rollout.branches):
+        raise RunError(
+            f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} has {len(values)} branch values, and the rollout has "
+            f"{len(rollout.branches)} branches; a reward must give a value for each, or none"
+        )
+    turns, tokens, start, end = list(rollout.turn_lengths), list(score.token_rewards or ()), 0, 0
+    for branch, value in zip(rollout.branches, values, strict=True):
+        start, end = end, end + branch.segments
+        part = replace(rollout, segments=rollout.segments[start:end], turn_lengths=(), branches=())
+        of_turns = _taken(turns, part.length)
+        given = None if score.token_rewards is None else tuple(tokens[: part.length])
+        del tokens[: part.length]
+        yield branch.player, replace(part, turn_lengths=of_turns), replace(score, value=value, token_rewards=given)
+
+
+def _taken(lengths: list[int], total: int) -> tuple[int, ...]:
+    """Remove and return the first numbers that add up to a total, with the zeros after them."""
+    found: list[int] = []
+    while lengths and sum(found) + lengths[0] <= total:
+        found.append(lengths.pop(0))
+    return tuple(found)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
@@ -242,24 +284,25 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
-    """Return float64[G]: the reward of the greedy rollout if it was judged, else NaN, with the same length punishment as for the others."""
-    values = np.full(len(groups), np.nan)
-    for number, group in enumerate(groups):
-        for rollout, score in zip(group.rollouts, group.scores, strict=True):
-            if rollout.kind == RolloutKind.GREEDY and _counts(rollout, score):
-                values[number] = _value(rollout, score)
+def _greedy(groups: Sequence[Group], compared: Mapping[tuple[int, str], int], settings: BatchSettings) -> np.ndarray:
+    """Return float64[G]: the reward of the greedy rollout if it was judged (of branches, the mean), else NaN, punished as others are."""
+    found: dict[int, list[float]] = {}
+    for place, group in enumerate(groups):
+        for player, rollout, score in _rows(group, RolloutKind.GREEDY):
+            if _counts(rollout, score) and (number := compared.get((place, player))) is not None:
+                value = _value(rollout, score)
                 if settings.overlong is not None:
                     cut = np.array([rollout.finish == FinishReason.LENGTH])
-                    values[number] += soft_overlong(np.array([rollout.length]), cut, settings.overlong)[0]
-    return values
+                    value += soft_overlong(np.array([rollout.length]), cut, settings.overlong)[0]
+                found.setdefault(number, []).append(value)
+    return np.array([np.mean(found[number]) if number in found else np.nan for number in range(len(compared))], np.float64)
 
 
-def _details(groups: Sequence[Group], flat: _Flat, needs: Collection[RewardDetail]) -> dict[str, Any]:
+def _details(prompt_ids: Sequence[str], flat: _Flat, needs: Collection[RewardDetail]) -> dict[str, Any]:
     """Return the fields of a ``RewardBatch`` that an estimator declares."""
     found: dict[str, Any] = {}
     if RewardDetail.PROMPT_IDS in needs:
-        found["prompt_ids"] = tuple(group.prompt_id for group in groups)
+        found["prompt_ids"] = tuple(prompt_ids)
     if RewardDetail.PARTS in needs:
         parts = [score.parts for score in flat.scores]
         found["parts"] = {name: _read_only(np.array([part.get(name, np.nan) for part in parts])) for name in sorted(set().union(*parts))}

@@ -32,8 +32,7 @@ class ClippedOptions(BaseModel):
         default=0.2, gt=0.0, allow_inf_nan=False, description="how far it may rise above 1 before its gradient stops"
     )
     dual_clip: Annotated[float, Field(gt=1.0, allow_inf_nan=False)] | None = Field(
-        default=None,
-        description="ratio beyond which a token of negative advantage loses its gradient too; unset: no dual clip",
+        default=None, description="ratio beyond which a token of negative advantage loses its gradient too; unset: no dual clip"
     )
 
 

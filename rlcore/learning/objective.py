@@ -143,11 +143,7 @@ class PolicyObjective:
     def _check_inputs(self, logprobs: torch.Tensor, batch: LossBatch) -> None:
         if not logprobs.detach().isfinite().all():
             raise RunError("the policy's log probabilities are not finite: the model has diverged; lower the learning rate")
-        given = {
-            Need.OLD: batch.old_logprobs,
-            Need.REFERENCE: batch.reference_logprobs,
-            Need.ENTROPY: batch.entropy,
-        }
+        given = {Need.OLD: batch.old_logprobs, Need.REFERENCE: batch.reference_logprobs, Need.ENTROPY: batch.entropy}
         if self.correction is not None and not batch.rollout_logprobs.isfinite().all():
             raise RunError("the sampler's log probabilities are not finite, so mismatch_correction cannot compare with them")
         for need in sorted(self.needs):

@@ -24,12 +24,12 @@ _FITNESS = (
 )
 
 
-def compatible_python(environment: Path, module: str = "", make: str = "") -> Path:
+def compatible_python(environment: Path, module: str = "", make: str = "", *, same: bool = True) -> Path:
     """Return the Python of an environment.
 
     :param make: what to type for an environment that has ``module``.
-    :raises ConfigError: there is no Python, its minor version differs from this one (a plan cannot be sent there), or it lacks ``module``
-        or a package that rlcore imports.
+    :param same: its minor version must be that of this Python, because functions are sent there.
+    :raises ConfigError: there is no Python, its version does not fit, or it lacks ``module`` or a package that rlcore imports.
     """
     folder = environment.absolute()
     python = folder / "bin" / "python"
@@ -40,7 +40,7 @@ def compatible_python(environment: Path, module: str = "", make: str = "") -> Pa
     required = [re.split(r"[^\w.-]", text)[0] for text in distribution("rlcore").requires or () if "extra ==" not in text]
     needs = [*(name.replace("-", "_") for name in required), *([module] if module else [])]
     version, missing = answer_of(str(python), "-I", "-c", _FITNESS, *needs)
-    if tuple(version) != sys.version_info[:2]:
+    if tuple(version) != sys.version_info[:2] and (same or tuple(version) < (3, 11)):
         here, there = (".".join(map(str, numbers)) for numbers in (sys.version_info[:2], version))
         raise ConfigError(
             f"environment {folder} has Python {there} and the driver has {here}, and functions cannot be sent between them; "
@@ -54,8 +54,11 @@ def compatible_python(environment: Path, module: str = "", make: str = "") -> Pa
 
 
 def installing(python: Path, *packages: str) -> str:
-    """Return what to type to install packages into the environment of a Python."""
-    return f"type {python} -m pip install {' '.join(name.replace('_', '-') for name in packages)}"
+    """Return what to type to install packages into the environment of a Python, or what to do if it was built from a lock."""
+    names = " ".join(name.replace("_", "-") for name in packages)
+    if (python.parents[1] / "rlcore-environment.json").exists():
+        return f"it was built from a lock: add {names} to the lock, and build it again with rlcore env build"
+    return f"type {python} -m pip install {names}"
 
 
 def answer_of(python: str, *words: str) -> Any:

@@ -24,8 +24,11 @@ _NAMES = (
     "extraction",
     "gateway",
     "grpo",
+    "harbor",
     "judge",
     "math",
+    "nemo-gym",
+    "openenv",
     "processes",
     "quickstart",
     "ray",
@@ -34,10 +37,12 @@ _NAMES = (
     "sandbox",
     "serving",
     "sglang",
+    "textarena",
     "tools",
     "torch",
     "trackers",
     "transformers",
+    "verifiers",
     "vllm",
     "workers",
 )
@@ -57,17 +62,21 @@ REQUIRED = {
     "adapters": ("extraction",),
     "agents": ("gateway", "workers"),
     "code": ("sandbox",),
+    "harbor": ("agents", "sandbox"),
     "judge": ("extraction",),
     "math": ("extraction",),
+    "nemo-gym": ("gateway", "workers"),
+    "openenv": ("gateway",),
     "processes": ("workers",),
     "ray": ("workers",),
     "sglang": ("serving",),
     "tools": ("processes", "workers"),
+    "verifiers": ("agents",),
     "vllm": ("serving", "workers"),
 }
 """The distributions of this repository that another one requires: without them on the line, pip would look for them on an index."""
 
-_FOLDERS = {"agents": "program", "sandbox": "local"}
+_FOLDERS = {"agents": "program", "nemo-gym": "nemo_gym", "sandbox": "local"}
 """Folders of the checkout whose name differs from the plugin in them."""
 
 EXTRAS = {

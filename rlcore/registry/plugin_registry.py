@@ -21,7 +21,7 @@ import pluggy
 from pydantic import BaseModel
 
 from rlcore.contracts.errors import PluginError, RlcoreError
-from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, PluginKind, Spec
+from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, EnvironmentSpec, PluginKind, Spec
 from rlcore.registry.discovery import Plugin, PluginRow, find_plugins, overlooked, switch_notes
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 from rlcore.registry.install import NEEDS_EXTRA, install_line
@@ -343,16 +343,18 @@ class Registry:
         """Return whether a plugin implements an observer hook. If none does, data that only observers receive need not be sent."""
         return any(getattr(manager.hook, hook).get_hookimpls() for _, manager in self.hooks())
 
-    def check_run(self, config: Any, hook: str = "rlcore_check_run") -> list[str]:
+    def check_run(self, config: Any, hook: str = "rlcore_check_run", **more: Any) -> list[str]:
         """Return the sentences of every plugin's hook about the configuration, preceded by the plugin's name.
 
         A hook that fails is a problem too.
+
+        :param more: further arguments of the hook.
         """
         problems: list[str] = []
         for owner, manager in self.hooks():
             try:
                 with stdout_to_stderr():
-                    answers = getattr(manager.hook, hook)(config=config)
+                    answers = getattr(manager.hook, hook)(config=config, **more)
             except (Exception, SystemExit) as error:
                 problems.append(f"{owner}: {hook} raised {reason(error)}")
                 continue
@@ -372,8 +374,8 @@ class Registry:
     def faults(self, *, imported: bool = False) -> dict[tuple[PluginKind, str], list[str]]:
         """Return (kind, name) -> the reasons why an offer cannot work that discovery does not check.
 
-        Options models are imported, because they must be light. Targets are located without an import, unless ``imported`` is set and the
-        engine that they need is installed.
+        Options models are imported, because they must be light. Targets are located without an import, unless ``imported`` is set, the
+        engine that they need is installed, and they do not run in another virtual environment.
         """
         found: dict[tuple[PluginKind, str], list[str]] = {}
         for kind in PluginKind:
@@ -384,6 +386,7 @@ class Registry:
                     continue
                 engine = getattr(spec, "requires_module", "").partition(".")[0]
                 loaded = imported and spec.target and not problems[0] and (not engine or find_spec(engine) is not None)
+                loaded = loaded and not (isinstance(spec, EnvironmentSpec) and spec.environment)
                 for check in (self.options_model, *([self.load] if loaded else [])):
                     try:
                         check(kind, name)

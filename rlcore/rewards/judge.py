@@ -57,12 +57,7 @@ class Judge(RewardMixer[PendingGroup]):
     """
 
     def __init__(
-        self,
-        entries: Sequence[RewardEntry],
-        *,
-        workers: int,
-        error_budget: float = 0.05,
-        limits: WorkerLimits = USUAL_LIMITS,
+        self, entries: Sequence[RewardEntry], *, workers: int, error_budget: float = 0.05, limits: WorkerLimits = USUAL_LIMITS
     ) -> None:
         super().__init__(entries, workers=workers, limits=limits)
         self._lock = threading.Lock()

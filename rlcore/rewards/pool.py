@@ -34,12 +34,7 @@ class RewardPool:
     """
 
     def __init__(
-        self,
-        entries: Sequence[RewardEntry],
-        *,
-        workers: int,
-        limits: WorkerLimits = USUAL_LIMITS,
-        start_seconds: float = 180.0,
+        self, entries: Sequence[RewardEntry], *, workers: int, limits: WorkerLimits = USUAL_LIMITS, start_seconds: float = 180.0
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers is {workers}; a reward pool needs at least 1")
@@ -54,11 +49,7 @@ class RewardPool:
             if traits.concurrency:
                 alone = WorkerSetup(recipes=(setup.recipes[place],), limits=limits, asynchronous=True)
                 self._hosts[place] = AsyncDispatcher(
-                    encode(alone),
-                    concurrency=traits.concurrency,
-                    inbox=self._inbox,
-                    start_seconds=start_seconds,
-                    limits=limits,
+                    encode(alone), concurrency=traits.concurrency, inbox=self._inbox, start_seconds=start_seconds, limits=limits
                 )
                 self._begun(self._hosts[place])
         if len(self._hosts) == len(entries):

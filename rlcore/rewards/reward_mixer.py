@@ -47,13 +47,7 @@ class RewardMixer(Generic[PendingT]):
     :raises PluginError: a reward cannot be built.
     """
 
-    def __init__(
-        self,
-        entries: Sequence[RewardEntry],
-        *,
-        workers: int,
-        limits: WorkerLimits = USUAL_LIMITS,
-    ) -> None:
+    def __init__(self, entries: Sequence[RewardEntry], *, workers: int, limits: WorkerLimits = USUAL_LIMITS) -> None:
         self.entries = tuple(entries)
         self._index = {entry.name: number for number, entry in enumerate(self.entries)}
         if not self.entries or len(self._index) < len(self.entries):
@@ -122,9 +116,10 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
 
     value: the sum of weight x value. accuracy, format_ok and parsed: from the first reward that gives one. parts: weight x value under each
     reward's name, the reward's own parts as ``name/part``, unweighted, and its accuracy as ``name/accuracy``. turn_rewards: as value, over
-    the rewards that give them. token_rewards: the weighted sum over the rewards that give them, which must have equal lengths. outcome:
-    ``ok`` if all are ok, else the first other outcome. If one reward failed (timeout, error, infra, invalid), the combined score fails,
-    because a partial sum is not a score. Masks: all must agree.
+    the rewards that give them. token_rewards: the weighted sum over the rewards that give them, which must have equal lengths.
+    branch_values: as value; a reward without them gives its value to each branch. outcome: ``ok`` if all are ok, else the first other
+    outcome. If one reward failed (timeout, error, infra, invalid), the combined score fails, because a partial sum is not a score. Masks:
+    all must agree.
     """
     for name, _, score in verdicts:
         if not score.outcome.judged:
@@ -140,6 +135,10 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
     by_token = [[weight * value for value in score.token_rewards] for _, weight, score in verdicts if score.token_rewards is not None]
     if len(set(map(len, by_token))) > 1:
         return Score.failed(Outcome.ERROR, f"the rewards gave {' and '.join(str(len(given)) for given in by_token)} token rewards")
+    branches = {len(score.branch_values) for score in scores if score.branch_values}
+    if len(branches) > 1:
+        return Score.failed(Outcome.ERROR, f"the rewards gave values for {' and '.join(map(str, sorted(branches)))} branches")
+    by_branch = [[weight * one for one in score.branch_values or [score.value] * max(branches, default=0)] for _, weight, score in verdicts]
     spoken = next((score for score in scores if score.outcome is not Outcome.OK), scores[0])
     return Score(
         value=sum(weight * score.value for _, weight, score in verdicts),
@@ -153,4 +152,5 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
         in_loss=all(score.in_loss for score in scores),
         turn_rewards=tuple(sum(of_turn) for of_turn in zip(*by_turn, strict=True)),
         token_rewards=tuple(map(sum, zip(*by_token, strict=True))) if by_token else None,
+        branch_values=tuple(map(sum, zip(*by_branch, strict=True))),
     )

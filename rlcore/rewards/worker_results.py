@@ -46,6 +46,7 @@ def checked(verdict: Any, item: RewardInput) -> Score:
         in_loss=bool(verdict.in_loss) and outcome.judged,
         turn_rewards=tuple(_finite("a turn reward", value) for value in verdict.turn_rewards),
         token_rewards=None if tokens is None else tuple(_finite("a token reward", value) for value in tokens),
+        branch_values=tuple(_finite("the value of a branch", value) for value in verdict.branch_values),
     )
 
 

@@ -165,7 +165,7 @@ class Consumer:
         """Return the global part of each optimizer step. A part in which nothing can train is left out."""
         algorithm = self._algorithm
         epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
-        return [part for parts in epochs for part in parts if part.in_loss.any()]
+        return [part for parts in epochs for part in parts if part.weights.any()]
 
     def first_available(self, ids: np.ndarray) -> np.ndarray:
         """Return int32[T]: token ids that at least one data-parallel rank has; the others contribute none. Collective."""
@@ -474,10 +474,12 @@ def _with_sample_size(metrics: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _by_rollout(batch: TrainBatch) -> np.ndarray:
-    """Return float32[R]: the mean advantage over the tokens of each rollout, 0 for a rollout without tokens."""
-    owner = np.repeat(np.arange(len(batch)), batch.lengths)
-    sums = np.bincount(owner, weights=batch.advantages, minlength=len(batch))
-    means: np.ndarray = (sums / np.maximum(batch.lengths, 1)).astype(np.float32)
+    """Return float32: the mean advantage over the tokens of each rollout with its branches, 0 for a rollout without tokens."""
+    places = [(group, rollout.index) for group, rollout in zip(batch.group.tolist(), batch.rollouts, strict=True)]
+    number = {place: count for count, place in enumerate(sorted(set(places)))}
+    owner = np.repeat([number[place] for place in places], batch.lengths).astype(np.int64)
+    sums, lengths = (np.bincount(owner, weights, minlength=len(number)) for weights in (batch.advantages, None))
+    means: np.ndarray = (sums / np.maximum(lengths, 1)).astype(np.float32)
     return means
 
 

@@ -51,7 +51,7 @@ class Evaluation:
     def reports(self, results: Iterable[ProducedGroup]) -> list[TaskReport]:
         """Return one report per task from the results of all jobs, in any order.
 
-        Completions that could not be scored count neither for nor against; their rows say so."""
+        Completions that could not be scored, or are masked, count neither for nor against; their rows say so."""
         by_key = {produced.job.key: produced for produced in results}
         by_task: dict[str, list[ProducedGroup]] = {}
         for key, task in self._tasks.items():
@@ -61,8 +61,8 @@ class Evaluation:
 
 def _report(task: str, results: list[ProducedGroup]) -> TaskReport:
     made = [pair for produced in results for pair in _pairs(produced)]
-    judged = [score for _, score in made if score.outcome.judged]
-    by_prompt = [[score for score in produced.scores if score.outcome.judged and score.accuracy is not None] for produced in results]
+    judged = [score for _, score in made if _counts(score)]
+    by_prompt = [[score for score in produced.scores if _counts(score) and score.accuracy is not None] for produced in results]
     known = [scores for scores in by_prompt if scores]
     average = _average(known)
     return TaskReport(
@@ -81,6 +81,10 @@ def _report(task: str, results: list[ProducedGroup]) -> TaskReport:
     )
 
 
+def _counts(score: Score) -> bool:
+    return score.outcome.judged and score.in_statistics
+
+
 def _pairs(produced: ProducedGroup) -> Iterator[tuple[Rollout, Score]]:
     yield from zip(produced.rollouts, produced.scores, strict=True)
 
@@ -93,14 +97,15 @@ def _average(by_prompt: Sequence[Sequence[Score]]) -> Estimate | None:
 
 
 def _at_k(by_prompt: Sequence[Sequence[Score]]) -> dict[str, float]:
-    """Return pass@k and maj@k over the prompts of which at least k completions were scored."""
+    """Return pass@k and maj@k over the prompts of which at least k completions were scored. Without any answer, nothing was voted on."""
     figures: dict[str, float] = {}
+    voted = any(score.parsed is not None for scores in by_prompt for score in scores)
     for k in usual_ks(max(map(len, by_prompt), default=0)):
         enough = [scores for scores in by_prompt if len(scores) >= k]
-        for name, values in {
-            f"pass@{k}": [pass_at_k(len(scores), sum(_accuracies(scores)), k) for scores in enough],
-            f"maj@{k}": [majority_at_k([score.parsed for score in scores], _accuracies(scores), k) for scores in enough],
-        }.items():
+        by_name = {f"pass@{k}": [pass_at_k(len(scores), sum(_accuracies(scores)), k) for scores in enough]}
+        if voted:
+            by_name[f"maj@{k}"] = [majority_at_k([score.parsed for score in scores], _accuracies(scores), k) for scores in enough]
+        for name, values in by_name.items():
             estimate = mean_interval(values)
             figures |= {name: estimate.mean, f"{name}/low": estimate.low, f"{name}/high": estimate.high}
     return figures

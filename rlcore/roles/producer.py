@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from queue import SimpleQueue
+from statistics import mode
 from threading import Event
 from typing import Any, Protocol
 
@@ -107,6 +108,7 @@ class _OpenGroup:
         if not self.talking:
             for rollout in self.failed:
                 self._keep(rollout)
+            self.failed.clear()
             self.rollouts.sort(key=lambda rollout: rollout.index)
 
     def _keep(self, rollout: Rollout) -> None:
@@ -190,6 +192,11 @@ class Producer:
     def busy(self) -> int:
         """The number of jobs that still generate. Jobs that wait for a verdict use no slot of the engine."""
         return self._generating
+
+    @property
+    def requests(self) -> int:
+        """The number of requests in the engine."""
+        return len(self._live)
 
     @property
     def waits(self) -> bool:
@@ -282,7 +289,8 @@ class Producer:
         """Make progress for about ``timeout`` seconds at most. Return the jobs that are generated and scored."""
         self._refuse_torn()
         if self._live or self._rollouts:
-            with self._account.span(self.booking or ("generation" if self._live else "waiting for environments")):
+            waited = "generation" if self._live else f"waiting for {mode(rollout.talk.waits for rollout in self._rollouts)}"
+            with self._account.span(self.booking or waited):
                 for opened in self._progress(timeout):  # after the whole poll, because rollouts that finished in it are not cut
                     self._settle(opened)
             timeout = 0.0
@@ -337,8 +345,6 @@ class Producer:
 
     def _too_late(self) -> list[_ActiveRollout]:
         """End the rollouts whose deadline is over."""
-        if self._conversation.deadline is None:
-            return []
         now = time.monotonic()
         late = [rollout for rollout in self._rollouts if rollout.closes < now]
         for rollout in late:
@@ -463,13 +469,16 @@ class Producer:
                 index=rollout.index,
                 kind=RolloutKind.GREEDY if job.samplings[rollout.index].temperature == 0 else RolloutKind.SAMPLED,
                 segments=said.segments or (NO_TOKENS,),
-                text=next((message.content for message in reversed(said.messages) if message.policy), ""),
+                text=next((message.content for message in reversed(said.messages) if message.policy), "")
+                if said.text is None
+                else said.text,
                 finish=said.finish or (sampled[-1].finish if sampled else FinishReason.STOP),
                 temperature=job.samplings[rollout.index].temperature,
                 turns=() if [message.plain_answer for message in said.messages] == [True] else said.messages,
                 turn_rewards=said.turn_rewards,
                 extra=said.extra,
                 turn_lengths=said.turn_lengths,
+                branches=said.branches,
                 verdict=said.verdict,
             )
         )

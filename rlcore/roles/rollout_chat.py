@@ -32,14 +32,13 @@ def extra_figures(extras: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def chat_of(rollout: Rollout, score: Score) -> dict[str, Any]:
-    """Return the fields of a log's row about the conversation: ``turns`` and ``turn_rewards`` if there are messages, ``extra`` if it has
-    numbers.
+    """Return the fields of a log's row about the conversation: ``turns``, ``turn_rewards`` and ``branches`` (number of segments and reward)
+    if there are messages, ``extra`` if it has numbers.
 
     ``turns``: role, content, ``policy`` and, if there are some, tool calls and inserted spans. Messages of the policy have ``tokens``, and
     ``segment`` (from 0) if the rollout has several segments, if the conversation reported their lengths.
     """
-    numbers = _numbers(rollout.extra)
-    extra = {"extra": numbers} if numbers else {}
+    extra = {"extra": numbers} if (numbers := _numbers(rollout.extra)) else {}
     if not rollout.turns:
         return extra
     of_policy = iter(_places(rollout))
@@ -47,7 +46,8 @@ def chat_of(rollout: Rollout, score: Score) -> dict[str, Any]:
     for turn in rollout.turns:
         spans = {"inserted": [list(span) for span in turn.inserted]} if turn.inserted else {}
         turns.append({**turn.plain(), "policy": turn.policy, **spans, **(next(of_policy, {}) if turn.policy else {})})
-    return {"turns": turns, "turn_rewards": list(score.turn_rewards), **extra}
+    branches = {"branches": [[one.segments, value] for one, value in zip(rollout.branches, score.branch_values, strict=False)]}
+    return {"turns": turns, "turn_rewards": list(score.turn_rewards), **(branches if score.branch_values else {}), **extra}
 
 
 def _places(rollout: Rollout) -> list[dict[str, int]]:

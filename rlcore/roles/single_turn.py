@@ -38,7 +38,7 @@ class ActiveConversation:
     """One rollout in progress. Raises RunError, naming the conversation, if the conversation raises or breaks a rule.
 
     ``begin`` and ``advance`` run the generator to its next request. Then ``asks`` and ``cancels`` hold the turns to open and to cancel, and
-    ``waits`` tells whether the generator can be woken. At the end, ``said`` holds the dialogue.
+    ``waits`` names what the generator waits for, "" if it cannot be woken. At the end, ``said`` holds the dialogue.
     """
 
     conversation: Conversation
@@ -46,7 +46,7 @@ class ActiveConversation:
     sampled: list[Completion] = field(default_factory=list)
     asks: tuple[Turn, ...] = ()
     cancels: tuple[Turn, ...] = ()
-    waits: bool = False
+    waits: str = ""
     said: Dialogue | None = None
     asked: int = 0
     """The number of turns that it asked for."""
@@ -80,7 +80,7 @@ class ActiveConversation:
             except StopIteration as end:
                 self.said = self._checked_dialogue(end.value)
                 return
-            self.waits = isinstance(request, Wait)
+            self.waits = request.on if isinstance(request, Wait) else ""
             self.asks, self.cancels = (request.turns, request.cancel) if isinstance(request, Wait) else ((request,), ())
             for turn in self.asks:
                 self._check_turn(turn)

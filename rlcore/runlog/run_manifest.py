@@ -29,12 +29,7 @@ _OF_AN_EXTRA = re.compile(r";.*\bextra\b")
 
 
 def build_manifest(
-    *,
-    seed: int,
-    data: Mapping[str, str],
-    attestations: Iterable[Attestation],
-    origins: Mapping[str, Any],
-    planned_steps: int,
+    *, seed: int, data: Mapping[str, str], attestations: Iterable[Attestation], origins: Mapping[str, Any], planned_steps: int
 ) -> dict[str, Any]:
     """Return a JSON-serializable record.
 

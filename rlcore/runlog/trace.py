@@ -26,6 +26,7 @@ _COLOURS = {
     "waiting for weights": "terrible",
     "scoring": "bad",
     "waiting for environments": "bad",
+    "waiting for tools": "bad",
     "back-pressure": "grey",
 }
 

@@ -41,13 +41,7 @@ __all__ = ["build_algorithm", "check_backend", "inference_notes", "make_consumer
 
 
 def make_consumer(
-    plan: Plan,
-    schedule: ScheduleSettings,
-    account: TimeAccount,
-    closing: ExitStack,
-    *,
-    rank: int = 0,
-    rendezvous: str = "",
+    plan: Plan, schedule: ScheduleSettings, account: TimeAccount, closing: ExitStack, *, rank: int = 0, rendezvous: str = ""
 ) -> Consumer:
     """Build the consumer of one rank, new or from the checkpoint that the run resumes from. ``closing`` closes its backend.
 
@@ -241,6 +235,7 @@ def build_algorithm(plan: Plan) -> Algorithm:
             variation=plan.registry.make(PluginKind.AGGREGATION, settings.loss_variation, options=made.get("loss_variation")),
             filter_truncated=settings.filter_truncated_response,
             overlong=_overlong(plan),
+            max_staleness=int(config.schedule.max_staleness) if config.schedule.continuing else None,
         ),
         seed=config.run.seed,
         updates_per_batch=min(settings.updates_per_batch, config.training.train_batch_size),

@@ -61,9 +61,7 @@ def make_judge(plan: Plan) -> Judge:
         workers=int(settings.reward_workers),  # the plan has already resolved auto
         error_budget=settings.reward_error_budget,
         limits=WorkerLimits(
-            items=settings.reward_worker_items,
-            growth=settings.reward_worker_growth_mb << 20,
-            call=settings.reward_call_memory_mb << 20,
+            items=settings.reward_worker_items, growth=settings.reward_worker_growth_mb << 20, call=settings.reward_call_memory_mb << 20
         ),
     )
 
@@ -103,6 +101,7 @@ def schedule_settings(plan: Plan, prompts: int) -> ScheduleSettings:
         episodes=config.run.num_episodes,
         max_steps=config.run.max_steps,
         max_staleness=int(config.schedule.max_staleness),
+        partial_rollouts=config.schedule.continuing,
         filter_range=config.algorithm.filter_range,
         dynamic_batching=config.algorithm.dynamic_batching,
         seed=config.run.seed,
@@ -134,10 +133,7 @@ def make_filter_monitor(plan: Plan) -> FilterMonitor:
     """Build the watch that detects starvation by the group filter. It resumes with the checkpoint's budgets, if there is a checkpoint."""
     algorithm = plan.config.algorithm
     watch = FilterMonitor(
-        bounds=algorithm.filter_range,
-        by=filter_by(plan),
-        batch_size=plan.config.training.train_batch_size,
-        limit=algorithm.filter_limit,
+        bounds=algorithm.filter_range, by=filter_by(plan), batch_size=plan.config.training.train_batch_size, limit=algorithm.filter_limit
     )
     if plan.resume is not None:
         watch.restore(plan.resume.state["watch"])
@@ -148,9 +144,7 @@ def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
     """Build the evaluator, which makes jobs of the held-out tasks."""
     training, section = _sampling(plan), plan.config.eval
     held_out = Sampling(
-        temperature=section.eval_temperature,
-        max_new_tokens=section.eval_max_new_tokens or training.max_new_tokens,
-        stop=training.stop,
+        temperature=section.eval_temperature, max_new_tokens=section.eval_max_new_tokens or training.max_new_tokens, stop=training.stop
     )
     return Evaluator(texts.held_out, held_out, plan.config.run.seed, section.eval_samples)
 

@@ -170,9 +170,7 @@ class FilterMonitor:
         if not self._warned and 3 * cost > (self.limit or USUAL_LIMIT) * self.batch_size:
             self._warned = True
             self.starved_updates += 1
-            if (
-                self.starved_updates & (self.starved_updates - 1) == 0
-            ):  # the 1st, 2nd, 4th, 8th …: nobody reads a warning that is always there
+            if self.starved_updates & (self.starved_updates - 1) == 0:  # the 1st, 2nd, 4th …: nobody reads what is always there
                 self._notes.append(self._warning())
         if self.limit is not None and cost > self.limit * self.batch_size and not self._error:
             self._error = (

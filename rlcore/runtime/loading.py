@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
 from rlcore.contracts.types import Prompt
 from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt
-from rlcore.data.answer_marks import AnswerReader, mark_remarks
 from rlcore.data.left_out import by_reason, left_out_sentences
 from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
 from rlcore.registry.error_context import SHOW_TRACEBACK, out_of_memory, reason
@@ -85,7 +85,7 @@ def load_data(plan: Plan, say: Callable[[str], None] = _silent) -> dict[str, Dat
 
     :param say: receives the detected row format and the notes on the data."""
     specs, asked = plan.reward_specs(), plan.config.data
-    once = _once(say)
+    once = cache(say)  # repeats no sentence, because a file may be read both for training and for an evaluation
     tasks = {f"eval/{task}": load_eval(path, specs, plan.registry, asked, once) for task, path in plan.config.eval.eval_dataset.items()}
     data = {"train": load_prompts(plan.config, specs, plan.registry, once), **tasks} if plan.config.data.sources else tasks
     if plan.unscorable:
@@ -115,24 +115,9 @@ def bad_rows_of(data: Mapping[str, DataSet]) -> dict[str, dict[str, int]]:
 
 
 def data_notes(plan: Plan, data: Mapping[str, DataSet]) -> list[str]:
-    """Return a sentence for each data set that rows are left out of, or whose prompts ask for an answer that a reward does not read."""
-    asked, rewards = plan.config.data.system_prompt, zip(plan.reward_specs(), plan.reward_options, strict=False)
-    found = (AnswerReader.of(spec, options, asked) for spec, options in rewards)
-    readers = [reader for reader in found if reader is not None]
-    marks = [remark for name, data_set in data.items() for remark in mark_remarks(name, data_set.prompts, readers)]
-    return [*left_out_sentences(bad_rows_of(data), {name: len(data_set) for name, data_set in data.items()}), *marks]
-
-
-def _once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a ``say`` that repeats no sentence, because a file may be read both for training and for an evaluation."""
-    said: set[str] = set()
-
-    def told(line: str) -> None:
-        if line not in said:
-            said.add(line)
-            say(line)
-
-    return told
+    """Return a sentence for each data set that rows are left out of, and what plugins note about the prompts."""
+    notes = plan.registry.check_run(plan.config, "rlcore_note_data", data={name: data_set.prompts for name, data_set in data.items()})
+    return [*left_out_sentences(bad_rows_of(data), {name: len(data_set) for name, data_set in data.items()}), *notes]
 
 
 def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False, say: Callable[[str], None] = lambda line: None) -> Texts:

@@ -74,9 +74,15 @@ def samples_of(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tup
     pairs = list(zip(*first_answers, strict=True))
     changed = [pair for pair in pairs if pair[0]["ans_valid"] != pair[1]["ans_valid"]]
     return tuple(
-        Sample(prompt=first["prompt"][-1]["content"], gold=str(first["gold"]), before=first["prediction"], after=last["prediction"])
+        Sample(prompt=first["prompt"][-1]["content"], gold=str(first["gold"]), before=_answer(first), after=_answer(last))
         for first, last in (changed or pairs)[:3]
     )
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    """Return the answer to the prompt; of an episode with several answers the last one, with their number."""
+    count = sum(turn["policy"] for turn in row.get("turns", ()))
+    return f"(the last of {count} answers) {row['prediction']}" if count > 1 else str(row["prediction"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,15 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import (
-    ConfigError,
-    InterruptedRunError,
-    RlcoreError,
-    RunError,
-    UsageError,
-    WeightsError,
-    WorkerLostError,
-)
+from rlcore.contracts.errors import ConfigError, InterruptedRunError, RlcoreError, RunError, UsageError, WeightsError, WorkerLostError
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.runlog.past_runs import NoCheckpointError, find_checkpoint
 from rlcore.runtime.factories import first_version

@@ -25,16 +25,7 @@ from rlcore.runlog.run_manifest import original_settings, read_manifest
 from rlcore.runtime.factories import used_plugins
 from rlcore.runtime.progress import Sample, Summary
 
-__all__ = [
-    "auto",
-    "best_step",
-    "check_changes",
-    "check_model_files",
-    "newest_run",
-    "reset_layout",
-    "resume_plan",
-    "summary_of",
-]
+__all__ = ["auto", "best_step", "check_changes", "check_model_files", "newest_run", "reset_layout", "resume_plan", "summary_of"]
 
 
 _LAYOUT = ("run.runtime", "weights.transport")

@@ -40,6 +40,8 @@ class Category(StrEnum):
     """A producer that only waits for verdicts."""
     BLOCKED_BY_ENVIRONMENTS = "blocked_by_environments"
     """A producer that only waits for episodes, which wait for something outside of rlcore."""
+    BLOCKED_BY_TOOLS = "blocked_by_tools"
+    """The same, if most of these episodes wait for a tool that the policy has called."""
     BACK_PRESSURE = "back_pressure"
     """A producer that may not run further ahead, because of staleness or the buffer."""
     WASTED = "wasted"
@@ -60,9 +62,10 @@ _OF_ACTIVITY: Mapping[str, Category] = {
     "waiting for weights": Category.WAITING_FOR_WEIGHTS,
     "scoring": Category.BLOCKED_BY_REWARDS,
     "waiting for environments": Category.BLOCKED_BY_ENVIRONMENTS,
+    "waiting for tools": Category.BLOCKED_BY_TOOLS,
     "back-pressure": Category.BACK_PRESSURE,
 }
-_PLURAL = {Role.TRAINER: "trainer", Role.PRODUCER: "producers"}
+_PLURAL: Mapping[str, str] = {Role.TRAINER: "trainer", Role.PRODUCER: "producers"}
 
 
 def by_category(seconds: Mapping[str, float], wasted: float = 0.0) -> dict[Category, float]:
@@ -129,8 +132,8 @@ class Timing:
         self._generated += tokens_generated
         self._wasted += tokens_wasted
         wasted = _share(tokens_wasted, tokens_generated)
-        self.step_workers = _by_worker(of_step, wasted)
-        by_role = _by_role(of_step, wasted)
+        self.step_workers = _summed(of_step, wasted, 0)
+        by_role = _summed(of_step, wasted, 1, Role)
         return {f"time/{_PLURAL[role]}/{category}": spent for role, of in by_role.items() for category, spent in of.items()}
 
     def stop(self, moment: float, inside_training: Mapping[str, float] | None = None) -> None:
@@ -152,7 +155,7 @@ class Timing:
         figures come first: ``trainer_busy`` and ``producers_busy``, the share spent computing (wasted work included), and ``bubble``, the
         trainers' waits for data and weights.
         """
-        by_role = _by_role(self._totals, _share(self._wasted, self._generated))
+        by_role = _summed(self._totals, _share(self._wasted, self._generated), 1, Role)
         trainer, producers = _normalised(by_role[Role.TRAINER]), _normalised(by_role[Role.PRODUCER])
         return {
             "trainer_busy": trainer[Category.COMPUTE],
@@ -164,7 +167,7 @@ class Timing:
 
     def workers(self) -> dict[str, dict[str, float]]:
         """Return worker -> category -> seconds of all time reported since the start, including the time after the last step."""
-        return _by_worker(self._totals, _share(self._wasted, self._generated))
+        return _summed(self._totals, _share(self._wasted, self._generated), 0)
 
     def rows(self) -> list[tuple[str, str, str, float, float]]:
         """Return rows for ``rlcore.runlog.trace.write_trace``: worker, role, activity, start since 1970, seconds. The rows of a worker do
@@ -176,27 +179,16 @@ class Timing:
         ]
 
 
-def _by_role(books: _Seconds, wasted: float) -> dict[Role, dict[Category, float]]:
-    """Return seconds by role and category, summed over workers, with every role and category. ``wasted``: the producers' share of
-    generation."""
-    summed = {role: dict.fromkeys(Category, 0.0) for role in Role}
-    for (_, role), seconds in books.items():
-        for category, spent in by_category(seconds, wasted if role is Role.PRODUCER else 0.0).items():
-            summed[role][category] += spent
+def _summed(books: _Seconds, wasted: float, column: int, names: Iterable[str] = ()) -> dict[str, dict[str, float]]:
+    """Return seconds by worker (``column`` 0) or by role (1), and by category: all ``names`` and categories, and what else was reported.
+
+    Waste is known only for all producers together. Each is assigned the same share of its generation, ``wasted``."""
+    summed = {name: dict.fromkeys(map(str, Category), 0.0) for name in names}
+    for key, seconds in books.items():
+        own = summed.setdefault(key[column], dict.fromkeys(map(str, Category), 0.0))
+        for category, spent in by_category(seconds, wasted if key[1] is Role.PRODUCER else 0.0).items():
+            own[category] += spent
     return summed
-
-
-def _by_worker(books: _Seconds, wasted: float) -> dict[str, dict[str, float]]:
-    """Return worker -> category -> seconds, with every category.
-
-    Waste is known only for all producers together. Each is assigned the same share of its generation, so that the workers of a role sum to
-    ``_by_role``."""
-    workers: dict[str, dict[str, float]] = {}
-    for (worker, role), seconds in books.items():
-        summed = workers.setdefault(worker, dict.fromkeys(map(str, Category), 0.0))
-        for category, spent in by_category(seconds, wasted if role is Role.PRODUCER else 0.0).items():
-            summed[category] += spent
-    return workers
 
 
 def _share(part: int, whole: int) -> float:
@@ -204,7 +196,7 @@ def _share(part: int, whole: int) -> float:
     return min(1.0, part / whole) if whole > 0 else 0.0
 
 
-def _normalised(seconds: Mapping[Category, float]) -> dict[Category, float]:
+def _normalised(seconds: Mapping[str, float]) -> dict[str, float]:
     total = sum(seconds.values())
     return {category: spent / total if total > 0 else 0.0 for category, spent in seconds.items()}
 

@@ -173,11 +173,8 @@ class TrainingRun:
             episodes = ceil(wanted * batch / self._runtime.prompts)
             what = f"--max-steps {wanted} cannot be reached: {total} prompts are {updates} updates of -tbs {batch}"
             return f"{what}; type -e {episodes} for more"
-        if not last:
-            return ""
-        return (
-            f"the last of {updates} updates is short, with {last} instead of {batch} prompts: -tbs {batch} does not divide {total} prompts"
-        )
+        short = f"the last of {updates} updates is short, with {last} instead of {batch} prompts"
+        return f"{short}: -tbs {batch} does not divide {total} prompts" if last else ""
 
     def _trained(self, interrupt: Interrupt) -> TimeReport:
         """Begin and ``_train``. If the run starves, save the policy first: a policy that has learned every prompt starves too."""

@@ -3,7 +3,8 @@
 Write v for completed updates, s for ``max_staleness``, B for ``train_batch_size``. Groups of version <= x must be trained by the update
 that starts at x + s, so x + s + 1 - v batches are left for them. No schedule can keep the bound if more than (x + s + 1 - v) x B of them
 are outstanding. Oldest-first keeps it as long as that holds for every x (earliest deadline first). ``room`` keeps it when groups are
-leased. ``must_wait`` keeps it when a batch leaves without those in flight.
+leased. ``must_wait`` keeps it when a batch leaves without those in flight. With ``partial_rollouts`` the bound is one of tokens: no update
+waits, and the tokens of version < v - s do not train in the update that starts at v.
 """
 
 from __future__ import annotations

@@ -237,24 +237,20 @@ class Coordinator:
                 held.phase = _Phase.TAKEN
                 self._ready.remove(held.version)
                 taken.append(lease_id)
-        taken.sort(key=lambda lease_id: self._held[lease_id].place)
-        self._batch = tuple(taken)
-        return self._order_of(taken, self.version)
+        order = self._order_of(taken, self.version)
+        self._batch = order.lease_ids
+        return order
 
-    def upcoming(self) -> tuple[int, ...]:
+    def upcoming(self) -> TrainOrder:
         """Return the ready groups that the next batch would take first, as of now, so that callers can move payloads in advance.
 
-        Groups that are still under way may come before them.
+        Groups that are still under way may come before them. The version is that after the batch in training.
         """
-        oldest = heapq.nsmallest(self.settings.train_batch_size, self._oldest)
-        return tuple(lease_id for _, lease_id in oldest if lease_id in self._held)
+        oldest = [lease_id for _, lease_id in heapq.nsmallest(self.settings.train_batch_size, self._oldest) if lease_id in self._held]
+        return self._order_of(oldest, self.version + bool(self._batch))
 
-    def upcoming_order(self) -> TrainOrder:
-        """Return ``upcoming`` as a batch order, with the version after the batch in training."""
-        taken = sorted(self.upcoming(), key=lambda lease_id: self._held[lease_id].place)
-        return self._order_of(taken, self.version + bool(self._batch))
-
-    def _order_of(self, taken: Sequence[int], version: int) -> TrainOrder:
+    def _order_of(self, taken: list[int], version: int) -> TrainOrder:
+        taken.sort(key=lambda lease_id: self._held[lease_id].place)
         return TrainOrder(
             version=version,
             lease_ids=tuple(taken),
@@ -271,7 +267,8 @@ class Coordinator:
         arriving = self._in_flight.total > 0 or not self._line.exhausted
         if self._ready.total < self.settings.train_batch_size and arriving:
             return WaitingFor.GROUPS
-        return WaitingFor.STRAGGLERS if must_wait(self.settings, self.version, self._in_flight) else WaitingFor.NOTHING
+        held_up = not self.settings.partial_rollouts and must_wait(self.settings, self.version, self._in_flight)
+        return WaitingFor.STRAGGLERS if held_up else WaitingFor.NOTHING
 
     def updated(self) -> int:
         """Record that the batch was trained, and return the new version. Raise ValueError if no batch is taken (or it became void)."""
@@ -336,7 +333,7 @@ class Coordinator:
 
     def _give_back(self, lease_id: int) -> None:
         self._line.put_back(self._held.pop(lease_id).place)
-        self.ledger.reissue()
+        self.ledger.reissued += 1
 
     def _void_batch(self, lost: int) -> None:
         for lease_id in self._batch:

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rlcore.contracts.types import Lease
 from rlcore.schedule.coordinator import Coordinator
 
-__all__ = ["LeaseQueue", "grant"]
-
-
-def grant(waiting: Iterable[tuple[str, int]], lease: Callable[[str], Lease | None]) -> dict[str, list[Lease]]:
-    """Deal leases in rounds, one per worker and round, so that no worker takes all of them.
-
-    Return the leases of each worker that received any.
-
-    :param waiting: (name, number of leases wanted), in order of precedence, each name once. It is consumed lazily, during the first round
-        only.
-    :param lease: returns one lease for this worker, or None if the worker cannot have more.
-    """
-    dealt: dict[str, list[Lease]] = {}
-    hands = waiting
-    while hands:
-        still: list[tuple[str, int]] = []
-        for name, asks in hands:
-            if len(dealt.get(name, ())) < asks and (granted := lease(name)) is not None:
-                dealt.setdefault(name, []).append(granted)
-                still.append((name, asks))
-        hands = still
-    return dealt
+__all__ = ["LeaseQueue"]
 
 
 @dataclass(slots=True)
@@ -74,33 +52,29 @@ class LeaseQueue:
     def grant(self, coordinator: Coordinator, *, alive: int) -> dict[str, list[Lease]]:
         """Return the leases that can be granted now, by worker. A worker that receives a lease no longer waits.
 
+        Leases are dealt in rounds, one per worker and round, so that no worker takes all of them.
         The coordinator never grants a lease for older weights that it refuses for newer ones, so one refusal decides for many workers.
 
         :param alive: the number of live workers, waiting or not.
         """
-        newest = coordinator.version
+        dealt: dict[str, list[Lease]] = {}
         if self._on_policy and not self._whole_wave(coordinator, alive):
-            return {}
-        order = sorted(self._waiting) if self._on_policy else self._waiting
-        refused = -1
-
-        def places() -> Iterator[tuple[str, int]]:
-            for name in order:
-                if refused >= newest:
-                    return
-                yield name, self._waiting[name].asks
-
-        def lease(name: str) -> Lease | None:
-            nonlocal refused
-            serving = self._waiting[name].serving
-            if serving <= refused:
-                return None
-            if granted := coordinator.lease(name, 1, serving=serving):
-                return granted[0]
-            refused = serving
-            return None
-
-        dealt = grant(places(), lease)
+            return dealt
+        names, refused = sorted(self._waiting) if self._on_policy else list(self._waiting), -1
+        while names:
+            served = []
+            for name in names:
+                one = self._waiting[name]
+                if refused >= coordinator.version:
+                    break
+                if len(dealt.get(name, ())) == one.asks or one.serving <= refused:
+                    continue
+                if granted := coordinator.lease(name, 1, serving=one.serving):
+                    dealt.setdefault(name, []).extend(granted)
+                    served.append(name)
+                else:
+                    refused = one.serving
+            names = served
         for name in dealt:
             del self._waiting[name]
         return dealt

@@ -63,10 +63,6 @@ class Ledger:
             raise ValueError(f"episode {episode} has {self.prompts} prompts and all of them were issued before")
         tally.issued += 1
 
-    def reissue(self) -> None:
-        """Record that a prompt was given back; it stays open."""
-        self.reissued += 1
-
     def train(self, episode: int) -> None:
         """Record the end of a prompt: its group was trained."""
         self._open(episode).trained += 1

@@ -18,6 +18,7 @@ class ScheduleSettings:
     ``buffer_limit``: the most groups that may be in flight or waiting to be trained, without the batch being trained.
     ``filter_range``: (lo, hi). A group is effective if ``lo < accuracy < hi``.
     ``dynamic_batching``: whether other groups are replaced. Otherwise they keep their place, masked.
+    ``partial_rollouts``: whether updates leave without groups that would be too old later. Their old tokens then must not train.
 
     Raises ValueError for a number outside its range.
     """
@@ -30,6 +31,7 @@ class ScheduleSettings:
     episodes: int = 1
     max_steps: int | None = None
     max_staleness: int = 0
+    partial_rollouts: bool = False
     filter_range: tuple[float, float] | None = None
     dynamic_batching: bool = False
     seed: int = 0
@@ -67,16 +69,7 @@ class ScheduleSettings:
         return self.filter_range is None or self.filter_range[0] < accuracy < self.filter_range[1]
 
 
-_LEAST = {
-    "prompts": 1,
-    "train_batch_size": 1,
-    "n_sampled": 1,
-    "n_greedy": 0,
-    "episodes": 1,
-    "max_steps": 1,
-    "max_staleness": 0,
-    "seed": 0,
-}
+_LEAST = {"prompts": 1, "train_batch_size": 1, "n_sampled": 1, "n_greedy": 0, "episodes": 1, "max_steps": 1, "max_staleness": 0, "seed": 0}
 
 
 class DeliveryStatus(StrEnum):

@@ -10,7 +10,9 @@ from types import ModuleType
 import pytest
 
 PAGES = {
-    "conversations": "Conversation ConversationContext ConversationSpec Dialogue Message ConversationSteps Transcript Turn Wait following",
+    "conversations": """
+        Conversation ConversationContext ConversationSpec ConversationSteps Dialogue Message RolloutBranch Transcript Turn Wait following
+    """,
     "environments": """
         ChosenEnvironment Environment EnvironmentSpec EpisodeResult Model ProgramCommand ProgramEnvironment TurnEnvironment
         environment_target

@@ -18,6 +18,7 @@ data.format="auto" data.max_prompt_tokens=512 data.max_rows=null data.overlong="
 data.system_prompt=null eval.eval_dataset={} eval.eval_interval=0 eval.eval_max_new_tokens=null eval.eval_samples=1
 eval.eval_save_dir=null eval.eval_temperature=0.6 inference.device="auto" inference.dtype="float32" inference.environment=null
 inference.inference_batch_size="auto" inference.inference_microbatch_size="auto" inference.name="transformers" inference.num_inferencer=1
+inference.max_in_flight="auto"
 inference.producer_tensor_parallel_size=1 log.best_by="accuracy" log.export_dtype=null log.keep_best=true log.keep_checkpoints=3
 log.private=false log.rollout_interval=1 log.rollout_max_mb=1024.0 log.rollout_save_dir=null log.rollout_share=1.0 log.save_dir=null
 log.save_interval="auto" log.trackers=[] model.model="" model.tokenizer_path=null model.trust_remote_code=false rewards=[]
@@ -28,7 +29,8 @@ sampling.environment="none" sampling.max_context_tokens=null sampling.max_new_to
 sampling.min_p=0.0 sampling.num_generations=8 sampling.oversampling=0
 sampling.stop=null sampling.temperature=1.0 sampling.temperature_end=null sampling.top_k=0 sampling.top_p=1.0
 schedule.data_actor_buffer_size_limit="auto" schedule.heartbeat_deadline=60.0 schedule.lease_deadline=3600.0 schedule.max_restores=3
-schedule.max_staleness="auto" schedule.producer_deadline=600.0 schedule.producer_load_deadline=1800.0 schedule.producer_restarts=3
+schedule.max_staleness="auto" schedule.partial_rollouts=false
+schedule.producer_deadline=600.0 schedule.producer_load_deadline=1800.0 schedule.producer_restarts=3
 schedule.reward_call_memory_mb=4096 schedule.reward_error_budget=0.05 schedule.reward_worker_growth_mb=1024
 schedule.reward_worker_items=10000 schedule.reward_workers="auto" schedule.trainer_deadline=3600.0 training.betas=[0.9,0.95]
 training.context_parallel_size=1 training.device="auto" training.dtype="float32" training.environment=null training.expert_parallel_size=1

@@ -67,14 +67,15 @@ data.bad_rows data.max_rows
 data.template data.chat_template data.tools data.control_tokens
 sampling.stop
 sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversation
-sampling.environment sampling.max_context_tokens inference.dtype inference.device inference.environment
+sampling.environment sampling.max_context_tokens inference.max_in_flight inference.dtype inference.device inference.environment
 training.name training.environment
 training.context_parallel_size training.expert_parallel_size
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm
 training.max_skipped_steps training.lora_rank training.lora_alpha training.lora_targets
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
-schedule.max_staleness schedule.producer_restarts schedule.producer_deadline schedule.producer_load_deadline schedule.reward_workers
+schedule.max_staleness schedule.partial_rollouts
+schedule.producer_restarts schedule.producer_deadline schedule.producer_load_deadline schedule.reward_workers
 schedule.heartbeat_deadline schedule.lease_deadline schedule.trainer_deadline schedule.max_restores
 schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb schedule.reward_call_memory_mb
 weights.transport weights.deadline weights.bucket_mb weights.probe eval.eval_samples eval.eval_temperature eval.eval_max_new_tokens

@@ -130,6 +130,11 @@ def rlcore_note_run(config):
     return ["note"]
 
 @hookimpl
+def rlcore_note_data(config, data):
+    calls["rlcore_note_data"] = (config, data)
+    return ["note of data"]
+
+@hookimpl
 def rlcore_adapt_function(kind, function):
     calls["rlcore_adapt_function"] = (kind, function)
 
@@ -196,6 +201,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         registry = folder.discover()
         assert registry.check_run("config") == ["rlcore-plugin-every: no"]
         assert registry.check_run("config", "rlcore_note_run") == ["rlcore-plugin-every: note"]
+        assert registry.check_run("config", "rlcore_note_data", data={}) == ["rlcore-plugin-every: note of data"]
         assert translated(registry, {"seed": 1}) == {"seed": 1}
         registry.add("reward", len)
         console: Any = Console()
@@ -218,6 +224,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         assert {name: arguments for name, arguments in calls.items() if not name.startswith("rlcore_register_")} == {
             "rlcore_check_run": ("config",),
             "rlcore_note_run": ("config",),
+            "rlcore_note_data": ("config", {}),
             "rlcore_adapt_function": (PluginKind.REWARD, len),
             "rlcore_translate_arguments": ({"seed": 1},),
             "rlcore_open_display": (console,),

@@ -20,7 +20,7 @@ ALLOWED = {
     "rlcore/schedule/accounting.py": "read once a worker, so that a trace says when it was made",
     "rlcore/runlog/folder.py": "the name of a run, which comes after all that are there",
     "rlcore/runlog/run_manifest.py": "when a run was resumed, for a person",
-    "plugins/environments/gateway/rlcore_gateway/chat_answer.py": "when an answer was made, as clients of the API read it",
+    "plugins/environments/gateway/rlcore_gateway/api_dialect.py": "when an answer was made, as clients of the API read it",
     "plugins/tools/tools/rlcore_plugin_tools/report/report_command.py": "when a report was written, for a person",
     "plugins/trackers/trackers/rlcore_plugin_trackers/tensorboard_tracker.py": "when a record was logged, as event files have it",
 }

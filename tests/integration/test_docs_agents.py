@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,3 +38,24 @@ def test_a_run_with_the_file_of_the_page(tmp_path: Path, words: list[str]) -> No
     )
     done = tester.run("train", config, "-rt", "environment", "--json", *words).assert_ok()
     assert done.json["steps"] == 2
+
+
+def test_the_settings_of_a_command_line_agent_of_the_page(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    (block,) = (text for text in re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if "preset = " in text)
+    tester.write("command.toml", block)
+    row = re.findall(r"# (\{.*\})$", block, re.MULTILINE)[0].replace('"messages": …', '"messages": [{"role": "user", "content": "repair"}]')
+    tester.write("tasks.jsonl", row + "\n")
+    agent = Path(tester.write("node_modules/.bin/claude", "#!/bin/sh\n"))
+    agent.chmod(0o755)
+    done = tester.run("train", tester.fake_run(), "command.toml", "--dry-run", "--json").assert_ok()
+    assert "claude-code" in str(done.json)
+
+
+def test_the_suite_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(FILES["test_digit.py"], names)
+    names["TestDigit"]().test_each_script_ends_with_a_reward()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.testing import RunTester
 from tests.engine_servers import vllm_server
+from tests.eval_rows import answers_of, tasks_of
 
 ENVIRONMENT = os.environ.get("RLCORE_TEST_VLLM", "")
 needs_vllm = pytest.mark.skipif(not ENVIRONMENT, reason="needs the environment of vLLM: make test-vllm builds it and runs these tests")
@@ -22,10 +22,6 @@ GREEDY = ("run.toml", "--eval-temperature", "0", "-d", "heldout.jsonl")
 @pytest.fixture(scope="module")
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Assets:
     return prepare(tmp_path_factory.mktemp("demo") / "demo", 0, lambda line: None)
-
-
-def rows_of(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.full
@@ -44,8 +40,8 @@ def test_a_real_run_and_its_checkpoint_have_the_same_numbers(drawn: tuple[str, .
     for step in (0, 1):
         done = here.run("eval", str(record.root), "--step", str(step), "--out", "rows.jsonl", "--json").assert_ok()
         (logged,) = [row for row in record.evaluations() if row["step"] == step]
-        assert {"step": step, **done.json["tasks"]["sort"]["figures"]} == logged
-        assert rows_of(assets.folder / "rows.jsonl") == [{"task": "sort", **row} for row in record.evaluation_rows("sort", step)]
+        assert {"step": step, **tasks_of(done.json)["sort"]["figures"]} == logged
+        assert answers_of(assets.folder / "rows.jsonl") == [{"task": "sort", **row} for row in record.evaluation_rows("sort", step)]
 
 
 @pytest.mark.full
@@ -65,7 +61,7 @@ def test_a_folder_without_a_whole_model_is_refused(files: dict[str, str], said: 
 def transformers_answers(assets: Assets) -> tuple[dict[str, object], list[dict[str, object]]]:
     """The tasks and the rows of the backend that all others are held against."""
     done = RunTester(assets.folder).run("eval", "base", *GREEDY, "--out", "here.jsonl", "--json").assert_ok()
-    return done.json["tasks"], rows_of(assets.folder / "here.jsonl")
+    return tasks_of(done.json), answers_of(assets.folder / "here.jsonl")
 
 
 @needs_vllm
@@ -75,8 +71,8 @@ def test_vllm_in_an_environment_of_its_own_answers_as_transformers(assets: Asset
     words = ("-b", "vllm", "--inference-environment", ENVIRONMENT, "--out", "there.jsonl", "--json")
     done = tester.run("eval", "base", *GREEDY, *words, timeout=600).assert_ok()
     tasks, rows = transformers_answers(assets)
-    assert done.json["tasks"] == tasks
-    assert rows_of(assets.folder / "there.jsonl") == rows
+    assert tasks_of(done.json) == tasks
+    assert answers_of(assets.folder / "there.jsonl") == rows
 
 
 @needs_vllm
@@ -92,5 +88,5 @@ def test_a_server_that_runs_already_answers_as_transformers(assets: Assets, tmp_
     finally:
         server.kill()
     tasks, rows = transformers_answers(assets)
-    assert done.json["tasks"] == tasks
-    assert rows_of(assets.folder / "served.jsonl") == rows
+    assert tasks_of(done.json) == tasks
+    assert answers_of(assets.folder / "served.jsonl") == rows

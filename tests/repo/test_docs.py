@@ -60,8 +60,11 @@ def run_script(folder: Path, text: str) -> str:
     """What a script in the folder prints. It trains in this process: two more would load torch for a few steps."""
     assert "max_steps=" in text
     out, path = io.StringIO(), mock.patch.object(sys, "path", [str(folder), *sys.path])
-    with path, mock.patch.dict(sys.modules), mock.patch.dict(os.environ), contextlib.chdir(folder), contextlib.redirect_stdout(out):
+    with path, mock.patch.dict(os.environ), contextlib.chdir(folder), contextlib.redirect_stdout(out):
         exec(text.replace("max_steps=", "max_staleness=0, max_steps="), {"__name__": "__main__"})
+    for name, module in list(sys.modules.items()):  # those of the script alone: torch cannot be imported twice
+        if str(getattr(module, "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]
     return out.getvalue()
 
 

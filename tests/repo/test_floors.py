@@ -167,7 +167,14 @@ def test_imports_only_go_down() -> None:
     assert wrong == []
 
 
-SHARED = {"rlcore_gateway", "rlcore_plugin_extraction", "rlcore_plugin_processes", "rlcore_plugin_serving", "rlcore_plugin_workers"}
+SHARED = {
+    "rlcore_gateway",
+    "rlcore_plugin_extraction",
+    "rlcore_plugin_processes",
+    "rlcore_plugin_sandbox",
+    "rlcore_plugin_serving",
+    "rlcore_plugin_workers",
+}
 """What a distribution of plugins offers to others: they declare that they need it, which tools/dependencies.py sees to."""
 
 

@@ -24,7 +24,7 @@ SOURCES = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if not {"build", ".venv", "node_modules", "broken"} & set(path.relative_to(ROOT).parts)
 )
-NAMED = {"local": "sandbox", "program": "agents"}
+NAMED = {"local": "sandbox", "nemo_gym": "nemo-gym", "program": "agents"}
 """Plugins that are not called after their folder, by folder: a distribution ``rlcore-plugin-local`` would say nothing."""
 PLUGINS = sorted(folder for kind in (ROOT / "plugins").glob("*") if kind.is_dir() for folder in kind.iterdir() if folder.is_dir())
 

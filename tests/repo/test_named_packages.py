@@ -15,9 +15,9 @@ from rlcore.registry.known_plugins import distribution_of, known_names
 from rlcore.registry.plugin_registry import Registry
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = re.compile(r"rlcore-plugin-[a-z0-9]+")
+PACKAGE = re.compile(r"rlcore-plugin-[a-z0-9]+(?:-gym)?")
 EXTRA = re.compile(r"rlcore\[([a-z, ]+)\]")
-OWN_NAME = re.compile(r'^name = "(rlcore-plugin-[a-z0-9]+)"', re.MULTILINE)
+OWN_NAME = re.compile(r'^name = "(rlcore-plugin-[a-z0-9]+(?:-gym)?)"', re.MULTILINE)
 
 PROJECTS = {path: tomllib.loads(path.read_text(encoding="utf-8"))["project"] for path in (ROOT / "plugins").glob("*/*/pyproject.toml")}
 IN_TREE = {project["name"] for project in PROJECTS.values()}

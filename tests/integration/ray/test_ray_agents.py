@@ -37,6 +37,18 @@ def test_two_producers_and_two_ranks_train_on_episodes(cluster: SmallCluster, te
     await_end(pids, 30.0)
 
 
+def test_slow_episodes_are_cut_and_others_continue_over_updates(cluster: SmallCluster, tester: RunTester) -> None:
+    sampling = {"oversampling": 2, "environment": "./agent.py:play", "num_generations": 4, "max_new_tokens": 16, "max_context_tokens": 200}
+    schedule = {"max_staleness": 1, "partial_rollouts": True, "reward_workers": 1}
+    sections = {**SECTIONS, "sampling": {**sampling, "options": {"workers": 4, "deadline": 600.0}}, "schedule": schedule}
+    with joined(tester, cluster, agent_run(tester, thinks=1.0, **sections), "-i", "2", "-t", "2") as run:
+        outcome = run.outcome()
+    complete(outcome, tester.folder, steps=8, prompts=24, staleness=8)
+    rows = [row for row in outcome.rows("metrics.jsonl") if "staleness/max" in row]
+    assert any(row.get("cut_share", 0.0) > 0 for row in rows)
+    assert all(0 <= row["in_flight"] <= 6 for row in rows), "two batches of three, less the one that is complete, and what is buffered"
+
+
 @pytest.mark.nightly
 def test_a_producer_that_is_killed_takes_its_agents_along_and_its_episodes_are_played_again(
     cluster: SmallCluster, tester: RunTester

@@ -8,6 +8,7 @@ from rlcore.api import (
     ConversationSpec,
     CorrectionSpec,
     DataSourceSpec,
+    EnvironmentSpec,
     KlSpec,
     RuntimeSpec,
     SandboxSpec,
@@ -110,6 +111,20 @@ def rlcore_register_conversations() -> list[ConversationSpec]:
             target="acme_rlcore.conversation:GuessAgain",
             config="acme_rlcore.conversation:GuessOptions",
             summary="Guess a number, hear whether it is higher or lower, guess again",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_environments() -> list[EnvironmentSpec]:
+    """Register a shop."""
+    return [
+        EnvironmentSpec(
+            name="acme_shop",
+            target="acme_rlcore.environment:Shop",
+            config="acme_rlcore.environment:ShopOptions",
+            summary="Ask for prices, and say what a purchase costs",
+            deterministic=True,
         )
     ]
 

@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from rlcore.cli.run_summary import show_outcome
+from rlcore.contracts.runtime_interface import TaskReport
 from rlcore.runlog.best_checkpoint import BestFigure
 from rlcore.runtime import Summary
-from rlcore.runtime.progress import Sample
+from rlcore.runtime.progress import Sample, samples_of
 
 
 def summary(**fields: Any) -> Summary:
@@ -101,3 +102,14 @@ def test_what_a_model_wrote_does_not_steer_the_terminal() -> None:
     lines = shown(summary(samples=(sample,), remarks=(hostile,), switched_off={hostile: hostile}, run=Path(hostile)))
     assert all(line.isprintable() for line in lines)
     assert r"  after    a\x1b]0;owned\x07\x9b2J\u202eb\x0d⏎c" in lines
+
+
+def test_the_last_of_several_answers_is_not_shown_as_the_answer_to_the_prompt() -> None:
+    def report(text: str, answers: int) -> TaskReport:
+        turns = [{"role": role, "content": text, "policy": role == "assistant"} for role in ("assistant", "user")] * answers
+        row = {"index": 0, "prompt": [{"role": "user", "content": "sort 3 1"}], "gold": "1 3", "ans_valid": 0.0, "prediction": text}
+        return TaskReport(task="sort", accuracy=0.0, reward=0.0, rows=({**row, "turns": turns},))
+
+    lines = shown(summary(samples=samples_of([report("3 1", 1)], [report("1 3", 2)])))
+    assert "  before   3 1" in lines
+    assert "  after    (the last of 2 answers) 1 3" in lines

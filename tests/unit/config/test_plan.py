@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlcore.config import Missing, Origin, Plan, RunConfig, TypedFlag, plan_run, to_toml
-from rlcore.config.resolve import preferred_runtime, training_name
+from rlcore.config.resolve import NUMBERS, preferred_runtime, training_name
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import RewardSpec, RuntimeSpec, TrainingBackendSpec, TrainingCapabilities
 from rlcore.registry.install import install_line
@@ -270,8 +270,27 @@ def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> 
     assert (config.training.train_minibatch_size, config.training.train_microbatch_size) == (16, 128)
     assert (config.algorithm.cache_length, config.schedule.data_actor_buffer_size_limit) == (25, 48)
     autos = {path for path, origin in found.origins.items() if origin.layer == "auto"}
-    assert len(autos) == 16
+    assert config.inference.max_in_flight == 16
+    assert len(autos) == 17
     assert all(any(note.startswith(f"{path} = ") for note in found.notes) for path in autos)
+
+
+@pytest.mark.parametrize(
+    ("environment", "staleness", "most", "why"),
+    [
+        ("game", 2, 12, "(max_staleness + 1) x train_batch_size: as many as keep the engine busy"),
+        ("game", 0, 3, "inference_batch_size: max_staleness 0"),
+        ("none", 2, 3, "inference_batch_size: no environment"),
+    ],
+)
+def test_more_prompts_are_in_flight_if_episodes_may_leave_the_engine_idle(environment: str, staleness: int, most: int, why: str) -> None:
+    values = {
+        "training": {"train_batch_size": 4},
+        "inference": {"inference_batch_size": 3},
+        "schedule": {"max_staleness": staleness},
+        "sampling": {"environment": environment},
+    }
+    assert NUMBERS["inference.max_in_flight"](RunConfig.model_validate(values)) == (most, why)
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,23 @@ def test_the_train_batch_is_flat_over_policy_tokens() -> None:
     assert batch.old_logprobs is None
 
 
+def test_tokens_beyond_the_staleness_do_not_train_and_the_others_do_as_before() -> None:
+    parts = [rollout(0, 4), rollout(1, 2), rollout(2, 3, forced=1)]
+    versions = ([3, 4, 5, 6], [2, 3], [9, 5, 4, 6])
+    aged = [
+        replace(one, segments=(replace(one.segments[0], versions=np.array(of, np.int32)),)) for one, of in zip(parts, versions, strict=True)
+    ]
+    groups = [group(aged[:2], [1.0, 0.0]), group(aged[2:], [1.0])]
+    plain = assemble_batch(groups, None, SETTINGS, version=6)
+    bounded = replace(SETTINGS, max_staleness=1)
+    batch = assemble_batch(groups, None, bounded, version=6)
+    trains = np.array([False, False, True, True, False, False, True, False, True])
+    assert batch.weights.tolist() == np.where(trains, plain.weights, 0.0).tolist()
+    assert (batch.in_loss.tolist(), batch.normalisers) == (plain.in_loss.tolist(), plain.normalisers)
+    assert [int((part.weights != 0).sum()) for part in split(batch, bounded, updates=2)] in ([2, 2], [2, 2])
+    assert [(part.weights == 0).any() for part in split(batch, bounded, updates=2)] == [True, True]
+
+
 def test_rollouts_follow_their_index_whatever_the_order_of_arrival() -> None:
     batch = assemble_batch([group([rollout(2, 1), rollout(0, 2), rollout(1, 3)], [2.0, 0.0, 1.0])], None, SETTINGS)
     assert [item.index for item in batch.rollouts] == [0, 1, 2]

@@ -88,3 +88,15 @@ def test_an_outline_is_light(logprobs: bool, most: float) -> None:
     )
     group = Group(prompt_id="p", episode=0, prompt_index=0, rollouts=rollouts, scores=(Score(value=1.0),) * 8)
     assert len(pickle.dumps(outline_of(group, logprobs=logprobs), protocol=5)) < most * len(pickle.dumps(group, protocol=5))
+
+
+@settings(max_examples=100)
+@given(groups(), st.integers(0, 8), st.integers(0, 3))
+def test_ranks_agree_whether_anything_of_a_group_is_young_enough_to_train(made: list[Group], version: int, bound: int) -> None:
+    """Otherwise one rank takes an optimizer step, and the others do not."""
+    bounded = BatchSettings(max_new_tokens=64, max_staleness=bound)
+    for group in made:
+        outlined = pickle.loads(pickle.dumps(outline_of(group)))
+        whole, other = (assemble_batch([one], None, bounded, version=version) for one in (group, outlined))
+        assert whole.weights.any() == other.weights.any()
+        assert [rollout.version for rollout in whole.rollouts] == [rollout.version for rollout in other.rollouts]

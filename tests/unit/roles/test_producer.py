@@ -240,6 +240,10 @@ def test_an_evaluation_of_several_completions_a_prompt(tmp_path: Path) -> None:
     # maj@4: 7 wins; maj@2 of 7 7 8 9: both 7 in 1 of 6 pairs, a tie with one 7 in 4 of 6; of 3 4 5: a tie with 3 in 2 of 3 pairs
     assert figures["eval/task/maj@4"] == pytest.approx(0.5)
     assert figures["eval/task/maj@2"] == pytest.approx((1 / 6 + 4 / 6 / 2 + 0 + 2 / 3 / 2) / 3)
+    # an environment says no answers, so there is no vote
+    silent = [tuple(replace(score, parsed=None) for score in of_prompt) for of_prompt in scores]
+    (report,) = evaluation.reports([replace(one, scores=of_prompt) for one, of_prompt in zip(results, silent, strict=True)])
+    assert report.figures() == {name: value for name, value in figures.items() if "maj@" not in name}
     assert figures["eval/task/low"] < figures["eval/task"] < figures["eval/task/high"]
 
 

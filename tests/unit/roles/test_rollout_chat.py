@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlcore.contracts.metric_names import metric_of
-from rlcore.contracts.types import FinishReason, Group, Message, Rollout, Score, Segment
+from rlcore.contracts.types import FinishReason, Group, Message, Rollout, RolloutBranch, Score, Segment
 from rlcore.roles.evaluator import Evaluation
 from rlcore.roles.producer import GroupJob, ProducedGroup
 from rlcore.roles.rollout_chat import chat_of, extra_figures
@@ -53,6 +53,17 @@ def test_a_row_tells_who_wrote_each_message_where_and_how_long_it_is() -> None:
     assert result == {"role": "tool", "content": "2", "name": "add", "policy": False}
     assert (empty["tokens"], last["tokens"], last["segment"]) == (0, 1, 1)
     assert user == {"role": "user", "content": "again", "policy": False}
+
+
+def test_a_row_has_the_reward_of_each_branch() -> None:
+    parts = (RolloutBranch(1, "white"), RolloutBranch(1, "black"))
+    assert chat_of(branches(branches=parts), Score(value=0.0, branch_values=(6.0, -6.0)))["branches"] == [[1, 6.0], [1, -6.0]]
+    assert "branches" not in chat_of(branches(branches=parts), Score(value=0.0))
+
+
+def test_an_answer_with_a_name_is_more_than_its_text() -> None:
+    answer = Message(role="assistant", content="a", policy=True)
+    assert (answer.plain_answer, replace(answer, name="white").plain_answer) == (True, False)
 
 
 def test_a_row_has_only_what_is_known() -> None:

@@ -17,7 +17,7 @@ from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Message, Outcome, Prompt, Sampling, Score, Segment
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
-from rlcore.schedule import TimeAccount
+from rlcore.schedule import Role, TimeAccount
 from rlcore.testing import FakeInferenceOptions, FakeTokenizer
 from rlcore.testing.tokens import write_fake_model
 from tests.unit.roles.test_oversampling import Silent, Watched, snapshot
@@ -220,6 +220,20 @@ def test_a_failed_rollout_leaves_its_place_to_a_spare_one(tmp_path: Path) -> Non
     assert [rollout.index for rollout in finish(producer).rollouts] == [1, 2]
 
 
+def asks_and_fails(conversation: Outside, transcript: Transcript) -> ConversationSteps:
+    answers = yield Wait(turns=(turn(transcript),))
+    said = dialogue(answers)
+    return replace(said, verdict=Score.failed(Outcome.INFRA, "dead")) if transcript.noise[3] == 0 else said
+
+
+def test_the_tokens_of_a_failed_rollout_that_leaves_its_place_are_cut_once(tmp_path: Path) -> None:
+    producer = made(tmp_path, Outside(asks_and_fails))
+    producer.accept([job(2, spare=1)])
+    produced = finish(producer)
+    sampled = sum(len(one.token_ids) for one in producer.engine.answered)  # type: ignore[attr-defined]
+    assert produced.cut_tokens == sampled - sum(rollout.length for rollout in produced.rollouts)
+
+
 def test_a_failed_rollout_is_in_the_group_if_no_other_takes_its_place(tmp_path: Path) -> None:
     producer = made(tmp_path, Outside(first_fails))
     producer.accept([job(3)])
@@ -227,6 +241,20 @@ def test_a_failed_rollout_is_in_the_group_if_no_other_takes_its_place(tmp_path: 
     assert [rollout.index for rollout in rollouts] == [0, 1, 2]
     assert rollouts[0].verdict is not None
     assert rollouts[0].text == ""
+
+
+def waits_for_tools(conversation: Outside, transcript: Transcript) -> ConversationSteps:
+    while True:
+        yield Wait(on="environments" if transcript.noise[3] == 0 else "tools")
+
+
+def test_the_time_is_that_of_what_most_rollouts_wait_for(tmp_path: Path) -> None:
+    for rollouts, expected in ((3, "tools"), (1, "environments")):
+        producer = made(tmp_path / expected, Outside(waits_for_tools))
+        producer.accept([job(rollouts)])
+        producer.step(0.01)
+        seconds = producer._account.report("p0", Role.PRODUCER).seconds
+        assert [name for name in seconds if name.startswith("waiting")] == [f"waiting for {expected}"]
 
 
 def fails_at_once(conversation: Outside, transcript: Transcript) -> Iterator[Any]:

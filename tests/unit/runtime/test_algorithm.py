@@ -18,6 +18,7 @@ from rlcore.learning.kl import K2, AbsoluteKl
 from rlcore.registry.plugin_registry import Registry
 from rlcore.roles.consumer import Algorithm
 from rlcore.runtime.backends import build_algorithm
+from rlcore.runtime.factories import schedule_settings
 from rlcore.testing.plugin_folder import PluginFolder
 
 REGISTRY = Registry.discover()
@@ -53,6 +54,15 @@ def test_the_correction_and_its_range_reach_the_objective(settings: dict[str, An
 def test_penalties_and_threshold_reach_the_objective() -> None:
     made = objective(kl_coeff=0.3, kl_kind="absolute", entropy_coeff=0.02, skip_threshold=7.0)
     assert (made.kl_coeff, type(made.kl_kind), made.entropy_coeff, made.skip_threshold) == (0.3, AbsoluteKl, 0.02, 7.0)
+
+
+@pytest.mark.parametrize(("partial", "staleness", "bound"), [(True, 2, 2), (False, 2, None), (True, 0, None)])
+def test_old_tokens_do_not_train_if_rollouts_continue_over_updates(partial: bool, staleness: int, bound: int | None) -> None:
+    schedule = {"schedule": {"partial_rollouts": partial, "max_staleness": staleness}}
+    overrides = {"rewards": [{"name": "boxed"}], "algorithm": {"mismatch_correction": "truncated"}, **schedule}
+    plan = plan_run([], {}, REGISTRY, overrides=overrides, require=False)
+    assert build_algorithm(plan).batch.max_staleness == bound
+    assert schedule_settings(plan, 8).partial_rollouts is (bound is not None)
 
 
 def test_a_penalty_in_the_reward_leaves_the_loss() -> None:

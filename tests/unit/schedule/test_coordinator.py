@@ -95,6 +95,22 @@ def test_at_the_bound_the_update_waits_for_the_straggler() -> None:
     assert train(c) == (0, 5, 6, 7)
 
 
+def test_with_partial_rollouts_no_update_waits_and_the_long_ones_train_first() -> None:
+    c = coordinator(max_staleness=1, partial_rollouts=True)
+    lease(c)
+    arrive(c, 1, 2, 3, 4)
+    train(c)
+    lease(c)
+    arrive(c, 5, 6, 7, 8, 9)
+    assert train(c) == (5, 6, 7, 8)  # at version 1, without group 0 of version 0
+    lease(c)
+    arrive(c, 0, version=0)
+    arrive(c, 10, 11, version=2)
+    order = c.next_batch()
+    assert order is not None
+    assert (order.version, order.lease_ids, order.versions) == (2, (0, 9, 10, 11), (0, 1, 2, 2))
+
+
 def test_the_barrier_looks_ahead_where_stragglers_would_not_fit_into_one_batch() -> None:
     """Bound 2, 8 groups of version 0 in flight after the first update: all 8 cannot be in the batch of version 2."""
     c = coordinator(max_staleness=2)
@@ -129,19 +145,19 @@ def test_the_oldest_tokens_train_first_and_the_order_is_canonical() -> None:
 
 def test_upcoming_are_the_groups_of_the_next_batch_as_far_as_they_are_there() -> None:
     c = coordinator(max_staleness=2)
-    assert c.upcoming() == ()
+    assert c.upcoming().lease_ids == ()
     lease(c)
     arrive(c, 5, 1, 9)
-    assert set(c.upcoming()) == {1, 5, 9}
+    assert set(c.upcoming().lease_ids) == {1, 5, 9}
     arrive(c, 0, 2, 3)
-    assert set(c.upcoming()) == {0, 1, 2, 3}  # a batch is 4, and the oldest come first
+    assert set(c.upcoming().lease_ids) == {0, 1, 2, 3}  # a batch is 4, and the oldest come first
     c.group_lost(2)
-    assert set(c.upcoming()) <= {0, 1, 3, 5}
-    assert len(c.upcoming()) >= 3
+    assert set(c.upcoming().lease_ids) <= {0, 1, 3, 5}
+    assert len(c.upcoming().lease_ids) >= 3
     order = c.next_batch()
     assert order is not None
     assert order.lease_ids == (0, 1, 3, 5)
-    assert c.upcoming() == (9,)
+    assert c.upcoming().lease_ids == (9,)
 
 
 def test_upcoming_after_a_void_batch_names_what_is_left_of_it() -> None:
@@ -149,9 +165,9 @@ def test_upcoming_after_a_void_batch_names_what_is_left_of_it() -> None:
     lease(c)
     arrive(c, 0, 1, 2, 3)
     c.next_batch()
-    assert c.upcoming() == ()
+    assert c.upcoming().lease_ids == ()
     c.group_lost(1)
-    assert set(c.upcoming()) == {0, 2, 3}
+    assert set(c.upcoming().lease_ids) == {0, 2, 3}
 
 
 def test_the_buffer_bounds_what_is_in_flight_and_ready() -> None:

@@ -16,7 +16,7 @@ def small() -> Ledger:
     ledger.train(0)
     ledger.filter(0)
     ledger.fail(0, "timeout")
-    ledger.reissue()
+    ledger.reissued += 1
     return ledger
 
 

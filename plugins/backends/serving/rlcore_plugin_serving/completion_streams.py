@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ _AGAIN = 0.2
 """Seconds after which a dropped request that has not ended is dropped again: the first command may have arrived before the request."""
 _BUSY = 1.0
 """Seconds after which a server that reported that it is busy is asked again."""
+_ROLLOUTS = 1 << 16
 _LOOK = 0.5
 """Seconds between two checks of how long servers have been silent; at most a tenth of the bound."""
 
@@ -41,7 +43,8 @@ class _CompletionStream:
 
 
 class CompletionStreams:
-    """The requests at the servers. A request is at one server at a time: the healthy one with the fewest requests.
+    """The requests at the servers. A request is at one server at a time: the one of its rollout, which has the keys and values of its
+    context, or else the healthy one with the fewest requests.
 
     If that server breaks off, or answers with weights that it was not given, the tokens without a confirmed version are withdrawn. Another
     server then receives the same request, whose seed draws the same tokens again. ``put``: called with all received parts. ``over``: called
@@ -57,6 +60,10 @@ class CompletionStreams:
         self._open.set()
         self._run, self._asked = uuid4().hex[:8], 0
         self._watch: asyncio.Task[None] | None = None
+        self._places: OrderedDict[tuple[int, ...], ServerConnection] = OrderedDict()
+        """The servers of the last rollouts."""
+        self._given: Counter[ServerConnection] = Counter()
+        """How often a server was chosen for a rollout."""
 
     @property
     def healthy(self) -> list[ServerConnection]:
@@ -97,7 +104,8 @@ class CompletionStreams:
         self._open.clear()
 
     def resume(self) -> None:
-        """Send requests again; see ``hold``."""
+        """Send requests again; see ``hold``. The servers have no keys and values of earlier requests, so these bind a rollout no longer."""
+        self._places.clear()
         for server in self.healthy:
             server.line.heard = time.monotonic()
         self._open.set()
@@ -140,7 +148,7 @@ class CompletionStreams:
 
     async def _once(self, stream: _CompletionStream) -> NewTokens | None:
         """Send the request to one server. Returns the last part of the answer; None if the server did not finish it."""
-        async with self._taken() as server:
+        async with self._taken(stream.ask.rollout) as server:
             stream.server, stream.ident, stream.known = server, self.new_ident(), 0
             try:
                 return await self._follow(stream, server)
@@ -155,13 +163,13 @@ class CompletionStreams:
         return None
 
     @asynccontextmanager
-    async def _taken(self) -> AsyncIterator[ServerConnection]:
-        """Reserve the healthy server with the fewest answers in progress. If no server is left, this waits until the producer ends."""
+    async def _taken(self, rollout: tuple[int, ...]) -> AsyncIterator[ServerConnection]:
+        """Reserve a server. If no server is left, this waits until the producer ends."""
         while True:
             await self._open.wait()
             if not self.healthy:
                 await asyncio.Event().wait()
-            server = min(self.healthy, key=lambda server: server.running)
+            server = self._server_of(rollout)
             server.running += 1
             try:
                 async with server.slots:
@@ -170,6 +178,18 @@ class CompletionStreams:
                         return
             finally:
                 server.running -= 1
+
+    def _server_of(self, rollout: tuple[int, ...]) -> ServerConnection:
+        """Return the server of a rollout."""
+        server = self._places.pop(rollout, None)
+        if server is None or not server.healthy:
+            server = min(self.healthy, key=lambda one: (one.running, self._given[one]))  # rollouts that run tools have no requests
+            self._given[server] += 1
+        if rollout:
+            self._places[rollout] = server
+        if len(self._places) > _ROLLOUTS:
+            self._places.popitem(last=False)
+        return server
 
     async def _follow(self, stream: _CompletionStream, server: ServerConnection) -> NewTokens | None:
         dialect, name, since = server.dialect, stream.ask.name, len(server.served)

@@ -227,6 +227,7 @@ class ServingBackend(InferenceBackend):
             seed=seed_of(request.noise),
             max_tokens=min(request.sampling.max_new_tokens, self._context.max_tokens - len(request.token_ids)),
             stop_token_ids=tuple(sorted(token for token in stops if 0 <= token < self._engine.vocabulary)),
+            rollout=(*request.noise[:3], request.noise[3] & 0xFFFFFFFF),  # the rest is the number of the turn
         )
 
     def _check(self, request: Request, known: set[str]) -> None:

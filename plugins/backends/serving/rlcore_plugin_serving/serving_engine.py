@@ -21,7 +21,8 @@ class EngineRequest:
 
     ``seed``: of all its draws; 63 bits. ``max_tokens``: the largest number of new tokens, at least 1. ``stop_token_ids``: each of them ends
     the answer, and is its last token. The engine does not handle stop strings. ``drawn``: the number of ``token_ids``, at the end, that
-    belong to the answer, which the engine continues.
+    belong to the answer, which the engine continues. ``rollout``: the same for all requests of a rollout, whose contexts begin alike; () if
+    it is not known.
     """
 
     name: str
@@ -31,6 +32,7 @@ class EngineRequest:
     max_tokens: int
     stop_token_ids: tuple[int, ...]
     drawn: int = 0
+    rollout: tuple[int, ...] = ()
 
     def after(self, tokens: Sequence[int]) -> EngineRequest:
         """Return the remaining request once the answer has these tokens."""

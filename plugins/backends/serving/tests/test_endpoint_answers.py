@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import fake_servers
 import pytest
@@ -36,6 +37,29 @@ def test_requests_are_spread_over_servers(kind, server, backend, ask, answered):
     assert {name: completion.token_ids.tolist() for name, completion in found.items()} == {f"r{n}": due(kind, n, 20) for n in range(8)}
     assert [fake.most_running for fake in servers] == [4, 4]
     assert all((completion.versions == 0).all() for completion in found.values())
+
+
+@KINDS
+def test_all_turns_of_a_rollout_are_at_one_server(kind, server, backend, ask, answered):
+    """Turns come one by one, while the other rollouts run tools: the number of requests alone would always name the first server."""
+    servers = [server(kind=kind), server(kind=kind)]
+    engine = backend(*servers)
+    rollouts = ask(6, tokens=2)
+
+    def placed(number: int, turn: int) -> int:
+        before = [len(fake.answers) for fake in servers]
+        noise = (0, 0, 0, number + (turn << 32))
+        engine.submit([replace(rollouts[number], request_id=f"r{number}-{turn}", noise=noise)])
+        answered(engine, 1)
+        (place,) = (place for place, fake in enumerate(servers) if len(fake.answers) > before[place])
+        return place
+
+    places = [placed(number, 0) for number in range(6)]
+    assert sorted(places) == [0, 0, 0, 1, 1, 1]
+    for turn, order in enumerate(((5, 3, 1, 0, 2, 4), (0, 1, 2, 3, 4, 5)), start=1):
+        assert [placed(number, turn) for number in order] == [places[number] for number in order]
+    servers[0].stop()
+    assert [placed(number, 3) for number in range(6)] == [1] * 6
 
 
 @KINDS

@@ -24,6 +24,8 @@ class Driver(ServingEngine):
     """The number of its workers."""
     adapter: LoRARequest | None = None
     """The adapter that requests use; None if there is none."""
+    context_tokens = cached_tokens = 0
+    """The tokens of the contexts of all answers that ended, and how many of them the prefix cache had."""
 
     @property
     def vocabulary(self) -> int:  # type: ignore[override]
@@ -46,6 +48,12 @@ class Driver(ServingEngine):
         output = self.whole(_PROBE, token_ids[:-1], parameters)
         scores = [at[token].logprob for at, token in zip((output.prompt_logprobs or [])[1:], token_ids[1:-1], strict=True)]
         return np.array([*scores, output.outputs[0].logprobs[0][token_ids[-1]].logprob], np.float32)
+
+    def count(self, output: RequestOutput) -> None:
+        """Count the context of an answer, if it has ended."""
+        if output.finished:
+            self.context_tokens += len(output.prompt_token_ids or ())
+            self.cached_tokens += output.num_cached_tokens or 0
 
     @abstractmethod
     def whole(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> RequestOutput:

@@ -97,6 +97,7 @@ class InProcessEngine(Driver):
             if output.request_id == wanted:
                 found = output
                 continue
+            self.count(output)
             part = output.outputs[0]
             versions = [self._version] * len(part.token_ids)
             self._parts.append(

@@ -146,6 +146,7 @@ class VllmSubprocess(Driver):
             while not finished:
                 output = collector.get_nowait() or await collector.get()
                 finished = output.finished
+                self.count(output)
                 self._parts.put(_part(name, output))
         except EngineDeadError:
             self._dead = _DIED

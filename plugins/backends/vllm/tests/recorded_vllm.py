@@ -79,7 +79,7 @@ class RecordedEngine:
         note_phase(self.phases, "engine generates")
         part = SimpleNamespace(token_ids=[0], logprobs=RecordedLogprobs([-1.0], [0]), finish_reason="stop")
         done, self._requests = self._requests, []
-        return [SimpleNamespace(request_id=name, finished=True, outputs=[part]) for name in done]
+        return [SimpleNamespace(request_id=name, finished=True, outputs=[part], prompt_token_ids=[0], num_cached_tokens=0) for name in done]
 
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), kwargs: Any = None) -> list[Any]:
         assert "weights" in self._awake, f"{method}, and the weights have no memory"

@@ -1,99 +1,82 @@
-"""Answers of Chat Completions, whole and as a stream."""
+"""Chat Completions of OpenAI: answers, whole and as a stream, and the dialect."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-from rlcore.api import FinishReason, Message, Tokenizer
-from rlcore_gateway.chat_request import ChatRequest
-from rlcore_gateway.ledger import LedgerCall
+from rlcore_gateway.api_dialect import ApiDialect, Policy, PolicyAnswer, PolicyRequest, event
+from rlcore_gateway.chat_request import parse_chat
+from rlcore_gateway.refusal import Refusal
 
-__all__ = ["ChatAnswer", "answer_events", "answer_json"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatAnswer:
-    """An answer as the client receives it. ``sent`` has its text and its tool calls."""
-
-    call: LedgerCall
-    sent: Message
-    reasoning: str = ""
-
-    @property
-    def finish(self) -> str:
-        """The reason why it ended, as the API names it."""
-        assert self.call.completion is not None
-        if self.sent.tool_calls:
-            return "tool_calls"
-        return "length" if self.call.completion.finish is FinishReason.LENGTH else "stop"
-
-    def message(self) -> dict[str, Any]:
-        """Return the message of the response."""
-        calls = [_call_json(call) for call in self.sent.tool_calls]
-        said: dict[str, Any] = {"role": "assistant", "content": self.sent.content if self.sent.content or not calls else None}
-        if self.reasoning:
-            said["reasoning_content"] = self.reasoning
-        return {**said, "tool_calls": calls} if calls else said
-
-    def usage(self) -> dict[str, int]:
-        """Return the numbers of tokens."""
-        before, after = len(self.call.context_ids()), len(self.call.sampled_ids)
-        return {"prompt_tokens": before, "completion_tokens": after, "total_tokens": before + after}
-
-    def logprobs(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return the log probability of each sampled token."""
-        assert self.call.completion is not None
-        said = self.call.completion
-        texts = [tokenizer.decode([token]) for token in said.token_ids.tolist()]
-        pairs = zip(texts, said.logprobs.tolist(), strict=True)
-        found = [{"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []} for text, value in pairs]
-        return {"content": found, "refusal": None}
+__all__ = ["CHAT"]
 
 
-def answer_json(answer: ChatAnswer, asked: ChatRequest, tokenizer: Tokenizer, model: str) -> dict[str, Any]:
-    """Return the body of a response."""
-    choice: dict[str, Any] = {"index": 0, "message": answer.message(), "finish_reason": answer.finish, "logprobs": None}
+def _body(answer: PolicyAnswer, asked: PolicyRequest, policy: Policy) -> dict[str, Any]:
+    choice: dict[str, Any] = {"index": 0, "message": _message(answer), "finish_reason": answer.finish, "logprobs": None}
     if asked.logprobs:
-        choice["logprobs"] = answer.logprobs(tokenizer)
-    if asked.token_ids:
-        choice["token_ids"] = answer.call.sampled_ids.tolist()
-    body = {**_head(answer, model, "chat.completion"), "choices": [choice], "usage": answer.usage()}
-    return {**body, "prompt_token_ids": answer.call.context_ids().tolist()} if asked.token_ids else body
+        choice["logprobs"] = _logprobs(answer, policy)
+    if asked.return_token_ids:
+        choice["token_ids"] = [token for token, *_ in answer.tokens(policy.tokenizer)]
+    body = {**_head(answer, policy, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
+    return {**body, "prompt_token_ids": answer.context_ids} if asked.return_token_ids else body
 
 
-def answer_events(answer: ChatAnswer, asked: ChatRequest, tokenizer: Tokenizer, model: str) -> Iterator[bytes]:
-    """Yield the server-sent events of an answer: the whole message in one of them, its end, its usage."""
-    head = _head(answer, model, "chat.completion.chunk")
-    delta = answer.message()
+def _events(answer: PolicyAnswer, asked: PolicyRequest, policy: Policy) -> Iterator[bytes]:
+    """Yield the whole message in one event, then its end, then its usage."""
+    head = _head(answer, policy, "chat.completion.chunk")
+    delta = _message(answer)
     if "tool_calls" in delta:
         delta["tool_calls"] = [{"index": place, **call} for place, call in enumerate(delta["tool_calls"])]
     choice: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": None}
     first: dict[str, Any] = {**head, "choices": [choice]}
     if asked.logprobs:
-        choice["logprobs"] = answer.logprobs(tokenizer)
-    if asked.token_ids:
-        choice["token_ids"] = answer.call.sampled_ids.tolist()
-        first["prompt_token_ids"] = answer.call.context_ids().tolist()
-    yield _event(first)
-    yield _event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": answer.finish, "logprobs": None}]})
+        choice["logprobs"] = _logprobs(answer, policy)
+    if asked.return_token_ids:
+        choice["token_ids"] = [token for token, *_ in answer.tokens(policy.tokenizer)]
+        first["prompt_token_ids"] = answer.context_ids
+    yield event(first)
+    yield event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": answer.finish, "logprobs": None}]})
     if asked.include_usage:
-        yield _event({**head, "choices": [], "usage": answer.usage()})
+        yield event({**head, "choices": [], "usage": _usage(answer)})
     yield b"data: [DONE]\n\n"
 
 
-def _event(body: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(body, ensure_ascii=False).encode("utf-8", "replace") + b"\n\n"
+def _head(answer: PolicyAnswer, policy: Policy, kind: str) -> dict[str, Any]:
+    return {"id": answer.id, "object": kind, "created": answer.created, "model": policy.model}
 
 
-def _head(answer: ChatAnswer, model: str, kind: str) -> dict[str, Any]:
-    return {"id": answer.call.id, "object": kind, "created": int(time.time()), "model": model}
+def _message(answer: PolicyAnswer) -> dict[str, Any]:
+    calls = [
+        {"id": call, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+        for call, name, arguments in answer.calls
+    ]
+    said: dict[str, Any] = {"role": "assistant", "content": answer.sent.content if answer.sent.content or not calls else None}
+    if answer.reasoning:
+        said["reasoning_content"] = answer.reasoning
+    return {**said, "tool_calls": calls} if calls else said
 
 
-def _call_json(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    arguments = json.dumps(function["arguments"], ensure_ascii=False)
-    return {"id": call["id"], "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+def _usage(answer: PolicyAnswer) -> dict[str, int]:
+    before, after = answer.lengths
+    return {"prompt_tokens": before, "completion_tokens": after, "total_tokens": before + after}
+
+
+def _logprobs(answer: PolicyAnswer, policy: Policy) -> dict[str, Any]:
+    found = [
+        {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
+        for _, text, value in answer.tokens(policy.tokenizer)
+    ]
+    return {"content": found, "refusal": None}
+
+
+CHAT = ApiDialect(
+    paths=("/v1/chat/completions",),
+    parse=parse_chat,
+    body=_body,
+    events=_events,
+    refusal=Refusal.body,
+    refusal_event=lambda refusal: event(refusal.body()),
+)
+"""Chat Completions."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcore.api import Message
 
-__all__ = ["chains", "key_of", "split_reasoning", "tools_key"]
+__all__ = ["chains", "key_of", "split_reasoning", "start_of", "tools_key"]
 
 THINK, END_OF_THINKING = "<think>", "</think>"
 
@@ -38,6 +38,11 @@ def key_of(message: Message) -> bytes:
 def tools_key(tools: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the hash of the schemas of tools."""
     return _digest(_sorted(tools).encode("utf-8", "surrogatepass"))
+
+
+def start_of(player: str, first: bytes) -> bytes:
+    """Return the hash with which the chats of a player begin. Players never share a call."""
+    return _digest(first + player.encode("utf-8", "surrogatepass")) if player else first
 
 
 def chains(start: bytes, keys: Iterable[bytes]) -> list[bytes]:

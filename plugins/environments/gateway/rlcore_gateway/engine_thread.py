@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from rlcore.api import Completion, InferenceBackend, Request, RunError, Sampling
+from rlcore.api.runtime import Watchdog
 from rlcore_gateway.gateway import Ask
 
 __all__ = ["EngineThread"]
@@ -28,19 +29,31 @@ class EngineThread:
         self._todo: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._open: dict[str, asyncio.Future[Completion]] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._failure: BaseException | None = None
+        self._watchdog = Watchdog()
+        self.failure = ""
+        """Why the engine answers no more, "" if it does."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since the engine made progress; 0 while it has nothing to do."""
+        return self._watchdog.age
 
     def start(self) -> None:
         """Start the thread."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    async def generate(self, ask: Ask) -> Completion:
-        """Return the completion of an ask. A cancelled one is cancelled in the engine, too. Raises RunError if the engine has failed."""
-        if self._failure is not None:
-            raise RunError(f"the engine has failed: {type(self._failure).__name__}: {self._failure}")
-        sampling = replace(self._sampling, max_new_tokens=ask.max_new_tokens, stop=ask.stop)
-        noise = (self._seed, 0, 0, ask.noise << 32)
+    async def generate(self, ask: Ask, sampling: Sampling | None = None, stream: tuple[int, int, int, int] | None = None) -> Completion:
+        """Return the completion of an ask. A cancelled one is cancelled in the engine, too. Raises RunError if the engine has failed.
+
+        :param sampling: how its tokens are drawn, if not as those of all others.
+        :param stream: the random stream of its episode, see ``Request.noise``; None: one that all episodes share.
+        """
+        if self.failure:
+            raise RunError(self.failure)
+        sampling = replace(sampling or self._sampling, max_new_tokens=ask.max_new_tokens, stop=ask.stop)
+        seed, epoch, prompt, rollout = stream or (self._seed, 0, 0, 0)
+        noise = (seed, epoch, prompt, rollout + (ask.noise << 32))
         request = Request(request_id=ask.call, token_ids=ask.context_ids, sampling=sampling, noise=noise, group=ask.episode)
         future: asyncio.Future[Completion] = self._loop.create_future()
         self._open[ask.call] = future
@@ -74,7 +87,8 @@ class EngineThread:
         wait = not flying
         while True:
             try:
-                task = self._todo.get(block=wait)
+                with self._watchdog.resting():
+                    task = self._todo.get(block=wait)
             except queue.Empty:
                 return True
             if task is None:
@@ -90,7 +104,7 @@ class EngineThread:
             future.set_result(completion)
 
     def _fail(self, error: BaseException) -> None:
-        self._failure = error
+        self.failure = f"the engine has failed: {type(error).__name__}: {error}"
         for future in self._open.values():
             if not future.done():
-                future.set_exception(RunError(f"the engine has failed: {type(error).__name__}: {error}"))
+                future.set_exception(RunError(self.failure))

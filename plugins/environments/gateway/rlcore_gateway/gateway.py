@@ -1,4 +1,4 @@
-"""The gateway: an ASGI application that answers Chat Completions with completions of the policy, and keeps a ledger for each episode.
+"""The gateway: an ASGI application that answers in several dialects with completions of the policy, and keeps a ledger for each episode.
 
 One event loop owns it: call its methods from there.
 """
@@ -6,32 +6,41 @@ One event loop owns it: call its methods from there.
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 import secrets
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from traceback import format_exception
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sized
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
-from rlcore.api import Completion, FinishReason, RlcoreError, Tokenizer
+from rlcore.api import Completion, FinishReason, Message, RlcoreError, Tokenizer
 from rlcore_gateway.answer_reading import CompletionReader
-from rlcore_gateway.chat_answer import ChatAnswer, answer_events, answer_json
-from rlcore_gateway.chat_request import ChatRequest, parse_chat
+from rlcore_gateway.api_dialect import CANNED_ID, ApiDialect, Policy, PolicyAnswer, PolicyRequest
+from rlcore_gateway.chat_answer import CHAT
+from rlcore_gateway.generate_dialect import GENERATE, messages_in
+from rlcore_gateway.http_reply import Endpoint, HttpReply, json_response, keys_of_request, read_body, refusal_response, says_retry
+from rlcore_gateway.known_bodies import KnownBodies
 from rlcore_gateway.ledger import EpisodeLedger, EpisodeLimits, History, LedgerCall
+from rlcore_gateway.messages_answer import MESSAGES
 from rlcore_gateway.refusal import Refusal
 from rlcore_gateway.rendering import ChatRenderer
+from rlcore_gateway.responses_answer import RESPONSES
+from rlcore_gateway.stored import StoredResponses
 
 __all__ = ["Ask", "Gateway", "GatewaySettings"]
 
-_LARGEST_BODY = 64 << 20
+_DIALECTS = (CHAT, RESPONSES, MESSAGES, GENERATE)
 _CLOSED_KEYS = 65_536
+_MOST_CANNED = 8  # an agent that does not end after these is refused
+_CANNED = "The budget of this episode is used up, so this is the last answer. The work ends here."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,12 +58,15 @@ class Ask:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
     """``model``: the name of the policy. ``tool_parser``: a name of ``tool_parsers.PARSERS``, or "auto" for the one that fits the chat
-    template. ``ping_seconds``: the time between two signs of life to a client that waits for a stream."""
+    template. ``ping_seconds``: the time between two signs of life to a client that waits for a stream.
+    ``on_budget``: whether a call beyond the budget is refused, or answered with a fixed text, which never trains. Command line agents
+        repeat a request that is refused, or end as if they had crashed."""
 
     model: str = "policy"
     history: History = "as_sampled"
     tool_parser: str = "auto"
     ping_seconds: float = 10.0
+    on_budget: Literal["refuse", "answer"] = "refuse"
 
 
 @dataclass(slots=True, eq=False)
@@ -62,23 +74,34 @@ class _Pending:
     """An open call. It is cancelled if nobody waits for it any more."""
 
     call: LedgerCall
-    task: asyncio.Task[ChatAnswer]
-    waiting: int = 0
+    task: asyncio.Task[PolicyAnswer]
 
 
+@dataclass(slots=True, eq=False)
 class _Episode:
-    def __init__(self, ledger: EpisodeLedger) -> None:
-        self.ledger = ledger
-        self.pending: dict[LedgerCall, _Pending] = {}
-        self.answers: dict[LedgerCall, ChatAnswer] = {}
-        """The answers that a client may still ask for again, or that are on their way."""
+    """``keys``: all keys of the episode. ``answers``: those that a client may still ask for again, or that are on their way.
+
+    ``sent``: each answer as the client received it. ``stored``: the responses of each player.
+    """
+
+    ledger: EpisodeLedger
+    keys: list[str] = field(default_factory=list)
+    pending: dict[LedgerCall, _Pending] = field(default_factory=dict)
+    answers: dict[LedgerCall, PolicyAnswer] = field(default_factory=dict)
+    sent: dict[LedgerCall, Message] = field(default_factory=dict)
+    bodies: KnownBodies = field(default_factory=KnownBodies)
+    stored: defaultdict[str, StoredResponses] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stored = defaultdict(lambda: StoredResponses(self.sent))
 
 
 class Gateway:
-    """Answers the requests of all episodes. The key of a request alone says to which episode it belongs.
+    """Answers the requests of all episodes. The key of a request alone says to which episode, and to which of its players, it belongs.
 
     :param generate: returns the completion of an ``Ask``. It is cancelled if the client hangs up, or if the episode is closed.
     :param say: receives a sentence if the gateway itself fails.
+    :param called_tools: receives the name of an episode that is sent an answer with tool calls.
     """
 
     def __init__(
@@ -88,44 +111,66 @@ class Gateway:
         settings: GatewaySettings | None = None,
         *,
         say: Callable[[str], None] = print,
+        called_tools: Callable[[str], None] = lambda episode: None,
     ) -> None:
         self.settings = settings or GatewaySettings()
-        self._tokenizer, self._generate = tokenizer, generate
+        self._tokenizer, self._generate, self._called_tools = tokenizer, generate, called_tools
+        self._policy = Policy(self.settings.model, tokenizer)
+        self._rows = getattr(tokenizer, "rows", None) or (len(tokenizer) if isinstance(tokenizer, Sized) else math.inf)
         self._renderer = ChatRenderer(tokenizer)
         self._reader = CompletionReader(tokenizer, self.settings.tool_parser)
-        self._episodes: dict[str, _Episode] = {}
+        self._keys: dict[str, tuple[_Episode, str]] = {}
+        """Key -> its episode, and the name of its player."""
         self._closed: dict[str, None] = {}
-        routes = [Route("/v1/models", self._models), Route("/v1/chat/completions", _Endpoint(self._chat, say), methods=["POST"])]
+        endpoints = {path: Endpoint(one, partial(self._converse, one), say) for one in _DIALECTS for path in one.paths}
+        endpoints |= {f"{path}/count_tokens": Endpoint(MESSAGES, self._count, say) for path in MESSAGES.paths}
+        routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
+        routes += [Route(f"{before}/v1/models{one}", self._models) for before in ("", "/v1") for one in ("", "/{model:path}")]
+        routes.append(Route("/v1/responses/{response}", self._response, methods=["GET", "DELETE"]))
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown, Refusal: _refused})
         """The ASGI application."""
 
     def open(self, episode: str, limits: EpisodeLimits) -> str:
-        """Begin an episode, and return its key, which clients send as their API key."""
+        """Begin an episode, and return its key, which clients send as their API key. It is that of the player ""."""
+        return self._new_key(_Episode(EpisodeLedger(episode, self._renderer, limits, self.settings.history)), "")
+
+    def add_player(self, key: str, player: str) -> str:
+        """Return a further key of the episode of ``key``, for a player of this name. Raises KeyError if no open episode has ``key``."""
+        return self._new_key(self._keys[key][0], player)
+
+    def _new_key(self, episode: _Episode, player: str) -> str:
         key = secrets.token_urlsafe(24)
-        self._episodes[key] = _Episode(EpisodeLedger(episode, self._renderer, limits, self.settings.history))
+        episode.keys.append(key)
+        self._keys[key] = episode, player
         return key
 
     def ledger(self, key: str) -> EpisodeLedger:
         """Return the ledger of an open episode. Raises KeyError for another key."""
-        return self._episodes[key].ledger
+        return self._keys[key][0].ledger
 
     def close(self, key: str) -> EpisodeLedger:
-        """End an episode and return its ledger. Open calls are cancelled, and every later request is answered with 410."""
-        episode = self._episodes.pop(key)
-        self._closed[key] = None
-        if len(self._closed) > _CLOSED_KEYS:
+        """End an episode with all its keys and return its ledger.
+
+        Open calls are cancelled, and every later request is answered with 410.
+        """
+        episode, _ = self._keys[key]
+        for one in episode.keys:
+            del self._keys[one]
+            self._closed[one] = None
+        while len(self._closed) > _CLOSED_KEYS:
             del self._closed[next(iter(self._closed))]
         for pending in list(episode.pending.values()):
             pending.task.cancel()
             episode.ledger.drop(pending.call)
         return episode.ledger
 
-    def _episode_of(self, request: Request) -> _Episode:
-        kind, _, key = request.headers.get("authorization", "").partition(" ")
-        key = key.strip()
-        if kind.lower() == "bearer" and (episode := self._episodes.get(key)) is not None:
-            return episode
-        if key in self._closed:
+    def _episode_of(self, request: Request) -> tuple[_Episode, str]:
+        """Return the episode and the player of a request."""
+        keys = keys_of_request(request)
+        for key in keys:
+            if (found := self._keys.get(key)) is not None:
+                return found
+        if any(key in self._closed for key in keys):
             raise _ended()
         raise Refusal(
             "the API key belongs to no episode; send the key that the environment received for its episode",
@@ -134,39 +179,82 @@ class Gateway:
         )
 
     async def _models(self, request: Request) -> Response:
+        """Answer in the forms of OpenAI and of Anthropic at once. Any name of a model means the policy."""
         self._episode_of(request)
-        model = {"id": self.settings.model, "object": "model", "created": 0, "owned_by": "rlcore"}
-        return JSONResponse({"object": "list", "data": [model]})
+        asked = request.path_params.get("model")
+        name = asked or self.settings.model
+        model = {"id": name, "object": "model", "created": 0, "owned_by": "rlcore"}
+        model |= {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+        return json_response(model if asked else {"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
 
-    async def _chat(self, request: Request, stream: _Reply) -> None:
-        episode = self._episode_of(request)
+    async def _response(self, request: Request) -> Response:
+        """Return or forget a stored response."""
+        episode, player = self._episode_of(request)
+        name, stored = request.path_params["response"], episode.stored[player]
+        answer, asked = stored.get(name)
+        if request.method == "DELETE":
+            stored.delete(name)
+            return json_response({"id": name, "object": "response", "deleted": True})
+        return json_response(RESPONSES.body(answer, asked, self._policy))
+
+    async def _count(self, request: Request, reply: HttpReply) -> None:
+        """Answer with the number of tokens of a chat."""
+        self._episode_of(request)
+        asked = MESSAGES.parse(await read_body(request))
         try:
-            asked = parse_chat(await _body(request))
-            episode = self._episode_of(request)  # again: it may have ended while the body came
-            for name in asked.ignored:
+            ids = self._renderer.chat(asked.messages, asked.tools)
+        except (RlcoreError, ValueError) as error:
+            raise Refusal(f"{error}", param="messages") from error
+        await reply.whole(json_response({"input_tokens": len(ids)}))
+
+    async def _converse(self, dialect: ApiDialect, request: Request, reply: HttpReply) -> None:
+        """Answer one request of a dialect."""
+        episode, player = self._episode_of(request)
+        try:
+            asked = episode.bodies.parse(dialect, await read_body(request))
+            self._episode_of(request)  # again: it may have ended while the body came
+            self._check(asked)
+            for name in (*asked.ignored, *["stop_token_ids"] * bool(set(asked.stop_ids) - self._tokenizer.stop_ids)):
                 episode.ledger.counts[f"ignored_{name}"[:60]] += 1
-            self._check_stop(asked.stop)
-            pending = self._pending(episode, asked, _retries(request))
+            pending = self._pending(episode, player, episode.stored[player].continued(asked), says_retry(request))
         except Refusal as refusal:
             episode.ledger.counts["refusals"] += 1
             raise refusal
         except (RlcoreError, ValueError) as error:  # the chat template refuses the messages
             episode.ledger.counts["refusals"] += 1
             raise Refusal(f"{error}", param="messages") from error
-        answer = pending if isinstance(pending, ChatAnswer) else await self._waited(episode, pending, asked, stream)
-        if answer is not None:
-            answer.call.delivered |= await self._deliver(answer, asked, stream)
+        ping, call = dialect.ping if asked.stream else None, pending.call
+        if call is not None:
+            call.awaited += 1
+        try:
+            answer = await self._waited(pending, ping, reply) if isinstance(pending, _Pending) else pending
+            if answer is not None:
+                episode.stored[player].add(answer, asked)
+                delivered = await self._deliver(dialect, answer, asked, reply)
+                if call is not None:
+                    call.delivered |= delivered
+        finally:
+            if call is not None:
+                call.awaited -= 1
+                _cancel_unless_awaited(episode, call)
 
-    def _check_stop(self, strings: tuple[str, ...]) -> None:
+    def _check(self, asked: PolicyRequest) -> None:
+        """Refuse what this tokenizer cannot do."""
         unmatched = getattr(self._tokenizer, "unmatched", None)
-        if unmatched is not None and (found := unmatched(strings)):
+        if unmatched is not None and (found := unmatched(asked.stop)):
             raise Refusal(f"the stop string {found[0]!r} would never match, because it contains the special token {found[1]}", param="stop")
+        if asked.token_ids is not None and (most := int(asked.token_ids.max())) >= self._rows:
+            raise Refusal(f"token_ids contains {most}, and the policy knows tokens below {self._rows:.0f}", param="token_ids")
 
-    def _pending(self, episode: _Episode, asked: ChatRequest, retry: bool) -> _Pending | ChatAnswer:
+    def _pending(self, episode: _Episode, player: str, asked: PolicyRequest, retry: bool) -> _Pending | PolicyAnswer:
         """Return the open call of a request, or the answer, if the request repeats one that is answered."""
-        ledger = episode.ledger
-        sampling = (asked.stop, asked.tool_calls)
-        call = ledger.begin(asked.messages, asked.tools, max_tokens=asked.max_tokens, sampling=sampling, retry=retry)
+        try:
+            call = self._begun(episode.ledger, player, asked, retry)
+        except Refusal as refusal:
+            refuses = self.settings.on_budget == "refuse" or episode.ledger.counts["canned_answers"] >= _MOST_CANNED
+            if refusal.code != "budget_exhausted" or refuses:
+                raise
+            return _canned(episode.ledger, player, asked)
         if call in episode.answers:
             return episode.answers[call]
         if call in episode.pending:
@@ -177,7 +265,19 @@ class Gateway:
         episode.pending[call] = pending
         return pending
 
-    async def _answered(self, episode: _Episode, call: LedgerCall, asked: ChatRequest) -> ChatAnswer:
+    def _begun(self, ledger: EpisodeLedger, player: str, asked: PolicyRequest, retry: bool) -> LedgerCall:
+        words: dict[str, Any] = {
+            "max_tokens": asked.max_tokens,
+            "sampling": (asked.stop, asked.tool_calls),
+            "retry": retry,
+            "player": player,
+        }
+        if asked.token_ids is not None:
+            read = partial(messages_in, tokenizer=self._tokenizer)
+            return ledger.begin_ids(asked.token_ids, read, **words)
+        return ledger.begin(asked.messages, asked.tools, after=asked.after, **words)
+
+    async def _answered(self, episode: _Episode, call: LedgerCall, asked: PolicyRequest) -> PolicyAnswer:
         ledger = episode.ledger
         try:
             stop = tuple(dict.fromkeys((*ledger.limits.stop, *asked.stop)))
@@ -195,20 +295,23 @@ class Gateway:
                 raise _ended()
             read = self._reader.read(said.token_ids.tolist(), call, asked)
             ledger.finish(call, said, read.answer, read.sent)
-            answer = episode.answers[call] = ChatAnswer(call=call, sent=read.sent, reasoning=read.reasoning)
+            if read.answer.tool_calls:
+                self._called_tools(ledger.episode)
+            episode.sent[call] = read.sent
+            answer = PolicyAnswer(id=call.id, call=call, sent=read.sent, reasoning=read.reasoning, stop=read.stop)
+            episode.answers[call] = answer
             return answer
         finally:
             episode.pending.pop(call, None)
             ledger.drop(call)  # nothing happens if it is answered
 
-    async def _waited(self, episode: _Episode, pending: _Pending, asked: ChatRequest, stream: _Reply) -> ChatAnswer | None:
+    async def _waited(self, pending: _Pending, ping: bytes | None, reply: HttpReply) -> PolicyAnswer | None:
         """Return the answer of an open call; None if the client hangs up before it is there."""
-        pending.waiting += 1
-        gone = asyncio.ensure_future(stream.disconnected())
+        gone = asyncio.ensure_future(reply.disconnected())
         try:
             while True:
                 done, _ = await asyncio.wait(
-                    {pending.task, gone}, timeout=self.settings.ping_seconds if asked.stream else None, return_when=asyncio.FIRST_COMPLETED
+                    {pending.task, gone}, timeout=self.settings.ping_seconds if ping else None, return_when=asyncio.FIRST_COMPLETED
                 )
                 if pending.task in done:
                     if pending.task.cancelled():
@@ -216,114 +319,57 @@ class Gateway:
                     return pending.task.result()
                 if gone in done:
                     return None
-                await stream.event(b": waiting\n\n")
+                await reply.event(ping or b"")
         finally:
             gone.cancel()
-            pending.waiting -= 1
-            if not pending.waiting and not pending.task.done():
-                pending.task.cancel()
-                episode.ledger.drop(pending.call)
-                episode.pending.pop(pending.call, None)
 
-    async def _deliver(self, answer: ChatAnswer, asked: ChatRequest, stream: _Reply) -> bool:
+    async def _deliver(self, dialect: ApiDialect, answer: PolicyAnswer, asked: PolicyRequest, reply: HttpReply) -> bool:
         """Send an answer. Return whether the client was still there."""
+        left = reply.left()  # it gets the answer all the same, because the server wants one
         if asked.stream:
-            for event in answer_events(answer, asked, self._tokenizer, self.settings.model):
-                await stream.event(event)
-            await stream.end()
+            for data in dialect.events(answer, asked, self._policy):
+                await reply.event(data)
+            await reply.end()
         else:
-            await stream.whole(JSONResponse(answer_json(answer, asked, self._tokenizer, self.settings.model)))
-        return not stream.broken
+            await reply.whole(json_response(dialect.body(answer, asked, self._policy)))
+        return not (left or reply.broken)
 
 
-class _Reply:
-    """The response to one request. It begins with the first event, so that an earlier refusal has its own status."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
-        self.begun = self.broken = False
-
-    async def disconnected(self) -> None:
-        """Return when the client hangs up."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.broken = True
-
-    async def event(self, data: bytes) -> None:
-        """Send a part of a stream."""
-        if not self.begun:
-            self.begun = True
-            headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def end(self) -> None:
-        """End a stream."""
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def whole(self, response: Response) -> None:
-        """Send a response that is no stream."""
-        self.begun = True
-        await response(self._scope, self._receive, self._send)
-
-    async def refuse(self, refusal: Refusal) -> None:
-        """Send an error, as an event if the stream has begun."""
-        if self.begun:
-            await self.event(b"data: " + json.dumps(refusal.body()).encode() + b"\n\n")
-            await self.end()
-        else:
-            await self.whole(_refusal_response(refusal))
+def _cancel_unless_awaited(episode: _Episode, call: LedgerCall) -> None:
+    """Cancel a call that is open, if nobody waits for it."""
+    pending = episode.pending.get(call)
+    if pending is not None and not call.awaited and not pending.task.done():
+        pending.task.cancel()
+        episode.ledger.drop(call)
+        del episode.pending[call]
 
 
-class _Endpoint:
-    """An ASGI application that refuses in the form of the API. Starlette's own endpoints would read the connection a second time."""
-
-    def __init__(self, handle: Callable[[Request, _Reply], Awaitable[None]], say: Callable[[str], None]) -> None:
-        self._handle, self._say = handle, say
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        stream = _Reply(scope, receive, send)
-        try:
-            await self._handle(Request(scope, receive), stream)
-        except ClientDisconnect:
-            pass
-        except Refusal as refusal:
-            await stream.refuse(refusal)
-        except Exception as error:  # a defect of the engine or of the gateway: the client must not repeat the request
-            self._say(f"the gateway failed to answer a request:\n{''.join(format_exception(error))}")
-            await stream.refuse(Refusal(f"the gateway failed: {type(error).__name__}: {error}", status=500))
-
-
-async def _body(request: Request) -> bytes:
-    data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > _LARGEST_BODY:
-            raise Refusal(f"the request is larger than {_LARGEST_BODY >> 20} MiB; send less", status=413)
-    return bytes(data)
-
-
-def _retries(request: Request) -> bool:
-    """Return whether the client says that it repeats a request, as the SDKs of OpenAI and Anthropic do."""
-    return request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
+def _canned(ledger: EpisodeLedger, player: str, asked: PolicyRequest) -> PolicyAnswer:
+    """Return an answer to a call beyond the budget. The ledger only has its id, at the call that it follows."""
+    ledger.counts["canned_answers"] += 1
+    name = f"{CANNED_ID}{ledger.episode}-{ledger.counts['canned_answers']}"
+    if asked.token_ids is not None:
+        last = ledger.last_call_ids(asked.token_ids, player)
+    else:
+        last = ledger.last_call(asked.messages, asked.tools, player=player, after=asked.after)
+    if last is not None:
+        last.canned.append(name)
+    return PolicyAnswer(id=name, call=None, sent=Message(role="assistant", content=_CANNED))
 
 
 def _ended() -> Refusal:
     return Refusal("the episode of this API key has ended; stop", status=410, code="episode_closed")
 
 
-def _refusal_response(refusal: Refusal) -> Response:
-    return JSONResponse(refusal.body(), status_code=refusal.status, headers={"x-should-retry": "false"})
-
-
 async def _refused(request: Request, error: Exception) -> Response:
+    """Refuse in the form of the dialect whose address it is."""
     assert isinstance(error, Refusal)
-    return _refusal_response(error)
+    dialect = next((one for one in _DIALECTS if request.url.path.startswith(one.paths)), CHAT)
+    return refusal_response(error, dialect.refusal(error))
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    path = f"{request.method} {request.url.path}"
-    return _refusal_response(
-        Refusal(f"the gateway does not offer {path}; it has POST /v1/chat/completions and GET /v1/models", status=error.status_code)
-    )
+    offered = ", ".join(f"POST {dialect.paths[0]}" for dialect in _DIALECTS)
+    message = f"the gateway does not offer {request.method} {request.url.path}; it has {offered} and GET /v1/models"
+    return await _refused(request, Refusal(message, status=error.status_code))

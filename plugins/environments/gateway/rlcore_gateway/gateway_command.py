@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["GatewayCommand"]
 
 _TEXT = """\
-Serve a model as an agent sees it in a run, without training: Chat Completions at an address, with one key. The page at the printed
-address shows the ledger: chats, forks, turns, sampled tokens, and which of them would train. Ctrl-C ends it.
+Serve a model as an agent sees it in a run, without training: Chat Completions, Responses and Messages at one address, with one key. The
+page at the printed address shows the ledger: chats, forks, turns, sampled tokens, and which of them would train. Ctrl-C ends it.
 
   rlcore gateway --model Qwen/Qwen2.5-0.5B-Instruct
   rlcore gateway run.toml --history template
@@ -32,7 +32,8 @@ _NOT_READ = ("inference.environment", "inference.num_inferencer", "inference.inf
 _TOLD = {
     "sampling.max_context_tokens": "longest context with its answer; 4096 if neither a flag nor a file gives it",
 }
-_DEFAULTS = {"algorithm.kl_coeff": 0.0, "sampling.max_context_tokens": 4096}
+_DEFAULTS: dict[str, Any] = {"algorithm.kl_coeff": 0.0, "rewards": [], "sampling.max_context_tokens": 4096}
+"""Nobody is rewarded here: a reward of the files may need what is not read, such as the environment."""
 _NEEDED = ("model.", "inference.")
 
 
@@ -49,7 +50,7 @@ class GatewayCommand(Command):
         parser.add_argument("--history", choices=("as_sampled", "template"), default="as_sampled", help="earlier answers [as_sampled]")
         parser.add_argument("--tool-parser", choices=("auto", *PARSERS), default="auto", help="format of tool calls [auto: the template's]")
         parser.add_argument("--dry-run", action="store_true", help="only check the settings")
-        parser.add_argument("--json", action="store_true", help="print the address and the key as one JSON object")
+        parser.add_argument("--json", action="store_true", help="print the addresses and the key as one JSON object")
         add_train_flags(parser, reads=_reads, told=_TOLD)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -73,19 +74,10 @@ def _reads(path: str) -> bool:
 
 def _serve(plan: Plan, args: argparse.Namespace) -> int:
     import asyncio
-    from contextlib import ExitStack
 
-    from rlcore.api import Sampling
-    from rlcore.api.runtime import check_model_files, make_engine, read_texts
-    from rlcore_gateway.engine_thread import EngineThread
+    from rlcore_gateway.served_model import served_model
 
-    config = plan.config.sampling
-    with ExitStack() as closing:
-        check_model_files(plan)
-        tokenizer = read_texts(plan, {}, say=lambda line: print(line, flush=True)).tokenizer
-        engine = make_engine(plan, tokenizer, closing)
-        sampling = Sampling(temperature=config.temperature, top_p=config.top_p, top_k=config.top_k, min_p=config.min_p, extra=config.extra)
-        thread = EngineThread(engine, sampling, plan.config.run.seed)
+    with served_model(plan, lambda line: print(line, flush=True)) as (tokenizer, thread):
         try:
             asyncio.run(_until_interrupted(plan, args, tokenizer, thread))
         except KeyboardInterrupt:
@@ -109,11 +101,13 @@ async def _until_interrupted(plan: Plan, args: argparse.Namespace, tokenizer: An
     key = gateway.open("debug", EpisodeLimits(tokens=1 << 40, context=context, stop=sampling.stop or ()))
     addresses = await server.start(gateway, port=args.port)
     thread.start()
-    page = f"{addresses.base_url.removesuffix('v1')}?key={key}"
+    root = addresses.base_url.removesuffix("/v1")
+    page = f"{root}/?key={key}"
     if args.json:
-        print(json.dumps({"base_url": addresses.base_url, "api_key": key, "page": page}), flush=True)
+        print(json.dumps({"base_url": addresses.base_url, "anthropic_base_url": root, "api_key": key, "page": page}), flush=True)
     else:
         print(f"export OPENAI_BASE_URL={addresses.base_url} OPENAI_API_KEY={key}", flush=True)
+        print(f"export ANTHROPIC_BASE_URL={root} ANTHROPIC_API_KEY={key}", flush=True)
         print(f"the ledger: {page} (Ctrl-C ends it)", flush=True)
     try:
         await asyncio.Event().wait()

@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
         if lifeline in ready or (ended in ready and signal.SIGTERM in os.read(ended, 1024)):
             break
         _reap(child.pid)
-    _kill_all()
-    return child.poll() or 0
+    _kill_all(child)
+    return child.wait()
 
 
 def _reap(kept: int) -> None:
@@ -55,14 +55,16 @@ def _reap(kept: int) -> None:
                 continue
 
 
-def _kill_all() -> None:
-    """Kill children until there are none: those of a killed child become children of this process."""
+def _kill_all(command: subprocess.Popen[bytes]) -> None:
+    """Kill children until there are none: those of a killed child become children of this process. Keep the exit code of the command."""
     limit = time.monotonic() + 10.0
     while (pids := _children()) and time.monotonic() < limit:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
+        command.wait()
         for pid in pids:
-            os.waitpid(pid, 0)
+            if pid != command.pid:
+                os.waitpid(pid, 0)
 
 
 def _children() -> list[int]:

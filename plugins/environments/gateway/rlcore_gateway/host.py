@@ -1,6 +1,7 @@
 """``python -m rlcore_gateway.host``: plays the episodes of an ``Environment`` class, and speaks the JSON lines of a program.
 
-Its first line is ``{"host": …}``, a pickled ``ChosenEnvironment`` in base64. What the environment prints goes to standard error.
+Its first line is ``{"host": …}``, a pickled ``ChosenEnvironment`` in base64. With ``"rows"``, it writes the rows of that name, one a line,
+and ends. What the environment prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 
-from rlcore.api import InfrastructureError
+from rlcore.api import InfrastructureError, UsageError
 from rlcore.api.environments import ChosenEnvironment, Environment, EpisodeResult, TurnEnvironment, environment_target
 from rlcore_gateway.hosted_model import HostedModel
 from rlcore_gateway.worker_lines import LONGEST_LINE, BadLineError, as_line, parsed
@@ -28,27 +29,46 @@ from rlcore_gateway.worker_lines import LONGEST_LINE, BadLineError, as_line, par
 __all__ = ["described", "main", "setup_line"]
 
 
+_REWARDS = ("turn_rewards", "branch_rewards", "player_rewards")
+
+
 class _EnvironmentFailure(Exception):
     """``reset`` or ``step`` raised: this is never the agent's fault."""
 
 
-def setup_line(environment: ChosenEnvironment) -> bytes:
-    """Return the first line for a host."""
-    return as_line({"host": base64.b64encode(cloudpickle.dumps(environment)).decode()})
+def setup_line(environment: ChosenEnvironment, rows: str | None = None) -> bytes:
+    """Return the first line for a host.
+
+    :param rows: the name of rows to write. None: play episodes.
+    """
+    named = {} if rows is None else {"rows": rows}
+    return as_line({"host": base64.b64encode(cloudpickle.dumps(environment)).decode(), **named})
 
 
 def main() -> int:
-    """Serve standard input until it is closed. Return 1 if the environment cannot be made."""
+    """Serve standard input until it is closed. Return 1 if the environment cannot be made, or its rows cannot be written."""
     lines, answers = os.fdopen(os.dup(0), "rb", buffering=0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # what an environment prints is no answer
-    packed = base64.b64decode(json.loads(_first_line(lines.fileno()))["host"])
+    setup = json.loads(_first_line(lines.fileno()))
     try:
-        host = _Host(pickle.loads(packed), answers)
-    except Exception as error:  # whatever the code of an environment raises
-        print(f"the environment cannot be made: {described(error)}", file=sys.stderr)
+        chosen = pickle.loads(base64.b64decode(setup["host"]))
+        if "rows" in setup:
+            with os.fdopen(answers, "wb") as output:
+                output.writelines(map(as_line, environment_target(chosen).rows(setup["rows"])))
+            return 0
+        host = _Host(chosen, answers)
+    except UsageError as error:
+        print(error, file=sys.stderr)
         return 1
-    asyncio.run(host.serve(lines))
+    except Exception as error:  # whatever the code of an environment raises
+        print(f"the environment cannot be {'read' if 'rows' in setup else 'made'}: {described(error)}", file=sys.stderr)
+        return 1
+    try:
+        asyncio.Runner().run(host.serve(lines))
+    except (SystemExit, KeyboardInterrupt) as error:  # of a task of the environment; a closed runner would cancel all episodes
+        print(described(error), file=sys.stderr, flush=True)
+        os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
     os._exit(0)  # threads of the environment must not keep the process alive
 
 
@@ -86,7 +106,7 @@ class _Host:
                 if (task := self._playing.get(said["cancel"])) is not None:
                     task.cancel()
                 continue
-            model = HostedModel(said["model"], said["base_url"], said["key"])
+            model = HostedModel(said["model"], said["base_url"], said["key"], said.get("players", {}))
             self._playing[said["episode"]] = asyncio.create_task(self._episode(said["episode"], model, said["row"]))
 
     async def _episode(self, episode: str, model: HostedModel, row: Mapping[str, Any]) -> None:
@@ -169,8 +189,9 @@ def _fields(result: Any) -> dict[str, Any]:
     return {
         "outcome": result.outcome,
         "reward": None if result.reward is None else float(result.reward),
-        "turn_rewards": {call: float(reward) for call, reward in result.turn_rewards.items()},
+        **{name: {key: float(reward) for key, reward in getattr(result, name).items()} for name in _REWARDS},
         "calls": None if result.calls is None else list(result.calls),
+        "sampled": None if result.sampled is None else [list(map(int, answer)) for answer in result.sampled],
         "extra": dict(result.extra),
         "reason": result.reason,
     }

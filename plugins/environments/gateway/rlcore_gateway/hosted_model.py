@@ -21,11 +21,22 @@ class ModelError(RuntimeError):
         self.status, self.code = status, code
 
 
-class HostedModel:
-    """See ``rlcore.api.environments.Model``."""
+class _Players(dict[str, "HostedModel"]):
+    """The players of an episode."""
 
-    def __init__(self, name: str, base_url: str, api_key: str) -> None:
+    def __missing__(self, name: str) -> HostedModel:
+        those = f"the players of the run are {', '.join(self)}" if self else "the run has no [sampling.options.players]"
+        raise KeyError(f"there is no player {name!r}; {those}")
+
+
+class HostedModel:
+    """See ``rlcore.api.environments.Model``. The argument ``players``: the fields of each player in the line to the program, by name."""
+
+    def __init__(self, name: str, base_url: str, api_key: str, players: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self.name, self.base_url, self.api_key = name, base_url, api_key
+        self.players = _Players()
+        for player, said in (players or {}).items():
+            self.players[player] = HostedModel(said["model"], said["base_url"], said["key"])
 
     @cached_property
     def client(self) -> Any:

@@ -49,7 +49,7 @@ def ledger_page(ledger: EpisodeLedger, tokenizer: Tokenizer) -> str:
     decode = getattr(tokenizer, "decode_all", tokenizer.decode)
     lines = [
         {
-            "title": f"chat {line[0].id}" if line[0].parent is None else f"fork {line[0].id}, after {line[0].parent.id}",
+            "title": _title(line[0]),
             "fork": line[0].parent is not None,
             "turns": [_turn(call, call.id in result.calls, decode) for call in line],
         }
@@ -61,6 +61,12 @@ def ledger_page(ledger: EpisodeLedger, tokenizer: Tokenizer) -> str:
     return _template().render(
         episode=ledger.episode, lines=lines, waiting=waiting, counts=counts, trained=trained, exhausted=result.exhausted
     )
+
+
+def _title(first: LedgerCall) -> str:
+    """Return what the line of calls is that begins with this one."""
+    of = f" of {first.player}" if first.player else ""
+    return f"chat {first.id}{of}" if first.parent is None else f"fork {first.id}{of}, after {first.parent.id}"
 
 
 @cache

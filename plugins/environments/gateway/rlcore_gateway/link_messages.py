@@ -10,11 +10,26 @@ from rlcore.api import Completion, Tokenizer
 from rlcore.api.sandbox import SandboxOptions
 from rlcore_gateway.gateway import Ask, GatewaySettings
 from rlcore_gateway.ledger import EpisodeLimits
+from rlcore_gateway.players import EpisodeDraws, PlayerSetup
 from rlcore_gateway.trained import LedgerResult
 from rlcore_gateway.worker_lines import EpisodeEnd
 from rlcore_gateway.worker_process import WorkerCommand
 
-__all__ = ["Alive", "Answered", "Asked", "Cut", "Ended", "EpisodeReport", "Failed", "GatewaySetup", "Opened", "Said", "Withdrawn"]
+__all__ = [
+    "Alive",
+    "Answered",
+    "Asked",
+    "Begun",
+    "CalledTools",
+    "Cut",
+    "Ended",
+    "EpisodeReport",
+    "Failed",
+    "GatewaySetup",
+    "Opened",
+    "Said",
+    "Withdrawn",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +39,7 @@ class GatewaySetup:
     ``workers``: the largest number of processes that play. ``deadline``: seconds of one episode.
     ``cancel_seconds``: a process that does not end a cancelled episode in this time is killed.
     ``sandbox``: the sandbox in which they play, by sessions of ``command.session``; None: without one.
+    ``players``: those of each episode, (): only the policy, without a name.
     """
 
     tokenizer: Tokenizer
@@ -33,32 +49,39 @@ class GatewaySetup:
     deadline: float
     cancel_seconds: float = 5.0
     sandbox: SandboxOptions | None = None
+    players: tuple[PlayerSetup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeReport:
-    """How an episode ended, and what of it trains; ``result`` is None if nothing of it can be used."""
+    """How an episode ended, and what of it trains; ``result`` is None if nothing of it can be used.
+
+    ``milliseconds``: the time that each of its calls took beyond the engine.
+    """
 
     end: EpisodeEnd
     result: LedgerResult | None = None
+    milliseconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """To the process: play this episode. ``attempt`` counts the processes that were asked to."""
+    """To the process: play this episode. ``attempt`` counts the processes that were asked to. ``draws``: for frozen players."""
 
     episode: str
     attempt: int
     row: Mapping[str, Any]
     limits: EpisodeLimits
+    draws: EpisodeDraws | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """To the process: the completion of a call."""
+    """To the process: the completion of a call. ``seconds``: the time that the producer and its engine took."""
 
     call: str
     completion: Completion
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +97,20 @@ class Asked:
 
     episode: str
     ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """To the producer: a process plays an episode now, which waited for one before."""
+
+    episode: str
+
+
+@dataclass(frozen=True, slots=True)
+class CalledTools:
+    """To the producer: the last answer called tools, which the episode now runs."""
+
+    episode: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,16 +50,26 @@ class WorkerPool:
         self._failed_starts, self._proved = 0, False
         self._fatal = ""
 
-    async def play(self, episode: str, line: Mapping[str, Any], deadline: float, late: Callable[[], object] = lambda: None) -> EpisodeEnd:
+    async def play(
+        self,
+        episode: str,
+        line: Mapping[str, Any],
+        deadline: float,
+        *,
+        begun: Callable[[], object] = lambda: None,
+        late: Callable[[], object] = lambda: None,
+    ) -> EpisodeEnd:
         """Play an episode once a process is free, and return how it ended; the deadline counts from then.
 
         If the caller is cancelled, the program is told to end the episode.
 
+        :param begun: called when a process is free, before it gets the episode.
         :param late: called at the deadline, before the program is told.
         :raises RunError: no process can be started.
         """
         while True:
             worker, answer = await self._begin(episode)
+            begun()
             try:
                 return await self._played(worker, answer, {**line, "episode": episode, "deadline": deadline}, late)
             except _NotBegunError:

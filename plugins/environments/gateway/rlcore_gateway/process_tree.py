@@ -30,13 +30,14 @@ def kill_tree(pid: int, mark: str) -> None:
         os.killpg(pid, signal.SIGKILL)
     while (found := list(_family(pid, mark))) and time.monotonic() < limit:
         for process in found:
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, OSError):
                 process.kill()
         time.sleep(0.01)  # psutil must not wait: it would take the exit code of a child from its owner
 
 
 def _family(pid: int, mark: str) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
+    for number in psutil.pids():
+        with contextlib.suppress(psutil.Error, OSError):  # psutil raises FileNotFoundError if a process ends while it looks
+            process = psutil.Process(number)
             if process.status() != psutil.STATUS_ZOMBIE and (process.pid == pid or mark in process.environ().get(MARK, "")):
                 yield process

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httptools  # noqa: F401  # uvicorn takes it by its name
+import httptools  # noqa: F401  # uvicorn's protocol needs it
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rlcore.api import RunError
 from rlcore_gateway.gateway import Gateway
+from rlcore_gateway.http_reply import CONNECTION
 
 __all__ = ["Addresses", "GatewayServer"]
 
@@ -28,6 +30,14 @@ class Addresses:
     base_url: str
     port: int
     unix_socket: Path | None
+
+
+class _ConnectionProtocol(HttpToolsProtocol):
+    """Lets the gateway see whether the client of a request has hung up."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {CONNECTION: self.transport.get_extra_info("socket")}
 
 
 class _Server(uvicorn.Server):
@@ -45,9 +55,19 @@ class GatewayServer:
         self._task: asyncio.Task[None] | None = None
         self._unix_socket: Path | None = None
 
-    async def start(self, gateway: Gateway, host: str = "127.0.0.1", port: int = 0, unix_socket: Path | None = None) -> Addresses:
-        """Begin to serve and return the addresses. ``port`` 0: a free one. Raises RunError if an address cannot be opened."""
-        sockets = [_tcp(host, port)]
+    async def start(
+        self,
+        gateway: Gateway,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        unix_socket: Path | None = None,
+        listening: socket.socket | None = None,
+    ) -> Addresses:
+        """Begin to serve and return the addresses. ``port`` 0: a free one. Raises RunError if an address cannot be opened.
+
+        :param listening: a TCP socket that listens already, in place of ``host`` and ``port``.
+        """
+        sockets = [listening or _tcp(host, port)]
         if unix_socket is not None:
             try:
                 sockets.append(_unix(unix_socket))
@@ -57,7 +77,7 @@ class GatewayServer:
             self._unix_socket = unix_socket
         config = uvicorn.Config(
             gateway.app,
-            http="httptools",
+            http=_ConnectionProtocol,
             ws="none",
             loop="none",
             lifespan="off",

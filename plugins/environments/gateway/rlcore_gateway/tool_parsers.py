@@ -92,7 +92,15 @@ def _call(value: Any) -> ParsedCall | None:
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
         arguments = _json(arguments)
-    return (name, arguments) if isinstance(arguments, Mapping) else None
+    return (name, arguments) if isinstance(arguments, Mapping) and _is_sendable((name, arguments)) else None
+
+
+def _is_sendable(value: Any) -> bool:
+    """Return whether a client can receive and send back a value without a change: numbers are finite, and texts are valid Unicode."""
+    try:
+        return bool(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    except (ValueError, RecursionError):
+        return False
 
 
 def _whole_call(text: str) -> ParsedCall | None:
@@ -108,8 +116,8 @@ def _listed(text: str) -> list[ParsedCall]:
 
 def _named(text: str) -> list[ParsedCall]:
     found = _NAMED_CALL.match(text)
-    arguments = _json(text[found.end() :]) if found else None
-    return [(found[1], arguments)] if found and isinstance(arguments, Mapping) else []
+    call = _call({"name": found[1], "arguments": _json(text[found.end() :])}) if found else None
+    return [call] if call else []
 
 
 def _sequence(text: str) -> list[ParsedCall]:

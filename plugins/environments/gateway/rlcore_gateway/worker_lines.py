@@ -1,8 +1,10 @@
 """The JSON lines between the gateway and the programs that play episodes.
 
-To a program: ``{"episode", "row", "base_url", "key", "model", "deadline"}`` begins an episode, ``{"cancel": episode}`` ends it early. From
-it, one line for each episode: ``{"episode", "outcome", "reward", "turn_rewards", "calls", "extra", "reason"}``. All but "episode" may be
-missing.
+To a program: ``{"episode", "row", "base_url", "key", "model", "deadline"}`` begins an episode, ``{"cancel": episode}`` ends it early. With
+``"players"``, the first line has ``{"base_url", "key", "model"}`` of each player by its name.
+
+From it, one line for each episode: ``{"episode", "outcome", "reward", "turn_rewards", "branch_rewards", "player_rewards", "calls",
+"sampled", "extra", "reason"}``. All but "episode" may be missing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,15 +30,20 @@ class EpisodeEnd:
     ``outcome``: "ok"; "timeout"; "crashed", the agent's fault; "environment", the fault of the environment or of the grader; "lost", its
         process died; "exhausted", a budget of the policy was used up.
     ``reason``: why it is not "ok".
-    ``turn_rewards``: the reward of a call, by its id.
+    ``turn_rewards``: the reward of a call, by its id. ``branch_rewards``: of a branch, by the id of its last call. ``player_rewards``: of
+        a player.
     ``calls``: the ids of the calls that train, None for those of the main conversation.
+    ``sampled``: the token ids of the policy's answers in the environment's own record, None if it has none.
     """
 
     outcome: str = "ok"
     reason: str = ""
     reward: float | None = None
     turn_rewards: Mapping[str, float] = field(default_factory=dict)
+    branch_rewards: Mapping[str, float] = field(default_factory=dict)
+    player_rewards: Mapping[str, float] = field(default_factory=dict)
     calls: tuple[str, ...] | None = None
+    sampled: Sequence[Sequence[int]] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -52,8 +59,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -sys.float_info.max <= value <= sys.float_info.max
 
 
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _is_answers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, list) and all(type(token) is int for token in one) for one in value)
 
 
 _OUTCOMES = ("ok", "timeout", "crashed", "environment")
@@ -61,11 +76,11 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "episode": (lambda value: isinstance(value, str), "a text"),
     "outcome": (lambda value: value in _OUTCOMES, f"one of {', '.join(_OUTCOMES)}"),
     "reward": (lambda value: value is None or _is_number(value), "a finite number or null"),
-    "turn_rewards": (
-        lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
-        "an object of finite numbers by call id",
-    ),
+    "turn_rewards": (_is_numbers, "an object of finite numbers by call id"),
+    "branch_rewards": (_is_numbers, "an object of finite numbers by call id"),
+    "player_rewards": (_is_numbers, "an object of finite numbers by player"),
     "calls": (lambda value: value is None or _is_texts(value), "a list of call ids or null"),
+    "sampled": (lambda value: value is None or _is_answers(value), "a list with the token ids of each answer, or null"),
     "extra": (lambda value: isinstance(value, dict), "an object"),
     "reason": (lambda value: isinstance(value, str), "a text"),
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import openai
@@ -180,6 +183,35 @@ def test_a_retry_of_an_answered_request_trains_once() -> None:
             result = served.gateway.close(served.key).trained()
             assert result.counts["retries"] == 1
             assert result.calls == (first.id, other.id)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_whose_client_hangs_up_as_it_comes_is_not_delivered(stream: bool, again: bool) -> None:
+    """The event loop has the answer before it reads that the connection is closed."""
+
+    async def run() -> None:
+        async with serving(FAKE, numbers) as served:
+            served.engine.gate = asyncio.Event()
+            address = urlsplit(served.base_url)
+            body = json.dumps({"messages": [USER], "stream": stream}).encode()
+            fields = f"Host: h\r\nAuthorization: Bearer {served.key}\r\nContent-Length: {len(body)}"
+            head = f"POST /v1/chat/completions HTTP/1.1\r\n{fields}\r\n\r\n"
+            client = socket.create_connection((address.hostname, address.port))
+            client.sendall(head.encode() + body)
+            while not served.engine.asked:
+                await asyncio.sleep(0.01)
+            served.engine.gate.set()
+            client.close()
+            ledger = served.gateway.ledger(served.key)
+            while not ledger.calls[0].completion or ledger.calls[0].awaited:
+                await asyncio.sleep(0.01)
+            assert not ledger.calls[0].delivered
+            second = await served.client.chat.completions.create(model="m", messages=[USER], max_tokens=openai.omit if again else 50)
+            assert served.gateway.close(served.key).trained().calls == (second.id,)
+            assert (second.id == ledger.calls[0].id) == again
 
     asyncio.run(run())
 

@@ -43,6 +43,13 @@ def test_a_wrong_call_is_refused_in_one_sentence(tmp_path: Path) -> None:
     tester.run("gateway", "--model", "nowhere", "--history", "all").assert_refused("'all' is not a valid history", "as_sampled")
 
 
+def test_the_file_of_a_run_with_an_environment_is_served(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    written = Path(tester.fake_run(sampling={"environment": "./game.py:play", "options": {"deadline": 9.0}}))
+    written.write_text(written.read_text().replace('{ name = "fake" }', '{ name = "environment" }'))
+    tester.run("gateway", str(written), "--dry-run").assert_ok()
+
+
 def engine_in(folder: Path) -> FakeInference:
     model = write_fake_model(folder)
     return FakeInference(InferenceContext(model=str(model), tokenizer=FAKE, prompts_per_forward=4, max_tokens=200))
@@ -120,10 +127,13 @@ def test_a_real_model_is_served_until_ctrl_c(tmp_path: Path) -> None:
                     answer = client.chat.completions.create(model="m", messages=messages, max_tokens=4)
                     assert 1 <= answer.usage.completion_tokens <= 4
                     messages += [{"role": "assistant", "content": answer.choices[0].message.content}, messages[0]]
+            body = {"model": "m", "max_tokens": 4, "messages": messages}
+            said = httpx2.post(f"{told['anthropic_base_url']}/v1/messages", json=body, headers={"x-api-key": told["api_key"]}, timeout=60)
+            assert said.json()["content"]
             page = httpx2.get(told["page"])
             assert page.status_code == 200
             assert answer.id in page.text
-            assert len(re.findall('class="answer"', page.text)) == 2
+            assert len(re.findall('class="answer"', page.text)) == 3
             assert httpx2.get(told["page"] + "x").status_code == 401
             serving.send_signal(signal.SIGINT)
             _, err = serving.communicate(timeout=60)

@@ -122,11 +122,15 @@ def test_two_continuations_of_one_answer_share_their_context() -> None:
                 await create(model="m", messages=[user("guess"), said(answer), user(text)])
             result = served.gateway.close(served.key).trained()
             first, fork = result.segments
-            np.testing.assert_array_equal(fork.context_ids, served.engine.asked[2].context_ids)
+            said_last = [message.content for message in result.messages]
+            second = served.engine.asked[1 if said_last[4] == "higher" else 2]  # which of them shares a segment depends on no order
+            np.testing.assert_array_equal(fork.context_ids, second.context_ids)
             assert first.policy_mask.sum() == 5
             assert fork.policy_mask.all()
             assert result.counts["forks"] == 1
-            assert [message.content for message in result.messages] == ["guess", answer, "higher", "17", "lower", "16"]
+            assert said_last[:2] == ["guess", answer]
+            assert sorted([said_last[2:4], said_last[4:]]) == [["higher", "17"], ["lower", "16"]]
+            assert result.text == "16"  # the last answer, in whichever segment it is
 
     asyncio.run(run())
 
@@ -174,5 +178,28 @@ def test_chats_that_differ_only_in_thinking_or_spaces_are_rendered_apart() -> No
             found = [real_tokenizer()._inner.decode(ask.context_ids) for ask in served.engine.asked]
             assert [text.partition("assistant\n")[2].partition("<|im_end|>")[0] for text in found[::2]] == ["a", " a", "<think>x</think>a"]
             assert found[::2] == found[1::2]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("history", ["as_sampled", "template"])
+def test_a_request_by_id_continues_that_answer_and_not_an_equal_one(history: Any) -> None:
+    """The texts of two answers are equal, and their thinking is not."""
+
+    async def run() -> None:
+        answers = iter(["<think>plan A</think>yes", "<think>plan B</think>yes", *"abcdef"])
+        settings = GatewaySettings(history=history)
+        async with serving(real_tokenizer(), lambda ask: pieces(next(answers)), settings=settings) as served:
+            create = served.client.responses.create
+            first, second = [await create(model="m", input="q") for _ in range(2)]
+            more = [await create(model="m", input="more", previous_response_id=one.id) for one in (second, second, first, second)]
+            assert len({one.id for one in more}) == 4
+            calls = {call.id: call for call in served.gateway.ledger(served.key).calls}
+            if history == "as_sampled":
+                asked = [real_tokenizer()._inner.decode(ask.context_ids) for ask in served.engine.asked[2:]]
+                assert ["A" if "plan A" in text else "B" for text in asked] == ["B", "B", "A", "B"]
+                assert [call.parent for call in list(calls.values())[2:]] == [calls[one.id] for one in (second, second, first, second)]
+            repeated = await create(model="m", input="more", previous_response_id=first.id, extra_headers={"x-stainless-retry-count": "1"})
+            assert repeated.id == more[2].id
 
     asyncio.run(run())

@@ -204,10 +204,50 @@ def test_an_engine_that_fails_is_500_and_the_call_is_forgotten(capsys: pytest.Ca
 def test_another_address_says_what_there_is() -> None:
     async def run() -> None:
         async with serving(FAKE, one) as served, httpx2.AsyncClient() as plain:
-            found = await plain.post(f"{served.base_url}/responses", json={})
+            found = await plain.post(f"{served.base_url}/completions", json={})
             assert found.status_code == 404
             assert "/v1/chat/completions" in found.json()["error"]["message"]
             models = await served.client.models.list()
             assert [model.id for model in models.data] == ["policy"]
+
+    asyncio.run(run())
+
+
+def test_the_keys_of_several_players_share_one_episode_and_end_together() -> None:
+    async def run() -> None:
+        async with serving(FAKE, one) as served:
+            black = served.gateway.add_player(served.key, "black")
+            white = served.gateway.add_player(black, "white")
+            assert len({served.key, black, white}) == 3
+            for key in (served.key, black, white):
+                await served.connect(key).chat.completions.create(model="m", messages=[USER])
+                assert served.gateway.ledger(key) is served.gateway.ledger(served.key)
+            assert len(served.gateway.close(served.key).calls) == 3
+            for key in (served.key, black, white):
+                with pytest.raises(openai.APIStatusError) as ended:
+                    await served.connect(key).chat.completions.create(model="m", messages=[USER])
+                assert ended.value.status_code == 410
+            with pytest.raises(KeyError):
+                served.gateway.add_player(served.key, "red")
+
+    asyncio.run(run())
+
+
+def test_a_player_does_not_see_the_stored_responses_of_another() -> None:
+    async def run() -> None:
+        async with serving(FAKE, one) as served:
+            white, black = (served.connect(served.gateway.add_player(served.key, name)).responses for name in ("white", "black"))
+            own = await white.create(model="m", input="secret")
+            for call in (
+                lambda: black.retrieve(own.id),
+                lambda: black.delete(own.id),
+                lambda: black.create(model="m", input="what did white say?", previous_response_id=own.id),
+                lambda: served.client.responses.retrieve(own.id),
+            ):
+                with pytest.raises(openai.APIStatusError) as caught:
+                    await call()
+                assert caught.value.code == "previous_response_not_found"
+            assert (await white.retrieve(own.id)).id == own.id
+            await white.create(model="m", input="go on", previous_response_id=own.id)
 
     asyncio.run(run())

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlcore_gateway import ledger as ledger_module
+from rlcore_gateway.chat_messages import key_of
 from rlcore_gateway.ledger import EpisodeLedger, EpisodeLimits, LedgerCall
 from rlcore_gateway.refusal import Refusal
 from rlcore_gateway.rendering import ChatRenderer
-from rlcore_gateway.trained import LedgerResult
+from rlcore_gateway.trained import LedgerBranch, LedgerResult
 from stub_engine import LIMITS
 
 from rlcore.api import Completion, FinishReason, Message
@@ -93,6 +95,7 @@ def test_each_sampled_token_of_what_trains_is_there_once_and_no_other(steps: lis
     named = data.draw(st.lists(st.sampled_from(sorted(calls)), unique=True)) if calls else []
     result = episode.ledger.trained(named)
     check(result, calls)
+    assert len(result.branches) == len(result.segments) <= result.counts["forks"] + 1
     assert sorted(result.calls) == sorted(named)
     assert result.counts["untrained_tokens"] == episode.sampled - sum(result.turn_lengths)
     whole = episode.ledger.trained(list(calls))
@@ -110,11 +113,9 @@ def test_by_default_the_main_root_and_its_like_train(steps: list[Any]) -> None:
     result = episode.ledger.trained()
     check(result, calls)
     if calls:
-        sizes: dict[LedgerCall, int] = {}
-        for call in calls.values():
-            sizes[call.path()[0]] = sizes.get(call.path()[0], 0) + len(call.sampled_ids)
-        main = max(sizes, key=lambda root: (sizes[root], -root.number))
-        assert set(result.calls) == {name for name, call in calls.items() if call.path()[0].messages == main.messages}
+        said = {name: call.path()[0].messages for name, call in calls.items()}  # a chat may have several roots
+        sizes = {chat: sum(len(call.sampled_ids) for name, call in calls.items() if said[name] == chat) for chat in said.values()}
+        assert set(result.calls) == {name for name in calls if said[name] == max(sizes, key=lambda chat: sizes[chat])}
 
 
 @settings(max_examples=100, deadline=None)
@@ -224,12 +225,12 @@ def test_a_turn_renders_one_line_whatever_was_said_before() -> None:
 
     episode = Episode(EpisodeLedger("game", ChatRenderer(Counting()), LIMITS))
     episode.play([(turn - 1, "higher", "ab", True, False) for turn in range(30)])
-    assert rendered == [1, *[3, 3] * 29]  # a line, an answer and the new message, with two answers
+    assert rendered == [1, *[3] * (5 + 28)]  # a line, an answer and the new message; first with two answers, to see where one ends
 
 
-def said_in(episode: Episode, *messages: Message, answer: str = "a") -> LedgerCall:
+def said_in(episode: Episode, *messages: Message, answer: str = "a", player: str = "") -> LedgerCall:
     """Make a call with these messages, and answer it."""
-    call = episode.ledger.begin(messages)
+    call = episode.ledger.begin(messages, player=player)
     ids = np.array(FAKE.encode(answer), np.int32)
     zeros = np.zeros(len(ids))
     completion = Completion(request_id=call.id, token_ids=ids, logprobs=zeros, versions=zeros, finish=FinishReason.STOP)
@@ -262,6 +263,34 @@ def test_a_retry_repeats_its_own_request_and_not_an_equal_one() -> None:
     assert episode.ledger.begin(asked, retry=True) in (again, other)  # nothing was cancelled: the connection alone broke
 
 
+def test_equal_requests_that_are_repeated_get_their_answers_in_the_order_of_arrival() -> None:
+    episode, asked = Episode(), [Message(role="user", content="guess")]
+    first, second = said_in(episode, *asked), said_in(episode, *asked)
+    assert [episode.ledger.begin(asked, retry=True) for _ in range(3)] == [first, second, first]
+    second.delivered = False
+    assert episode.ledger.begin(asked, retry=True) is second
+
+
+def test_an_equal_request_gets_no_answer_that_is_on_its_way_to_another() -> None:
+    episode, asked = Episode(), [Message(role="user", content="guess")]
+    first = said_in(episode, *asked)
+    first.delivered, first.awaited = False, 1
+    assert episode.ledger.begin(asked) is not first
+    first.awaited = 0
+    assert episode.ledger.begin(asked) is first
+
+
+def test_an_answer_that_no_client_has_trains_only_if_it_is_named_and_is_not_continued_for_an_equal_one() -> None:
+    episode, asked = Episode(), [Message(role="user", content="guess")]
+    lost, mine = said_in(episode, *asked), said_in(episode, *asked)
+    lost.delivered = False
+    assert episode.ledger.trained().calls == (mine.id,)
+    assert episode.ledger.trained([lost.id]).calls == (lost.id,)
+    child = said_in(episode, *asked, Message(role="assistant", content="a"), Message(role="user", content="go"))
+    assert child.parent is mine
+    assert episode.ledger.trained().calls == (mine.id, child.id)
+
+
 def test_an_answer_that_was_extended_once_is_not_sampled_again_under_its_id() -> None:
     episode, asked = Episode(), [Message(role="user", content="guess")]
     first = said_in(episode, *asked)
@@ -278,3 +307,65 @@ def test_a_refusal_that_the_agent_got_over_is_not_how_its_episode_ended() -> Non
     assert episode.ledger.refused
     said_in(episode, Message(role="user", content="a"))
     assert not episode.ledger.refused
+
+
+def test_players_share_a_budget_and_no_call() -> None:
+    episode = Episode(EpisodeLedger("game", RENDERER, EpisodeLimits(tokens=1000, context=1000, calls=5)))
+    asked = Message(role="user", content="guess")
+    said = [said_in(episode, asked, answer="a" * size, player=player) for size, player in ((2, "white"), (1, "black"), (1, ""))]
+    assert len({call.chain for call in said}) == 3
+    assert len({call.noise for call in said}) == 3
+    reply, go = Message(role="assistant", content="aa"), Message(role="user", content="go")
+    own = said_in(episode, asked, reply, go, player="white")
+    other = said_in(episode, asked, reply, go, player="black")  # black never said this
+    assert [own.parent, other.parent] == [said[0], None]
+    with pytest.raises(Refusal, match="budget of 5 calls"):
+        episode.ledger.begin([asked], player="red")
+    result = episode.ledger.trained()
+    expected = [("white", own), ("black", said[1]), ("black", other), ("", said[2])]
+    assert result.branches == tuple(LedgerBranch(call.id, player) for player, call in expected)
+    assert result.calls == (said[0].id, own.id, said[1].id, other.id, said[2].id)
+
+
+def test_the_main_root_is_that_of_each_player() -> None:
+    episode = Episode()
+    for player in ("white", "black"):
+        said_in(episode, Message(role="user", content="title"), player=player)
+    main = [said_in(episode, Message(role="user", content="guess"), answer="ab", player=player) for player in ("black", "white")]
+    assert episode.ledger.trained().branches == (LedgerBranch(main[1].id, "white"), LedgerBranch(main[0].id, "black"))
+
+
+def test_tokens_continue_the_calls_of_their_player() -> None:
+    episode = Episode()
+    first = said_in(episode, Message(role="user", content="guess"), player="white")
+    ledger = episode.ledger
+    whole = np.concatenate([first.context_ids(), first.sampled_ids, first.sampled_ids])
+    calls = [ledger.begin_ids(whole, lambda ids: [Message(role="user", content="go")], player=player) for player in ("white", "black")]
+    assert [call.parent for call in calls] == [first, None]
+    assert calls[0].noise != calls[1].noise
+
+
+def test_an_answer_has_the_name_of_its_player() -> None:
+    episode = Episode()
+    for player in ("white", ""):
+        said_in(episode, Message(role="user", content="guess"), answer="ab", player=player)
+    assert [(one.role, one.name) for one in episode.ledger.trained().messages] == [
+        ("user", ""),
+        ("assistant", "white"),
+        ("user", ""),
+        ("assistant", ""),
+    ]
+
+
+def test_messages_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Message] = []
+    monkeypatch.setattr(ledger_module, "key_of", lambda message: [hashed.append(message), key_of(message)][1])
+    episode, chat = Episode(), [Message(role="user", content="guess")]
+    for turn in range(20):
+        call = said_in(episode, *chat, answer="a")
+        assert (call.parent is None) == (turn == 0)
+        chat += [Message(role="assistant", content="a"), Message(role="user", content="go")]
+    assert len(hashed) == 39 + 20  # each message of a request once, and each answer as it was sent
+    for number in range(50):
+        episode.ledger.begin([Message(role="user", content=f"{number}")])
+    assert len(episode.ledger._hashed) == 8

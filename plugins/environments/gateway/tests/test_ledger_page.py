@@ -28,23 +28,26 @@ def test_the_page_shows_chats_forks_tools_and_what_trains() -> None:
             messages.append(answer.choices[0].message.model_dump(exclude_none=True))
             for result in ("5", "6"):
                 await create(model="m", messages=[*messages, {"role": "tool", "tool_call_id": call.id, "content": result}], tools=[ADD])
+            white = served.connect(served.gateway.add_player(served.key, "white"))
+            await white.chat.completions.create(model="m", messages=[{"role": "user", "content": "guess"}])
             served.engine.gate = asyncio.Event()
             waiting = asyncio.ensure_future(create(model="m", messages=messages))
-            while len(served.engine.asked) < 5:
+            while len(served.engine.asked) < 6:
                 await asyncio.sleep(0.01)
             found = await plain.get(f"{root}/?key={served.key}")
             text = found.text
             assert "default-src 'none'" in found.headers["content-security-policy"]
             assert "<script>" not in text
             assert "a &lt;script&gt;title&lt;/script&gt;" in text
-            assert text.count('<section class="chat">') == 2
+            assert text.count('<section class="chat">') == 3
             assert text.count('<section class="fork">') == 1
+            assert f"chat {served.engine.asked[4].call} of white" in text
             assert text.count('<div class="answer untrained"') == 1  # the title
-            assert text.count('<div class="answer"') == 3
+            assert text.count('<div class="answer"') == 4
             assert text.count("<summary>calls add</summary>") == 3
             assert text.count("<summary>result</summary>") == 2
-            assert text.count('<span style="--s:') == 3 * len(pieces(said)) + 3
-            assert f"Waiting for an answer: {served.engine.asked[4].call}" in text
+            assert text.count('<span style="--s:') == 4 * len(pieces(said)) + 3
+            assert f"Waiting for an answer: {served.engine.asked[5].call}" in text
             assert (await plain.get(f"{root}/")).status_code == 401
             served.engine.gate.set()
             await waiting

@@ -49,6 +49,9 @@ def test_calls_are_parsed(parser: str, text: str, rest: str, calls: list[Any]) -
     [
         ("hermes", '<tool_call>{"name": "add", "arguments": {"a": 1</tool_call>'),
         ("hermes", '<tool_call>{"arguments": {"a": 1}}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "add", "arguments": {"a": NaN}}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "add", "arguments": {"a": 1e999}}</tool_call>'),
+        ("mistral", '[TOOL_CALLS]add[ARGS]{"a": "\\ud800"}'),
         ("hermes", '<tool_call>{"name": "add", "arguments": 5}</tool_call>'),
         ("hermes", '{"name": "add", "arguments": {"a": 1}}'),
         ("llama", '{"name": "other", "parameters": {}}'),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcore.api import ConversationSpec, EnvironmentSpec, PluginKind, RewardSpec, hookimpl
+from rlcore.api import ConversationSpec, DataSourceSpec, EnvironmentSpec, PluginKind, RewardSpec, hookimpl
 
 rlcore_api = "2.0"
 
@@ -24,13 +24,32 @@ def rlcore_register_conversations() -> list[ConversationSpec]:
 
 @hookimpl
 def rlcore_register_environments() -> list[EnvironmentSpec]:
-    """Return the environment that is any program."""
+    """Return the environments that are any program."""
     return [
         EnvironmentSpec(
             name="program",
             target="rlcore_plugin_agents.program_environment:CommandEnvironment",
             config="rlcore_plugin_agents.agent_options:ProgramOptions",
             summary="A program of its own, in any language, that reads and writes JSON lines",
+        ),
+        EnvironmentSpec(
+            name="command",
+            target="rlcore_plugin_agents.command_agent:CommandLineAgent",
+            config="rlcore_plugin_agents.command_options:CommandOptions",
+            summary="A command line agent, such as Claude Code or codex, that works in a folder and is graded there",
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_data_sources() -> list[DataSourceSpec]:
+    """Return the data source of rows that an environment has."""
+    return [
+        DataSourceSpec(
+            name="env",
+            target="rlcore_plugin_agents.environment_rows:EnvironmentRows",
+            summary="env:ENVIRONMENT:NAME: rows that an environment has, such as its levels or tasks",
+            prefix="env:",
         )
     ]
 
@@ -67,3 +86,14 @@ def rlcore_check_run(config: Any) -> list[str]:
     from rlcore_plugin_agents.run_checks import problems
 
     return problems(config)
+
+
+@hookimpl
+def rlcore_note_run(config: Any) -> list[str]:
+    """Return what the user should know about the episodes of a run, and about the prompts in flight."""
+    inference = config.inference
+    if config.sampling.environment == "none" and inference.max_in_flight in ("auto", inference.inference_batch_size):
+        return []
+    from rlcore_plugin_agents.run_notes import notes
+
+    return list(notes(config))

@@ -9,22 +9,30 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from rlcore.api.sandbox import SandboxOptions
+from rlcore_plugin_agents.player_options import PlayerOptions
 
-__all__ = ["AgentOptions", "EnvironmentRewardOptions", "ProgramOptions", "SessionOptions"]
+__all__ = ["AgentOptions", "EnvironmentRewardOptions", "Folder", "ProgramOptions", "SessionOptions", "found_files", "in_words"]
 
 
-def _words(value: Any) -> Any:
+def in_words(value: Any) -> Any:
     """Split one text into words, also if a flag gave it. A program whose path has spaces is one word if it exists."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     if not isinstance(value, str):
         return value
-    return (value,) if Path(value).is_file() else shlex.split(value)
+    return (value,) if _is_file(value) else shlex.split(value)
 
 
-def _found(words: tuple[str, ...]) -> tuple[str, ...]:
+def found_files(words: tuple[str, ...]) -> tuple[str, ...]:
     """Name files by absolute paths, so that the settings mean the same from any folder."""
-    return tuple(str(Path(word).absolute()) if Path(word).is_file() and not word.startswith("-") else word for word in words)
+    return tuple(str(Path(word).absolute()) if _is_file(word) and not word.startswith("-") else word for word in words)
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # such as: a script of the shell is too long for a name
+        return False
 
 
 class SessionOptions(SandboxOptions):
@@ -40,7 +48,7 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
-_Folder = Annotated[Path, AfterValidator(_absolute)]
+Folder = Annotated[Path, AfterValidator(_absolute)]
 
 
 class AgentOptions(BaseModel):
@@ -60,12 +68,18 @@ class AgentOptions(BaseModel):
     tool_parser: str = Field(default="auto", description="how tool calls are written: hermes, llama, mistral, json; auto: by chat template")
     on_timeout: Literal["mask", "grade"] = Field(default="mask", description="an episode that is too late does not train, or is graded")
     on_crash: Literal["mask", "zero"] = Field(default="mask", description="an episode whose agent crashed does not train, or gets 0")
+    on_budget: Literal["auto", "refuse", "answer"] = Field(
+        default="auto",
+        description="a call beyond the budget is refused, or gets a fixed answer that never trains; auto: answer for environment command",
+    )
     error_budget: float = Field(default=0.1, ge=0, le=1, description="share of episodes that may fail by the environment's fault")
     cancel_seconds: float = Field(default=5.0, gt=0, description="time to end a cancelled episode, before its process is killed")
     sandbox: SessionOptions | None = Field(
         default=None, description="sandbox of the environment's processes, which then reach the policy and nothing else; none: no isolation"
     )
-    gateway_restarts: int = Field(default=3, ge=0, description="times in a row that the gateway process is started anew")
+    gateways: int = Field(default=1, ge=1, description="gateway processes of each producer, which share its episodes and workers")
+    players: dict[str, PlayerOptions] = Field(default={}, description="the players of an episode, by name; none: only the policy")
+    gateway_restarts: int = Field(default=3, ge=0, description="times in a row that a gateway process is started anew")
     gateway_silence: float = Field(default=60.0, gt=1, description="seconds without a sign of life after which it counts as hanging")
 
 
@@ -74,12 +88,12 @@ class ProgramOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    command: Annotated[tuple[str, ...], BeforeValidator(_words), AfterValidator(_found)] = Field(
+    command: Annotated[tuple[str, ...], BeforeValidator(in_words), AfterValidator(found_files)] = Field(
         min_length=1, description='the program and its arguments, a list or one text: "python game.py"'
     )
     env: dict[str, str] = Field(default={}, description="further environment variables")
-    cwd: _Folder | None = Field(default=None, description="folder in which it runs; none: that of the run")
-    python: _Folder | None = Field(default=None, description="folder of a virtual environment, whose programs come first on PATH")
+    cwd: Folder | None = Field(default=None, description="folder in which it runs; none: that of the run")
+    python: Folder | None = Field(default=None, description="folder of a virtual environment, whose programs come first on PATH")
 
 
 class EnvironmentRewardOptions(BaseModel):

@@ -68,7 +68,6 @@ def environment_class(function: Any) -> type | None:
         inspect.signature(function).bind("model", "row")
     except TypeError as error:
         raise PluginError(f"environment {name} is a function that cannot be called as play(model, row): {error}") from error
-    known = (*EnvironmentSpec.on_class, "episodes_per_process")
-    declared = {field: getattr(function, field) for field in known if hasattr(function, field)}
+    declared = {field: getattr(function, field) for field in EnvironmentSpec.on_class if hasattr(function, field)}
     body = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": function.__module__, **declared}
     return type(name, (FunctionEnvironment,), body)

@@ -1,7 +1,6 @@
 """Makes the module that plays episodes with a fake engine, which these tests share, importable by name."""
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True)
 def _begins() -> None:
     """Processes of other tests, which share this one's process, are not counted as left behind."""
-    from episode_player import STARTED
+    from episode_player import EARLIER, descendants
 
-    STARTED[0] = time.time()
+    EARLIER.clear()
+    EARLIER.update(child.pid for child in descendants())

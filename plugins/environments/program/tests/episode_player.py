@@ -19,7 +19,7 @@ from rlcore.api.environments import ChosenEnvironment
 from rlcore.api.runtime import GroupJob, Producer, TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakeTokenizer, Registry, write_fake_model
 
-__all__ = ["GUESSING", "EpisodePlayer", "descendants"]
+__all__ = ["GUESSING", "EpisodePlayer", "descendants", "words_of"]
 
 TOKENS = " 0123456789abcdefghijklmnopqrstuvwxyz:."
 
@@ -50,7 +50,9 @@ for line in sys.stdin:
 
 
 class LoggedEngine(FakeInference):
-    """Keeps its completions."""
+    """Keeps its completions. While it is ``held``, it makes no progress."""
+
+    held = False
 
     def __init__(self, context: InferenceContext, options: FakeInferenceOptions) -> None:
         super().__init__(context, options)
@@ -62,6 +64,9 @@ class LoggedEngine(FakeInference):
         super().submit(requests)
 
     def poll(self, timeout: float) -> list[Completion]:
+        if self.held:
+            time.sleep(timeout)
+            return []
         done = super().poll(timeout)
         self.log += done
         self.open.difference_update(one.request_id for one in done)
@@ -89,11 +94,11 @@ class EpisodePlayer(ExitStack):
     :param environment: a name, or source of Python with a class ``Game`` or a function ``play``.
     """
 
-    def __init__(self, folder: Path, environment: str, environment_options: Any = None, **options: Any) -> None:
+    def __init__(self, folder: Path, environment: str, environment_options: Any = None, *, tokens: str = TOKENS, **options: Any) -> None:
         super().__init__()
         self.said: list[str] = []
-        model = write_fake_model(folder / "model", TOKENS)
-        tokenizer = FakeTokenizer(TOKENS)
+        model = write_fake_model(folder / "model", tokens)
+        tokenizer = FakeTokenizer(tokens)
         registry = Registry.discover()
         name = environment
         if "\n" in environment:
@@ -129,8 +134,8 @@ class EpisodePlayer(ExitStack):
         self.producer = Producer("producer-0", self.engine, tokenizer, ScoreKeeper(), TimeAccount(), self.agent)
         self.callback(self.producer.close)
 
-    def begin(self, rows: Iterable[Mapping[str, Any]], copies: int = 1, max_new_tokens: int = 200) -> None:
-        """Start an episode, or several copies, for each row of columns."""
+    def begin(self, rows: Iterable[Mapping[str, Any]], copies: int = 1, max_new_tokens: int = 200, first: int = 0) -> None:
+        """Start an episode, or several copies, for each row of columns. Rows are numbered from ``first``."""
         sampling = Sampling(max_new_tokens=max_new_tokens)
         messages = (Message(role="user", content="guess"),)
         self.producer.accept(
@@ -141,7 +146,7 @@ class EpisodePlayer(ExitStack):
                     samplings=(sampling,) * copies,
                     noise=(0, 0, place),
                 )
-                for place, row in enumerate(rows)
+                for place, row in enumerate(rows, first)
             ]
         )
 
@@ -163,15 +168,32 @@ class EpisodePlayer(ExitStack):
         return sorted(found, key=lambda pair: (pair[0].prompt_id, pair[0].index))
 
 
-STARTED = [0.0]
-"""When the present test began, in seconds since 1970."""
+EARLIER: set[int] = set()
+"""The processes below this one when the present test began."""
 
 
 def descendants() -> list[psutil.Process]:
-    """Return what lives below this process and began with this test, but for the servants of the tests."""
-    found = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
-    found = [child for child in found if child.create_time() >= STARTED[0] - 0.1]  # the clock of processes is coarse
-    return [child for child in found if "warm_programs" not in " ".join(child.cmdline())]
+    """Return what lives below this process and began with this test, but for the servants of the tests.
+
+    A process says when it began only to a second, because the time at which a machine was started is a whole number of seconds.
+    """
+    found = [child for child in psutil.Process().children(recursive=True) if child.pid not in EARLIER and _lives(child)]
+    return [child for child in found if "warm_programs" not in words_of(child)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def words_of(process: psutil.Process) -> str:
+    """Return the command of a process, "" if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def program(source: str) -> tuple[str, ...]:

@@ -60,10 +60,9 @@ def parent(pid: int) -> int:
 
 
 def gateway(run: BackgroundRun) -> int:
-    """The gateway process of the producer, below its guard."""
+    """A gateway process of the producer, below its guard."""
     found = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(run.process.pid)}
-    (pid,) = [pid for pid, words in found.items() if b"rlcore_gateway.process" in words and b"guard.py" not in words]
-    return pid
+    return next(pid for pid, words in found.items() if b"rlcore_gateway.process" in words and b"guard.py" not in words)
 
 
 def trained_once(outcome: Outcome, folder: Path) -> None:
@@ -102,10 +101,11 @@ def test_a_producer_that_dies_or_stops_is_replaced_and_its_episodes_are_played_a
 
 
 @FAULTS
+@pytest.mark.parametrize("gateways", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_gateway_process_that_dies_or_stops_is_replaced_and_its_episodes_are_played_again(
-    tmp_path: Path, number: signal.Signals, thinks: float
+    tmp_path: Path, number: signal.Signals, thinks: float, gateways: int
 ) -> None:
-    options = {"workers": 2, "cancel_seconds": 1.0, "deadline": 60.0, "gateway_silence": 3.0}
+    options = {"workers": 2, "cancel_seconds": 1.0, "deadline": 60.0, "gateway_silence": 3.0, "gateways": gateways}
     tester, config = project(tmp_path, thinks, sampling={"options": options})
     with BackgroundRun(tester, ("train", config, "--json"), tmp_path) as run:
         run.reach(2)

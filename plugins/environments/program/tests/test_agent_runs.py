@@ -47,6 +47,11 @@ class Game(TurnEnvironment):
 """
 
 
+def command(options: dict[str, Any], **own: Any) -> dict[str, Any]:
+    """The settings of a run with a command line agent."""
+    return {"environment": "command", "environment_options": options, "options": own}
+
+
 @pytest.fixture
 def tester(tmp_path: Path) -> RunTester:
     made = RunTester(tmp_path, in_process=True).with_fakes()
@@ -95,8 +100,8 @@ def test_an_environment_that_fails_too_often_ends_the_run_with_one_sentence(test
     assert "none of the first 8 episodes of environment ./game.py:play came to its end" in done.stderr
     assert "the board is broken; repair the environment or its agent" in done.stderr
     assert (
-        done.stderr.count("an environment failed in an episode, and does not train (the board is broken)")
-        + done.stdout.count("an environment failed in an episode, and does not train (the board is broken)")
+        done.stderr.count("an environment failed in an episode, and the episode does not train (the board is broken)")
+        + done.stdout.count("an environment failed in an episode, and the episode does not train (the board is broken)")
         == 1
     )
     assert not descendants()
@@ -106,7 +111,9 @@ def test_an_agent_that_always_crashes_is_told_at_once_and_ends_the_run(tester: R
     tester.write("game.py", "async def play(model, row):\n    return row['nope']\n")
     done = tester.run("train", settings(tester), "-rt", "environment")
     assert done.exit_code == 1
-    assert "an agent crashed in its episode, and does not train (KeyError: 'nope' (game.py, line 2))" in done.stdout + done.stderr
+    assert (
+        "an agent crashed in its episode, and the episode does not train (KeyError: 'nope' (game.py, line 2))" in done.stdout + done.stderr
+    )
     assert "none of the first 8 episodes" in done.stderr
 
 
@@ -122,6 +129,10 @@ def test_an_environment_that_cannot_be_made_ends_the_run_and_no_producer_is_lost
     ("sampling", "words"),
     [
         ({"options": {"deadline": 3600.0}}, "raise --lease-deadline"),
+        (
+            {"options": {"gateways": 3, "workers": 2}},
+            "gateways = 3: each needs a worker, and there are workers = 2",
+        ),
         ({"environment": "none", "conversation": "agent"}, "type --environment"),
         ({"environment": "none", "options": {}}, "there is no environment that could give it"),
         ({"conversation": "fake", "options": {}}, "is never asked, because sampling.conversation is fake"),
@@ -129,6 +140,13 @@ def test_an_environment_that_cannot_be_made_ends_the_run_and_no_producer_is_lost
         ({"environment": "program", "environment_options": {"command": sys.executable, "cwd": "nowhere"}}, "there is no folder "),
         ({"environment": "program", "environment_options": {"command": "python", "python": "nowhere"}}, "nowhere has no bin/python"),
         ({"environment": "program", "environment_options": {}}, "command"),
+        (command({"command": "no_such_program {prompt}", "grader": "true"}), "command: there is no program 'no_such_program'"),
+        (command({"command": "cat {prompt}", "grader": "no_such_program"}), "grader: there is no program 'no_such_program'"),
+        (command({"command": "cat {prompt}"}), "environment command gives no reward without a grader"),
+        (command({"command": "cat"}), "the agent never receives its task"),
+        (command({"command": "cat {prompt}", "grader": "true", "folder": "nowhere"}), "there is no folder "),
+        (command({"command": [sys.executable, "{prompt}"], "grader": "true"}, sandbox={}), "sampling.options.sandbox.readable"),
+        (command({"command": "cat {prompt}", "grader": "true"}, sandbox={}, episodes_per_process=2), "could read each other's files"),
         ({"options": {"history": "short"}}, "history"),
         ({"options": {"sandbox": {"level": "landlock"}}}, 'sampling.options.sandbox.level = "landlock" (conversation agent'),
         ({"options": {"sandbox": {"level": "none"}}}, "must be namespaces"),
@@ -141,6 +159,28 @@ def test_an_environment_that_cannot_be_made_ends_the_run_and_no_producer_is_lost
 )
 def test_what_cannot_work_is_refused_before_anything_starts(tester: RunTester, sampling: dict[str, Any], words: str) -> None:
     tester.run("train", settings(tester, **sampling), "-rt", "environment", "--dry-run").assert_refused(words)
+
+
+def test_a_command_line_agent_plays_the_episodes_of_a_run(tester: RunTester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    script = """
+import json, os, sys, urllib.request
+body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": sys.argv[1]}], "max_tokens": 1}).encode()
+headers = {"Authorization": "Bearer " + os.environ["KEY"], "Content-Type": "application/json"}
+with urllib.request.urlopen(urllib.request.Request(os.environ["URL"] + "/chat/completions", body, headers)) as answer:
+    print(json.load(answer)["choices"][0]["message"]["content"])
+"""
+    grader = "import json, sys; sys.exit(json.load(open(sys.argv[1]))['gt_answer'] not in open(sys.argv[2]).read())"
+    options = {
+        "command": [sys.executable, "-c", script, "{prompt}"],
+        "env": {"KEY": "{key}", "URL": "{base_url}"},
+        "grader": [sys.executable, "-c", grader, "{row}", "{output}"],
+    }
+    written = settings(tester, {"workers": 2}, environment="command", environment_options=options)
+    done = tester.run("train", written, "-rt", "environment", "--max-steps", "2", "--json").assert_ok()
+    assert not descendants()
+    rows = [json.loads(line) for line in (tester.folder / done.json["run"] / "metrics.jsonl").read_text().splitlines()]
+    assert {row["conversation/episode_ok"] for row in rows} == {1.0}
 
 
 def test_a_function_of_other_arguments_is_refused(tester: RunTester) -> None:

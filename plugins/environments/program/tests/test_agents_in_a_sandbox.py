@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ import psutil
 import pytest
 from episode_player import EpisodePlayer, descendants
 from rlcore_plugin_agents.agent_options import ProgramOptions, SessionOptions
+from rlcore_plugin_agents.command_options import CommandOptions
 
 from rlcore.api import PluginError, Score
 from tests.levels import need
@@ -145,7 +147,7 @@ def nothing_is_left() -> Iterator[None]:
 def gateway_of(player: EpisodePlayer) -> tuple[psutil.Process, int]:
     """The gateway process, and its port once it listens."""
     while True:
-        guard = player.agent._link.process
+        guard = player.agent._gateways.links[0].process
         for process in psutil.Process(guard.pid).children() if guard is not None else ():
             for one in process.net_connections("tcp"):
                 if one.status == psutil.CONN_LISTEN:
@@ -253,7 +255,7 @@ def test_each_outcome_has_its_effect_in_a_session(tmp_path: Path) -> None:
         "exits": "crashed",
         "daemon": "ok",
     }
-    assert found["killed"][1] == "its process was killed by signal 9 (Killed); so did the process of the first attempt"
+    assert found["killed"][1] == "its process was killed by signal 9 (Killed); the first attempt was lost, too"
     assert found["hogs"][1] == "the program reached the limit memory of its session, and had not ended the episode"
     assert found["exits"][1] == "the program ended with exit code 3: no more, and had not ended the episode"
 
@@ -263,7 +265,7 @@ def test_an_episode_that_the_end_of_a_session_cuts_off_is_played_again(tmp_path:
     with EpisodePlayer(tmp_path, PLAY, error_budget=1.0, sandbox=SessionOptions()) as player:
         ((rollout, score),) = player.play({"do": "hangs"})
     assert rollout.extra["outcome"] == "lost"
-    assert score.reason == "its process reached the limit wall of its session; so did the process of the first attempt"
+    assert score.reason == "its process reached the limit wall of its session; the first attempt was lost, too"
 
 
 def test_a_session_that_is_stopped_ends_at_the_deadline(tmp_path: Path) -> None:
@@ -383,3 +385,33 @@ async def play(model, row):
     with EpisodePlayer(tmp_path, source, sandbox=SessionOptions()) as player:
         ((rollout, _),) = player.play({})
     assert (rollout.extra["reason"], rollout.extra["seen"]) == ("", ["module_of_mine.py", "of_mine"])
+
+
+def test_a_command_line_agent_works_and_is_graded_in_a_session_and_cannot_give_its_own_reward(outside: Path, tmp_path: Path) -> None:
+    script = """
+import json, os, sys, urllib.request
+body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": sys.argv[1]}], "max_tokens": 2}).encode()
+headers = {"Authorization": "Bearer " + os.environ["KEY"], "Content-Type": "application/json"}
+urllib.request.urlopen(urllib.request.Request(os.environ["URL"] + "/chat/completions", body, headers)).close()
+try:
+    found = os.listdir("/proc/%d/fd" % os.getppid())
+except OSError as error:
+    found = type(error).__name__
+print(json.dumps({"pwd": os.getcwd(), "outside": os.path.exists(sys.argv[2]), "found": found}))
+open("answer", "w").write("it")
+"""
+    (outside / "base").mkdir()
+    (outside / "base" / "given").write_text("given")
+    (outside / "secret").write_text("secret")
+    options = CommandOptions(
+        command=("/usr/bin/python3", "-c", script, "{prompt}", str(outside / "secret")),
+        env={"KEY": "{key}", "URL": "{base_url}"},
+        folder=outside / "base",
+        grader=("/bin/sh", "-c", "grep -q it answer && grep -q given given"),
+    )
+    with EpisodePlayer(tmp_path, "command", options, sandbox=SessionOptions(readable=(str(outside / "base"),))) as player:
+        ((rollout, score),) = player.play({})
+    assert (rollout.extra["outcome"], rollout.extra["reason"], score.value) == ("ok", "", 1.0)
+    told = json.loads(rollout.extra["output"])
+    assert told == {"pwd": "/tmp/rlcore-agents-1000/0/workspace", "outside": False, "found": "PermissionError"}
+    assert rollout.extra["files"] == {"answer": "it"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from episode_player import EpisodePlayer, descendants
+from episode_player import EpisodePlayer, descendants, words_of
 from rlcore_gateway import host
 from rlcore_plugin_agents.function_environment import environment_class
 
@@ -57,6 +57,28 @@ def play(model, row):
 
 play.episodes_per_process = 4
 '''
+ENDS_IN_A_TASK = """
+import asyncio
+
+
+async def ends():
+    raise SystemExit(3)
+
+
+async def play(model, row):
+    await model.chat(row["messages"], max_tokens=3)
+    if row.get("ends"):
+        task = asyncio.create_task(ends())
+        await task
+    return 1.0
+"""
+
+
+def test_a_task_that_ends_the_process_is_no_late_episode(tmp_path: Path) -> None:
+    with EpisodePlayer(tmp_path, ENDS_IN_A_TASK, workers=1, error_budget=1.0) as player:
+        (ended, score), (good, _) = player.play({"ends": True}, {})
+    assert (ended.extra["outcome"], good.extra["outcome"]) == ("crashed", "ok")
+    assert "SystemExit: 3" in score.reason
 
 
 def test_the_client_is_that_of_openai(tmp_path: Path) -> None:
@@ -82,7 +104,7 @@ def test_calls_at_the_same_time_fork_and_each_answer_of_the_engine_trains_once(t
 def test_a_plain_function_plays_in_threads_of_one_process(tmp_path: Path) -> None:
     with EpisodePlayer(tmp_path, PLAIN, workers=1) as player:
         *good, (bad, score) = player.play({}, {}, {"wrong": True})
-        assert len([child for child in descendants() if "rlcore_gateway.host" in " ".join(child.cmdline())]) == 1
+        assert len([child for child in descendants() if "rlcore_gateway.host" in words_of(child)]) == 1
     assert [(rollout.extra["outcome"], score.value) for rollout, score in good] == [("ok", 1.0)] * 2
     assert bad.extra["outcome"] == "environment"
     assert score.reason == "_EnvironmentFailure: play returned dict; it must return an EpisodeResult, a number or None"

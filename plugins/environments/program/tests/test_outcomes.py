@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from episode_player import EpisodePlayer, descendants
+from rlcore_gateway import link as link_module
 
 from rlcore.api import Outcome, PluginError, Score
 from rlcore.api.runtime import RewardBudgetError
@@ -111,7 +114,7 @@ def test_each_outcome_has_its_effect_and_nothing_is_left(tmp_path: Path) -> None
     assert found["plays"][0]["number"] == 5
     assert found["plays"][0]["episode_ok"] == 1.0
     reasons = {do: score.reason for do, (_, score) in found.items()}
-    assert "killed by signal 9 (Killed); so did the process of the first attempt" in reasons["killed"]
+    assert "killed by signal 9 (Killed); the first attempt was lost, too" in reasons["killed"]
     assert reasons["crashes"] == "ValueError: the agent has a defect (game.py, line 31)"
     assert "the result of the episode is not valid" in reasons["no number"]
     assert "names the call 'another', which this episode did not answer" in reasons["foreign call"]
@@ -120,7 +123,7 @@ def test_each_outcome_has_its_effect_and_nothing_is_left(tmp_path: Path) -> None
 
 
 def test_an_episode_that_hangs_or_is_stopped_ends_at_its_deadline_and_the_next_one_plays(tmp_path: Path) -> None:
-    with EpisodePlayer(tmp_path, PLAY, deadline=2.0, workers=3) as player:
+    with EpisodePlayer(tmp_path, PLAY, deadline=2.0, workers=3, cancel_seconds=3.0) as player:
         found = played(player, tmp_path, "hangs", "stops", "waits", "plays")
     assert not descendants()
     for do in ("hangs", "stops", "waits"):
@@ -194,7 +197,7 @@ def test_a_gateway_process_that_dies_or_hangs_is_replaced_and_its_episodes_begin
         player.step_until((tmp_path / "hanging").exists)
         before = descendants()
         (tmp_path / "hanging").unlink()
-        link = player.agent._link
+        (link,) = player.agent._gateways.links
         assert link.process is not None
         (gateway,) = psutil.Process(link.process.pid).children()
         os.kill(gateway.pid, number)
@@ -202,6 +205,66 @@ def test_a_gateway_process_that_dies_or_hangs_is_replaced_and_its_episodes_begin
         assert not [process for process in before if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
         assert "it is started anew, and its episodes begin again" in player.said[0]
     assert not descendants()
+
+
+def test_nothing_is_left_of_a_gateway_process_that_is_stopped_together_with_its_guard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EpisodePlayer(tmp_path, PLAY, workers=1, gateway_silence=2.0) as player:
+        player.begin([{"do": "hangs", "folder": str(tmp_path)}])
+        player.step_until((tmp_path / "hanging").exists)
+        (link,) = player.agent._gateways.links
+        assert link.process is not None
+        guard = psutil.Process(link.process.pid)
+        family = [guard, *guard.children(recursive=True)]
+        os.killpg(guard.pid, signal.SIGSTOP)
+        with monkeypatch.context() as patience:
+            patience.setattr(link_module, "_LEAVE_SECONDS", 1.0)
+            player.step_until(lambda: player.said)
+        _, alive = psutil.wait_procs(family, timeout=20)
+        assert not alive
+    assert len(family) == 4, "guard, gateway, worker, and its child"
+    assert not descendants()
+
+
+def test_the_time_in_which_the_whole_run_is_stopped_is_no_silence_of_a_gateway(tmp_path: Path) -> None:
+    with EpisodePlayer(tmp_path, PLAY, workers=1, gateway_silence=2.0) as player:
+        player.begin([{"do": "waits", "folder": str(tmp_path)}])
+        player.step_until((tmp_path / "waiting").exists)
+        (link,) = player.agent._gateways.links
+        ended, process = threading.Event(), link.process
+        assert process is not None
+
+        def pause() -> None:
+            """Stop the gateway, and the thread that waits for it."""
+            os.killpg(process.pid, signal.SIGSTOP)
+            time.sleep(4.0)
+            os.killpg(process.pid, signal.SIGCONT)
+            ended.set()
+
+        link.post(pause)
+        player.step_until(ended.is_set)
+        threading.Event().wait(3.0)
+        assert link.process is process
+        assert not player.said
+
+
+def test_only_episodes_that_a_lost_gateway_had_begun_are_lost_with_it(tmp_path: Path) -> None:
+    folder = {"folder": str(tmp_path)}
+    with EpisodePlayer(tmp_path, PLAY, workers=1) as player:
+        player.begin([{"do": "waits", **folder}, *[{"do": "plays", **folder}] * 9])
+        for deaths in (1, 2):
+            player.step_until((tmp_path / "waiting").exists)
+            (tmp_path / "waiting").unlink()
+            (link,) = player.agent._gateways.links
+            assert link.process is not None
+            (gateway,) = psutil.Process(link.process.pid).children()
+            gateway.kill()
+            found = player.step_until(lambda deaths=deaths: len(player.said) >= deaths)  # type: ignore[misc]
+        found += player.step_until(lambda: player.producer.idle)
+    assert "the gateway process of producer-0 was killed by signal 9 (Killed); it is started anew" in player.said[0]
+    outcomes = {rollout.prompt_id: rollout.extra["outcome"] for rollout, _ in found}
+    assert outcomes == {"p0": "lost", **{f"p{number}": "ok" for number in range(1, 10)}}
 
 
 def test_nothing_is_left_of_a_producer_that_is_killed(tmp_path: Path) -> None:
@@ -227,3 +290,14 @@ sys.stdin.read()
         producer.kill()
     _, alive = psutil.wait_procs(left, timeout=20)
     assert not alive
+
+
+def test_a_used_up_budget_may_be_answered_so_that_the_game_goes_on(tmp_path: Path) -> None:
+    with EpisodePlayer(tmp_path, GAME, max_calls=2, max_call_tokens=4, on_budget="answer") as player:
+        ((rollout, score),) = player.play({"do": "plays", "turns": 4})
+    assert (rollout.extra["outcome"], score.value, rollout.turn_rewards) == (
+        "ok",
+        2.0,
+        (0.5, 1.5),
+    )  # of the last turn and of those after it
+    assert (rollout.extra["canned_answers"], rollout.extra["calls"]) == (2, 2)

@@ -46,7 +46,9 @@ def test_a_program_that_waits_for_the_policy_at_its_deadline_is_answered_and_may
     with EpisodePlayer(tmp_path, "program", options, deadline=1.0, on_timeout="grade", cancel_seconds=20.0) as player:
         player.begin([{"turns": 2}])
         player.step_until(lambda: len(player.engine.log) == 1)
-        while player.agent._link._episodes:  # the engine makes no progress meanwhile, so the program waits for its second answer
+        while player.agent._gateways.links[
+            0
+        ]._episodes:  # the engine makes no progress meanwhile, so the program waits for its second answer
             time.sleep(0.05)
         ((rollout, score),) = player.step_until(lambda: player.producer.idle)
     assert (rollout.extra["outcome"], rollout.extra["status"], score.value) == ("timeout", 410, 2.0)

@@ -20,6 +20,9 @@ _GYM_PROMPT = (
     "asks for: <answer> your final answer </answer>"
 )
 
+_NO_ANSWER = ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour")
+"""Data sets of reasoning-gym 0.1.25 whose entries have the answer None; ``score_answer`` judges answers, and gives None 0."""
+
 TRL_FUNCTION = RewardSpec(
     name="trl_function",
     target="rlcore_plugin_adapters.trl_reward:TrlReward",
@@ -71,6 +74,15 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
             prefix="gym:",
         )
     ]
+
+
+@hookimpl
+def rlcore_note_run(config: Any) -> list[str]:
+    """Name the data sets of reasoning-gym whose own answer does not score 1, or whose every answer does."""
+    names = [str(source.path).removeprefix("gym:").partition("?")[0] for source in config.data_sets if str(source.path).startswith("gym:")]
+    notes = dict.fromkeys(_NO_ANSWER, "has no answer to its questions, so nothing shows before the run that one scores 1")
+    notes["game_of_life_halting"] = "gives 1 to every answer, so nothing can be learned from it"
+    return [f"gym:{name}: reasoning-gym {notes[name]}" for name in names if name in notes]
 
 
 @hookimpl

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.api import DataError, Outcome, Reward, RewardInput, Score
 from rlcore_plugin_adapters.adapter_options import GymOptions
-from rlcore_plugin_adapters.gym_rows import gym, gym_dataset
+from rlcore_plugin_adapters.gym_rows import digest, gym, gym_dataset, gym_entry
 from rlcore_plugin_adapters.named_function import column_at
 
 __all__ = ["GymReward"]
@@ -40,20 +40,27 @@ class GymReward(Reward):
         found = self.options.extract.find(item.text)
         if found.answer is None:
             return Score(value=0.0, accuracy=0.0, format_ok=False, outcome=Outcome.MALFORMED, reason=found.reason)
-        share = float(dataset.score_answer(found.answer, entry))
+        share, reason = _share(dataset, found.answer, entry)
         return Score(
             value=share * self.options.correct_score,
             accuracy=float(share >= 1.0),
             format_ok=True,
             outcome=Outcome.OK if share >= 1.0 else Outcome.WRONG,
             parsed=found.answer,
+            reason=reason,
         )
 
     def _found(self, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         place = columns.get("reasoning_gym")
         if isinstance(place, Mapping):
             dataset = _dataset(place["dataset"], json.dumps(place["settings"], sort_keys=True))
-            return dataset, _entry(dataset, int(place["index"]))
+            entry = _entry(dataset, int(place["index"]))
+            if place.get("digest", digest(entry)) != digest(entry):
+                raise DataError(
+                    f"gym:{place['dataset']}, entry {place['index']}: reasoning-gym made another entry here than for the rows; "
+                    "type PYTHONHASHSEED=0 before the command, and use one version of the package"
+                )
+            return dataset, entry
         name = self.options.dataset or column_at(columns, "metadata.source_dataset")
         answer = columns.get("answer", columns.get("gt_answer"))
         if not name or answer is None:
@@ -71,5 +78,14 @@ def _dataset(name: str, settings: str) -> Any:
 
 @lru_cache(maxsize=1024)
 def _entry(dataset: Any, index: int) -> dict[str, Any]:
-    entry: dict[str, Any] = dataset[index]
-    return entry
+    return gym_entry(dataset, index)
+
+
+def _share(dataset: Any, answer: str, entry: dict[str, Any]) -> tuple[float, str]:
+    """Return the score of an answer, and why it is 0 if the data set cannot read it: some raise an error then, such as
+    prime_factorization. An error that the entry's own answer has too is raised."""
+    try:
+        return float(dataset.score_answer(answer, entry)), ""
+    except Exception as error:  # whatever the data set raises
+        dataset.score_answer(entry["answer"], entry)
+        return 0.0, f"the data set cannot read this answer: {type(error).__name__}: {str(error)[:200]}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from rlcore_plugin_adapters import gym_reward, rlcore_register_rewards
+from rlcore_plugin_adapters import gym_reward, rlcore_note_run, rlcore_register_rewards
 from rlcore_plugin_adapters.adapter_options import GymOptions
 from rlcore_plugin_adapters.gym_reward import GymReward
 from rlcore_plugin_adapters.gym_rows import GymRows
@@ -75,7 +78,9 @@ def test_rows_can_be_made_again() -> None:
     assert rows == list(GymRows().rows(PATH))
     assert rows != list(GymRows().rows(PATH.replace("seed=1", "seed=2")))
     _, row = rows[0]
-    assert row["reasoning_gym"] == {"dataset": "sums", "settings": {"size": 3, "seed": 1, "largest": 50}, "index": 0}  # type: ignore[index]
+    place = dict(row["reasoning_gym"])  # type: ignore[index]
+    assert len(place.pop("digest")) == 16
+    assert place == {"dataset": "sums", "settings": {"size": 3, "seed": 1, "largest": 50}, "index": 0}
     assert len(list(GymRows().rows("gym:sums"))) == 500
 
 
@@ -86,6 +91,57 @@ def test_rows_can_be_made_again() -> None:
 def test_paths_that_are_refused(path: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
         list(GymRows().rows(path))
+
+
+def drawn(text: str, **other: str) -> RewardInput:
+    """An answer to the second row of a data set that draws from the global generator."""
+    row: Any = list(GymRows().rows("gym:drawn?size=3"))[1][1]
+    text = text or f"<answer>{row['gt_answer']}</answer>"
+    return RewardInput(messages=(), columns={**row, "reasoning_gym": {**row["reasoning_gym"], **other}}, text=text)
+
+
+def test_a_data_set_that_draws_from_the_global_generator_makes_its_entries_again(capfd: pytest.CaptureFixture[str]) -> None:
+    random.seed(7)
+    asked, wanted = drawn(""), random.random()
+    random.seed(8)
+    assert GymReward().score(asked).value == 1.0
+    random.seed(7)
+    assert random.random() == wanted, "the generator of the run is as before"
+    assert capfd.readouterr().out == "", "what the data set prints is no output of a command"
+
+
+def test_another_entry_than_that_of_the_row_is_an_error_and_not_a_wrong_answer() -> None:
+    with pytest.raises(DataError, match="made another entry here than for the rows"):
+        GymReward().score(drawn("", digest="0" * 16))
+
+
+def test_an_answer_that_the_data_set_cannot_read_is_wrong() -> None:
+    score = GymReward().score(drawn("<answer>none</answer>"))
+    assert (score.value, score.outcome) == (0.0, Outcome.WRONG)
+    assert "cannot read this answer: ValueError" in score.reason
+
+
+def test_an_error_of_the_data_set_itself_is_raised() -> None:
+    columns = {"question": "?", "answer": "none", "metadata": {"source_dataset": "drawn"}}
+    with pytest.raises(ValueError, match="invalid literal"):
+        GymReward().score(RewardInput(messages=(), columns=columns, text="<answer>5</answer>"))
+
+
+def test_entries_that_other_processes_would_not_make_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    with pytest.raises(DataError, match="type PYTHONHASHSEED=0 before the command"):
+        list(GymRows().rows("gym:word_ladder?size=3"))
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    assert len(list(GymRows().rows("gym:word_ladder?size=3"))) == 3
+
+
+def test_the_plan_names_data_sets_without_answers() -> None:
+    paths = ("gym:rubiks_cube?size=4", "gym:sums", "rows.jsonl", "gym:game_of_life_halting")
+    told = rlcore_note_run(SimpleNamespace(data_sets=[SimpleNamespace(path=path) for path in paths]))
+    assert [note.partition(" so ")[0] for note in told] == [
+        "gym:rubiks_cube: reasoning-gym has no answer to its questions,",
+        "gym:game_of_life_halting: reasoning-gym gives 1 to every answer,",
+    ]
 
 
 def test_the_score_is_that_of_the_data_set() -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from rlcore.api import RewardSpec, hookimpl
+
+if TYPE_CHECKING:
+    from rlcore.api import Prompt
 
 rlcore_api = "2.0"
 
@@ -21,7 +27,6 @@ BOXED = RewardSpec(
     gold="answer",
     full_value_option="correct_score",
     system_prompt=_BOXED_PROMPT,
-    answer_marks="extract.by",
     pure_check=True,
     audit="rlcore_plugin_math.audit:boxed_cases",
 )
@@ -44,3 +49,11 @@ THINK_ANSWER = RewardSpec(
 def rlcore_register_rewards() -> list[RewardSpec]:
     """Return the two ways in which a model is asked to mark its answer; equality means the same in both."""
     return [BOXED, THINK_ANSWER]
+
+
+@hookimpl
+def rlcore_note_data(config: Any, data: Mapping[str, Sequence[Prompt]]) -> list[str]:
+    """Return a note for each data set whose prompts ask for another mark of the answer than ``boxed`` reads."""
+    from rlcore_plugin_math.answer_marks import notes
+
+    return list(notes(config, data))

@@ -46,7 +46,9 @@ def test_a_list_of_one_answer_is_that_answer(tester: RunTester, reward: str) -> 
 def test_a_dry_run_says_what_to_type_if_prompts_ask_for_another_mark(tester: RunTester) -> None:
     tester.write_jsonl("train.jsonl", [row(LAST_LINE + "7 * 8?", "56"), row("7 * 9?", "63")])
     (said,) = [note for note in dry(tester, "-rt", "boxed").assert_ok().json["notes"] if "prompts ask for" in note]
-    assert said.startswith(r"train: 1 of 2 prompts ask for an answer with Answer:, and the reward boxed reads only \boxed{}")
+    assert said.startswith(
+        r"rlcore-plugin-math: train: 1 of 2 prompts ask for an answer with Answer:, and the reward boxed reads only \boxed{}"
+    )
     typed = json.dumps({"by": ["answer_line"]})
     assert said.endswith(f"""type --rewards.boxed.extract '{typed}' -s \"\"""")
     fixed = dry(tester, "-rt", "boxed", "--rewards.boxed.extract", typed, "-s", "").assert_ok().json

@@ -32,14 +32,17 @@ class Interpreters:
         self._found: dict[Path | None, tuple[str, dict[str, str]]] = {None: (sys.executable, {})}
         self._packages: TemporaryDirectory[str] | None = None
 
-    def of(self, environment: Path | None) -> tuple[str, dict[str, str]]:
-        """Return the ``interpreter`` of an environment; for None, this Python and no variables."""
+    def of(self, environment: Path | None, *, same: bool = True) -> tuple[str, dict[str, str]]:
+        """Return the ``interpreter`` of an environment; for None, this Python and no variables.
+
+        :param same: its minor version must be that of this Python.
+        """
         if environment not in self._found:
             assert environment is not None
             if self._packages is None:
                 self._packages = TemporaryDirectory(prefix="rlcore-")
                 link_own_packages(Path(self._packages.name))
-            self._found[environment] = interpreter(environment, Path(self._packages.name))
+            self._found[environment] = interpreter(environment, Path(self._packages.name), same=same)
         return self._found[environment]
 
     def close(self) -> None:
@@ -48,14 +51,14 @@ class Interpreters:
             self._packages.cleanup()
 
 
-def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]:
+def interpreter(environment: Path, packages: Path, *, same: bool = True) -> tuple[str, dict[str, str]]:
     """Return ``compatible_python`` of an environment, and the environment variables for a process in it.
 
     The process's path begins with ``packages``, which ``link_own_packages`` filled. The run's own entries follow (its folder, PYTHONPATH, a
     notebook's): entries that a bare Python of the driver lacks, and folders of editable installs. The latter hold the user's code and no
     package of the driver's environment.
     """
-    python = compatible_python(environment)
+    python = compatible_python(environment, same=same)
     bare = answer_of(sys.executable, "-E", "-P", "-c", _PATH)
     brought = (Path(entry).absolute() for entry in sys.path if entry not in bare or _editable(Path(entry)))
     path = [str(packages), *(str(entry) for entry in brought if not entry.is_relative_to(sys.prefix))]

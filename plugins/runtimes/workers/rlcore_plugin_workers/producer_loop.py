@@ -17,6 +17,7 @@ from rlcore.api import Lease, Prompt, Rollout, RunError, Score
 from rlcore.api.runtime import GroupJob, JobMaker, ProducedGroup, Producer, TimeAccount, Watchdog, error_context, newer_weights
 from rlcore.api.weights import GroupBrokenError, Receiver
 from rlcore_plugin_workers.deployment import Endpoints
+from rlcore_plugin_workers.flight import FlightControl
 from rlcore_plugin_workers.workers import DoneCallback, Worker, answer
 
 __all__ = ["CommandQueue", "JudgeClient", "ProducerLoop"]
@@ -118,7 +119,8 @@ class _Evaluation:
 
 @dataclass(eq=False)
 class ProducerLoop:
-    """Keeps one producer busy: it keeps as many prompts in flight as allowed, loads the newest weights, and makes evaluations on request.
+    """Keeps one producer busy: it keeps as many prompts in flight as ``flight`` and the schedule allow, loads the newest weights, and makes
+    evaluations on request.
 
     With ``alternating`` (staleness 0) it asks for leases only when nothing is in progress. It delivers all their groups together, in the
     order of the leases, so that no result depends on timing. Otherwise it delivers finished groups at once. If a delivery is in progress,
@@ -133,7 +135,7 @@ class ProducerLoop:
     endpoints: Endpoints
     receiver: Receiver
     commands: CommandQueue
-    in_flight: int
+    flight: FlightControl
     account: TimeAccount
     alternating: bool = field(default=False, kw_only=True)
     pulse: Watchdog = field(default_factory=Watchdog, kw_only=True)
@@ -176,7 +178,12 @@ class ProducerLoop:
         """Work until ``stop``. Raise errors that end this producer (a failed engine) or the run (WeightsError, RewardBudgetError)."""
         while self._take_work():
             timeout = _EAGER_SECONDS if self._asked or self._must_deliver else _POLL_SECONDS
-            self._collect(self.producer.step(timeout))
+            begun, prompts, requests = time.monotonic(), self.producer.busy, self.producer.requests
+            made = self.producer.step(timeout)
+            if self._evaluation is None:
+                self.flight.saw(time.monotonic() - begun, prompts, requests)
+                self.flight.ended(len(made))
+            self._collect(made)
 
     def _take_work(self) -> bool:
         """Run the commands, load newer weights, and start all possible work. Wait if there is nothing to do. Return False at the end."""
@@ -253,7 +260,7 @@ class ProducerLoop:
         self._finish_evaluation()
 
     def _ask_for_leases(self) -> None:
-        free = self.in_flight - self.producer.busy
+        free = self.flight.limit - self.producer.busy
         if self._asked or self._ended or free <= 0 or self.producer.version < 0 or not self.producer.serves:
             return
         if self.alternating and not self.producer.idle:

@@ -29,6 +29,7 @@ from rlcore.api.runtime import (
     profiled,
 )
 from rlcore_plugin_workers.deployment import Endpoints
+from rlcore_plugin_workers.flight import flight_control
 from rlcore_plugin_workers.plan_bundle import PlanBundle
 from rlcore_plugin_workers.producer_loop import CommandQueue, JudgeClient, ProducerLoop
 from rlcore_plugin_workers.workers import WorkerDiedError
@@ -80,7 +81,7 @@ class ProducerWorker:
             endpoints,
             self._receiver,
             self._commands,
-            int(plan.config.inference.inference_batch_size),
+            flight_control(plan.config),
             self._account,
             alternating=plan.config.schedule.alternating,
             pulse=self._plan_bundle.pulse,

@@ -47,8 +47,9 @@ DeliveryResult = list[DeliveryStatus] | ValueError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrder:
-    """A batch to train: the coordinator's order, the store of each group, and the filter's figures for it. ``tokens``: the number of tokens
-    generated for its groups that are not masked."""
+    """A batch to train: the coordinator's order, the store of each group, and the figures of filter and schedule for it.
+
+    ``tokens``: the number of tokens generated for its groups that are not masked."""
 
     order: TrainOrder
     stores: Mapping[str, tuple[int, ...]]
@@ -209,7 +210,7 @@ class ScheduleService:
 
     async def upcoming(self) -> BatchOrder:
         """Return the next batch as it would be if it were cut now. The driver can send it to the ranks ahead of time."""
-        order = self._coordinator.upcoming_order()
+        order = self._coordinator.upcoming()
         return BatchOrder(order=order, stores=self._by_store(order.lease_ids), filtering={}, tokens=self._tokens_of(order))
 
     async def updated(self, version: int) -> None:
@@ -395,7 +396,9 @@ class ScheduleService:
         if self._filtering is None:
             self._filtering = self._watch.next_update()
         stores, tokens = self._by_store(order.lease_ids), self._tokens_of(order)
-        return BatchOrder(order=order, stores=stores, filtering=self._filtering, tokens=tokens)
+        flying = {} if self._coordinator.settings.alternating else {"in_flight": float(self._coordinator.status().in_flight)}
+        figures = {**self._filtering, **flying}
+        return BatchOrder(order=order, stores=stores, filtering=figures, tokens=tokens)
 
     def _tokens_of(self, order: TrainOrder) -> int:
         return sum(self._kept[lease_id].tokens for lease_id in order.lease_ids)

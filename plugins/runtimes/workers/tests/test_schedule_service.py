@@ -103,7 +103,9 @@ def test_what_is_likely_to_come_next_is_the_order_that_comes() -> None:
         leases = await schedule.lease("a", 4, 0)
         assert (await schedule.upcoming()).order.lease_ids == ()
         await schedule.deliver("s", "a", [arrival(lease) for lease in leases[:2]])
-        assert await batch is not None
+        first = await batch
+        assert first is not None
+        assert first.filtering == {"in_flight": 2.0}
         await schedule.training()
         await schedule.deliver("s", "a", [arrival(leases[3]), arrival(leases[2])])
         upcoming = await schedule.upcoming()

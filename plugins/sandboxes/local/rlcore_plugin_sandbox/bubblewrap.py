@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,10 +55,20 @@ def version() -> str | None:
 
 
 def command(
-    user: JailUser, readable: Sequence[str], packages: Sequence[str], python_arguments: Sequence[str], further: Sequence[str] = ()
+    user: JailUser,
+    readable: Sequence[str],
+    packages: Sequence[str],
+    python_arguments: Sequence[str],
+    further: Sequence[str] = (),
+    *,
+    terminals: bool = False,
 ) -> list[str]:
     """Return the whole command: an interpreter inside the jail, with the jail's code under ``JAIL``. Folders of packages are next to each
-    other under ``PACKAGES``, so that each package finds its libraries. ``further``: arguments of bubblewrap that show more."""
+    other under ``PACKAGES``, so that each package finds its libraries.
+
+    :param further: arguments of bubblewrap that show more.
+    :param terminals: make a place for pseudo terminals.
+    """
     words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *user.arguments]
     words += ["--hostname", "jail"]
     variables = interpreter.environment("/tmp") | ({} if _in_usr() else {"LD_LIBRARY_PATH": f"{_PYTHON}/lib"})
@@ -67,12 +77,12 @@ def command(
     words += _system()
     executable, shown = _interpreter()
     words += shown
-    words += [word for folder in readable for word in show(folder, folder)]
+    words += show((folder, folder) for folder in readable)
     words += further
     words += ["--perms", "0755", "--dir", PACKAGES]
     words += [word for folder in packages for word in ("--ro-bind", folder, f"{PACKAGES}/{Path(folder).name}")]
     words += ["--ro-bind", str(Path(__file__).parent / "jail"), f"{JAIL}/jail"]
-    words += ["--proc", "/proc", "--dir", "/tmp", "--tmpfs", "/dev", "--dir", "/dev/shm", *_devices()]
+    words += ["--proc", "/proc", "--dir", "/tmp", "--tmpfs", "/dev", "--dir", "/dev/shm", *_devices(terminals=terminals)]
     # Empty folders that cover parts of this machine would otherwise be writable, and shared by all programs.
     words += [word for folder in _covers(words) for word in ("--remount-ro", folder)]
     return [*words, "--remount-ro", "/", "--chdir", "/", executable, *python_arguments]
@@ -89,10 +99,20 @@ def _covers(words: Sequence[str]) -> list[str]:
     return found
 
 
-def show(source: str, at: str) -> list[str]:
-    """Return the arguments that show a folder of this machine, read-only, at a path of the jail."""
-    words = [word for parent in reversed(Path(at).parents) for word in ("--perms", "0755", "--dir", str(parent))]
-    return [*words, "--ro-bind", source, at]  # without the mode, only the creator of the parents could pass through them
+def show(paths: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the arguments that show folders and files of this machine, read-only: pairs of a path here and one in the jail.
+
+    Each parent is named once, because bubblewrap takes at most 9000 words, and the modules of a path may be hundreds.
+    """
+    words: list[str] = []
+    made: set[Path] = set()
+    for source, at in paths:
+        for parent in reversed(Path(at).parents):
+            if parent not in made:
+                made.add(parent)
+                words += ["--perms", "0755", "--dir", str(parent)]  # without the mode, only the creator of the parents could pass through
+        words += ["--ro-bind", source, at]
+    return words
 
 
 def _in_usr() -> bool:
@@ -129,6 +149,8 @@ def _interpreter() -> tuple[str, list[str]]:
     return str(executable), words
 
 
-def _devices() -> list[str]:
+def _devices(*, terminals: bool) -> list[str]:
     words = [word for name in _DEVICES for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
+    if terminals:
+        words += ["--perms", "0755", "--dir", "/dev/pts", "--symlink", "pts/ptmx", "/dev/ptmx"]
     return words + [word for name, target in _LINKS.items() for word in ("--symlink", target, f"/dev/{name}")]

@@ -74,7 +74,10 @@ def _ways(level: Level, options: LocalSandboxOptions, reasons: list[str]) -> lis
     readable = [str(Path(folder).resolve()) for folder in options.readable]
 
     def way(facts: str, user: bubblewrap.JailUser | None = None) -> _Make:
-        walls = Isolation(level=level, readable=readable, packages=packages, user=user)
+        folders, terminals = options.session_folders, options.session_terminals
+        walls = Isolation(
+            level=level, readable=readable, packages=packages, user=user, session_folders=folders, session_terminals=terminals
+        )
         return lambda: LocalSandbox(walls, facts, absent)
 
     if level is Level.NAMESPACES:
@@ -197,7 +200,7 @@ class LocalSandbox(Sandbox):
         if job.reach is not None and not job.reach.is_socket():
             raise SandboxError(f"the session's reach names {str(job.reach)!r}, which is not a Unix socket here; start its server first")
         self._must_be_open()
-        session = LocalSession(user, self._walls.readable, job)
+        session = LocalSession(user, self._walls, job)
         with self._lock:
             self._sessions.add(session)
             if not self._closed:

@@ -38,12 +38,15 @@ _SYSTEM = [
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
     """The walls of a zygote: the folders of this machine that programs may read, and the packages that they may import (name: its folder,
-    and the folder of its libraries if it has one). At level namespaces, also the user under which they run."""
+    and the folder of its libraries if it has one). At level namespaces, also the user under which they run; further writable folders and
+    the number of pseudo terminals of sessions."""
 
     level: Level
     readable: Sequence[str]
     packages: Mapping[str, Sequence[str]]
     user: bubblewrap.JailUser | None = None
+    session_folders: tuple[str, ...] = ()
+    session_terminals: int = 0
 
 
 class PersistentZygote:

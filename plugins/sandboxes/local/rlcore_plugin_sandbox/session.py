@@ -19,6 +19,7 @@ from rlcore.api import SandboxError
 from rlcore.api.sandbox import ProgramResult, Session, SessionJob
 from rlcore_plugin_sandbox import bubblewrap
 from rlcore_plugin_sandbox.jail.supervisor import HOME
+from rlcore_plugin_sandbox.persistent_zygote import Isolation
 from rlcore_plugin_sandbox.zygote_process import JailProcess, ZygoteDied, boot_arguments, limits_of, memory_file, pipe, result_of
 
 __all__ = ["LocalSession"]
@@ -72,11 +73,11 @@ class _Supervisor(JailProcess):
 class LocalSession(Session):
     """A session in a jail of its own.
 
-    :param readable: the folders that the options of the sandbox show, in addition to the job's.
+    :param walls: those of the sandbox, with the folders that its options show in addition to the job's.
     :raises SandboxError: the session cannot be started.
     """
 
-    def __init__(self, user: bubblewrap.JailUser, readable: Sequence[str], job: SessionJob) -> None:
+    def __init__(self, user: bubblewrap.JailUser, walls: Isolation, job: SessionJob) -> None:
         self._lock = threading.Lock()
         self._result: ProgramResult | None = None
         self._failure, self._owner = "", os.getpid()
@@ -88,8 +89,9 @@ class LocalSession(Session):
                     descriptors.append(os.open(job.reach, os.O_PATH | os.O_CLOEXEC))
                     once_sent.callback(os.close, descriptors[-1])
                 etc = {name: memory_file(text.encode(), once_sent) for name, text in _ETC.items()}
-                self._process = _Supervisor(lambda control: _command(user, readable, job, etc, control), _path(), list(etc.values()))
-                self._folder = self._process.begin({**limits_of(job.limits), "port": job.port}, descriptors)
+                self._process = _Supervisor(lambda control: _command(user, walls, job, etc, control), _path(), list(etc.values()))
+                more = {"port": job.port, "folders": walls.session_folders, "terminals": walls.session_terminals}
+                self._folder = self._process.begin({**limits_of(job.limits), **more}, descriptors)
             except (OSError, ZygoteDied) as error:
                 raise SandboxError(f"the session cannot be started: {error}") from error
             self._over = os.pidfd_open(self._process.pid)
@@ -230,17 +232,16 @@ def _payload(job: SessionJob) -> bytes:
     return marshal.dumps({"argv": list(job.argv), "env": env, "files": dict(job.files)})
 
 
-def _command(user: bubblewrap.JailUser, readable: Sequence[str], job: SessionJob, etc: Mapping[str, int], control: int) -> list[str]:
-    further = ["--as-pid-1"]
+def _command(user: bubblewrap.JailUser, walls: Isolation, job: SessionJob, etc: Mapping[str, int], control: int) -> list[str]:
+    further = ["--as-pid-1", *(word for folder in walls.session_folders for word in ("--perms", "0755", "--dir", folder))]
     for name, descriptor in etc.items():
         os.lseek(descriptor, 0, os.SEEK_SET)
         further += ["--perms", "0644", "--file", str(descriptor), f"/etc/{name}"]
-    for folder in job.readable:
-        for at in _with_interpreter(folder):
-            real = str(at.resolve())
-            further += [word for path in dict.fromkeys((str(at), real)) for word in bubblewrap.show(real, path)]
+    shown = [at for folder in job.readable for at in _with_interpreter(folder)]
+    further += bubblewrap.show((str(at.resolve()), path) for at in shown for path in dict.fromkeys((str(at), str(at.resolve()))))
     setup = {"uid": user.uid, "gid": user.gid}
-    return bubblewrap.command(user, readable, (), boot_arguments(bubblewrap.JAIL, control, setup, "supervisor"), further)
+    boot = boot_arguments(bubblewrap.JAIL, control, setup, "supervisor")
+    return bubblewrap.command(user, walls.readable, (), boot, further, terminals=walls.session_terminals > 0)
 
 
 def _with_interpreter(folder: Path) -> Iterator[Path]:

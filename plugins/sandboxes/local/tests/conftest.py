@@ -6,4 +6,4 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from kit_sandbox import box, host  # noqa: F401
-from kit_sessions import gateway, sandbox  # noqa: F401
+from kit_sessions import gateway, sandbox, walled  # noqa: F401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from kit_sandbox import FUSE, opened
+from rlcore_plugin_sandbox import bubblewrap, local_sandbox
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -117,3 +119,16 @@ def listening(path: Path) -> contextlib.closing[socket.socket]:
     server.bind(str(path))
     server.listen(64)
     return contextlib.closing(server)
+
+
+@pytest.fixture(scope="module", params=["another user", "the same user"])
+def walled(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """A sandbox whose sessions have another user than their supervisor, as under root, or the same, as under everybody else."""
+    if request.param == "another user" and os.getuid() != 0:
+        pytest.skip("only root becomes somebody else")
+    same = [bubblewrap.JailUser(("--unshare-user",), os.getuid(), os.getgid())]
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "the same user":
+            patch.setattr(local_sandbox.bubblewrap, "jail_users", lambda: same)
+        with opened("namespaces") as sandbox:
+            yield sandbox

@@ -15,6 +15,7 @@ from rlcore_plugin_sandbox.jail.syscalls import NUMBERS
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
+NOTIFY = 0x7FC00000
 IGNORED = 0x50000  # the call does nothing and says that it did
 PID = 4242
 NEWEST = 467
@@ -46,6 +47,8 @@ WORDS = st.sampled_from(
         0x80801,
         0xFFFFFFFF,
         0x5401,
+        0x5412,
+        0x5423,
     ]
 ) | st.integers(0, 0xFFFFFFFF)
 
@@ -144,6 +147,7 @@ CONDITIONS = {
         "socketpair": local,
         "setsockopt": lambda *a: a[2] in SESSION_OPTIONS.get(a[1], ()),
         "fcntl": lambda *a: a[1] != 1031,
+        "ioctl": lambda *a: a[1] not in (0x5412, 0x5423),
         "mmap": no_memory_without_owner,
         "setpriority": lambda *a: False,
         "ioprio_set": lambda *a: False,
@@ -188,6 +192,13 @@ def the_filter(level: str, machine: str) -> bytes:
 BOTH = pytest.mark.parametrize("machine", MACHINES)
 LEVELS = pytest.mark.parametrize("level", CONDITIONS)
 COLUMN = {"x86_64": 0, "aarch64": 1}
+
+
+@BOTH
+@given(arguments=st.lists(WORDS, min_size=6, max_size=6))
+def test_calls_of_flock_go_to_the_supervisor_if_it_answers_them(machine: str, arguments: list[int]) -> None:
+    rules, number = seccomp.session_bpf(machine, locks=True), NUMBERS["flock"][COLUMN[machine]]
+    assert interpret(rules, number, MACHINES[machine], arguments) == NOTIFY
 
 
 @BOTH

@@ -17,11 +17,18 @@ from rlcore.testing import RunTester
 def test_its_options_are_set_where_every_sandbox_has_them(tmp_path) -> None:
     shown = json.loads(RunTester(tmp_path, in_process=True).run("show", "sandbox", "local", "--json").assert_ok().stdout)
     assert [option["path"] for option in shown["options"]] == [
-        f"rewards.options.sandbox.{name}" for name in ("level", "readable", "backend_options.packages")
+        f"rewards.options.sandbox.{name}"
+        for name in (
+            "level",
+            "readable",
+            "backend_options.packages",
+            "backend_options.session_folders",
+            "backend_options.session_terminals",
+        )
     ]
     assert shown["toml"] == (
         '[rewards.options.sandbox]\nbackend = "local"\nlevel = "auto"\nreadable = []\n\n'
-        '[rewards.options.sandbox.backend_options]\npackages = ["numpy"]\n'
+        '[rewards.options.sandbox.backend_options]\npackages = ["numpy"]\nsession_folders = []\nsession_terminals = 0\n'
     )
 
 
@@ -51,3 +58,9 @@ def test_what_it_cannot_give_is_refused_before_a_run(tmp_path, sandbox: dict[str
     config = tomllib.loads((tmp_path / "run.toml").read_text())
     tester.write_toml("run.toml", {**config, "rewards": [{"name": "code", "options": {"sandbox": sandbox}}]})
     tester.run("train", run).assert_refused("run.toml, line", words)
+
+
+@pytest.mark.parametrize("folder", ["app", "/", "/app/", "/app/x", "/..", "/usr", "/tmp", "/dev", "/jail", "//app"])
+def test_a_folder_of_sessions_is_a_new_one_at_the_top(folder: str) -> None:
+    with pytest.raises(ValueError, match="must be a folder directly below /"):
+        LocalSandboxOptions(session_folders=(folder,))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 
 import pytest
-from kit_sandbox import FUSE, POSTAMBLE, PREAMBLE, Host, opened
+from kit_sandbox import FUSE, POSTAMBLE, PREAMBLE, Host
 from kit_sessions import Gateway, job, line
-from rlcore_plugin_sandbox import bubblewrap, local_sandbox
 from test_sandbox_walls import KERNEL, ROWS
 
 from rlcore.api.sandbox import Sandbox
@@ -117,19 +115,6 @@ attempt('watch', libc.inotify_init1, 0)
 ROOT_MAY = {"lists_what_the_machine_has", "reaches_into_processes", "reads_processes", "tunes_the_kernel", "takes_leases"}
 """Rows about files of root, which a session of another user must not open: as root, the same user may."""
 ALL = {**ROWS, **INSTEAD, **OWN, "KERNEL": KERNEL}
-
-
-@pytest.fixture(scope="module", params=["another user", "the same user"])
-def walled(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """A sandbox whose sessions have another user than their supervisor, as under root, or the same, as under everybody else."""
-    if request.param == "another user" and os.getuid() != 0:
-        pytest.skip("only root becomes somebody else")
-    same = [bubblewrap.JailUser(("--unshare-user",), os.getuid(), os.getgid())]
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "the same user":
-            patch.setattr(local_sandbox.bubblewrap, "jail_users", lambda: same)
-        with opened("namespaces") as sandbox:
-            yield sandbox
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from kit_sandbox import FUSE, opened
 from kit_sessions import LIMITS, Gateway, job, line, listening, ran
+from rlcore_plugin_sandbox import bubblewrap
 from rlcore_plugin_sandbox import session as session_module
 
 from rlcore.api import SandboxError
@@ -429,3 +430,43 @@ def test_a_jail_that_cannot_be_built_says_why(sandbox: Sandbox, monkeypatch: pyt
     monkeypatch.setattr(session_module, "_payload", lambda _: b"no marshal")
     with pytest.raises(SandboxError, match="the session cannot be started: jail: "):
         sandbox.session(job(""))
+
+
+def test_hundreds_of_modules_fit_into_a_command_of_bubblewrap() -> None:
+    modules = [f"/home/user/project/plugins/kind/name/tests/test_{number}.py" for number in range(2500)]
+    words = bubblewrap.show((module, module) for module in modules)
+    assert len(words) < 9000 - 500  # bubblewrap's limit, and what the rest of the command takes
+    assert words.count("/home/user/project") == 1
+
+
+# --- folders and terminals that an option asks for -------------------------------------------------------------------------------
+
+
+TERMINALS = """
+import fcntl, os, pty, sys
+pairs = []
+try:
+    while len(pairs) < 40: pairs.append(pty.openpty())
+except OSError as error: print(len(pairs), "pairs,", error)
+if pairs:
+    os.write(pairs[0][0], b"typed\\n"); print(os.read(pairs[0][1], 9))
+    for request in (0x5423, 0x5412):
+        try: fcntl.ioctl(pairs[0][1], request, b"\\0" * 8); print("a hole")
+        except PermissionError: pass
+for folder in ("/app", "/logs"):
+    try:
+        with open(folder + "/file", "wb", buffering=0) as file:
+            for _ in range(20): file.write(bytes(1 << 20))
+    except OSError as error: print(folder, error.errno)
+"""
+
+
+def test_a_session_has_folders_at_the_top_and_terminals_only_if_an_option_asks_for_them(sandbox: Sandbox) -> None:
+    disk = limited(disk_bytes=8 << 20)
+    assert ran(sandbox, TERMINALS, limits=disk)[1] == "0 pairs, out of pty devices\n/app 2\n/logs 2\n"
+    options = {"session_folders": ("/app", "/logs"), "session_terminals": 3, "packages": ()}
+    with opened("namespaces", backend_options=options) as other:
+        for _ in range(2):  # nothing of the first session is in the second
+            result, output = ran(other, TERMINALS, limits=disk)
+            assert output == "3 pairs, out of pty devices\nb'typed\\n'\n/app 27\n/logs 28\n", result
+        assert ran(other, "import os; print(sorted(os.listdir('/app')), os.getcwd())")[1] == "[] /tmp/workspace\n"

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlcore.api import UsageError
 from rlcore.api.commands import install_line
-from rlcore_plugin_quickstart.recipe import N_HELDOUT, N_TRAIN, RECIPE_VERSION, SORT, TASKS, QuickstartTask, run_toml, source
+from rlcore_plugin_quickstart.recipe import N_TRAIN, RECIPE_VERSION, SORT, TASKS, QuickstartTask, run_toml, source
 from rlcore_plugin_quickstart.task import Split
 
 __all__ = ["MARKER", "Assets", "default_folder", "made_for", "prepare"]
@@ -116,19 +116,19 @@ def _check_reusable(folder: Path, seed: int | None, task: QuickstartTask | None)
 
 
 def _editable(task: QuickstartTask) -> list[str]:
-    return [CONFIGURATION, *([task.environment] if task.environment else [])]
+    return [CONFIGURATION, *([task.file] if task.file else [])]
 
 
 def _write(aside: Path, folder: Path, seed: int, task: QuickstartTask, report: Report) -> None:
-    split = task.split(seed, N_TRAIN, N_HELDOUT)
+    split = task.split(seed, N_TRAIN, task.n_heldout)
     _write_jsonl(aside / "train.jsonl", split.train)
     _write_jsonl(aside / "heldout.jsonl", split.heldout)
     report(f"{len(split.train)} problems to train on, {len(split.heldout)} held out; making a base model …")
     _write_base(aside / "base", split, seed, task, report)
     files = {path.relative_to(aside).as_posix(): _sha256(path) for path in sorted(aside.rglob("*")) if path.is_file()}
     (aside / CONFIGURATION).write_text(run_toml(folder, seed, task=task), encoding="utf-8")
-    if task.environment:
-        shutil.copyfile(source(task), aside / task.environment)
+    if task.file:
+        shutil.copyfile(source(task), aside / task.file)
     marker = {"recipe": RECIPE_VERSION, "seed": seed, "task": task.name, "files": files}
     (aside / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
 
@@ -143,11 +143,11 @@ def _write_base(base: Path, split: Split[Any], seed: int, task: QuickstartTask, 
         from rlcore_plugin_quickstart.warmstart import WarmStartSettings, save_model, warm_start
     except ModuleNotFoundError as error:
         raise UsageError(f"the quickstart needs {error.name}; type: {install_line('rlcore[quickstart]')}") from error
-    tokenizer = build_tokenizer(tools=bool(task.tools))
+    tokenizer = build_tokenizer(tools=bool(task.tools), words=task.words)
     started = warm_start(split.train, tokenizer, seed, WarmStartSettings(**task.warm_start), report, task.tools)
     save_model(started.model, base)
     tokenizer.save_pretrained(base)
-    check_round_trip(base, tools=bool(task.tools))
+    check_round_trip(base, tools=bool(task.tools), words=task.words)
     report(f"base model: {started.steps} steps of supervised learning, correct on {started.accuracy:.0%} of its training problems")
 
 

@@ -10,6 +10,7 @@ space is ``Ġ``) without merges, and whole words as added tokens. The saved toke
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,17 @@ TOOLS_TEMPLATE = (
 """Calls are written as Hermes and Qwen write them."""
 
 
-def build_tokenizer(*, tools: bool = False) -> Any:
-    """Return the tokenizer as a transformers ``Qwen2Tokenizer``, with its chat template. ``tools``: with the tokens of calls."""
+def build_tokenizer(*, tools: bool = False, words: Sequence[str] = ()) -> Any:
+    """Return the tokenizer as a transformers ``Qwen2Tokenizer``, with its chat template.
+
+    ``tools``: with the tokens of calls. ``words``: further texts that become one token each.
+    """
     from tokenizers import AddedToken
     from transformers import Qwen2Tokenizer
 
-    markers, words = ((*MARKERS, TOOL_MARKER), (*WORDS, *TOOL_WORDS)) if tools else (MARKERS, WORDS)
+    markers, own = ((*MARKERS, TOOL_MARKER), (*WORDS, *TOOL_WORDS)) if tools else (MARKERS, WORDS)
     tokenizer = Qwen2Tokenizer(
-        vocab={token: index for index, token in enumerate((*VOCABULARY, TOOL_MARKER, *TOOL_WORDS) if tools else VOCABULARY)},
+        vocab={token: index for index, token in enumerate([*VOCABULARY, *((TOOL_MARKER, *TOOL_WORDS) if tools else ()), *words])},
         merges=[],
         unk_token=PAD,
         eos_token=END,
@@ -67,18 +71,22 @@ def build_tokenizer(*, tools: bool = False) -> Any:
         clean_up_tokenization_spaces=False,
     )
     tokenizer.add_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
-    tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
+    tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in (*own, *words)])
     tokenizer.model_max_length = 256
     tokenizer.chat_template = TOOLS_TEMPLATE if tools else CHAT_TEMPLATE
     return tokenizer
 
 
-def check_round_trip(folder: Path, *, tools: bool = False) -> None:
+def check_round_trip(folder: Path, *, tools: bool = False, words: Sequence[str] = ()) -> None:
     """Load the saved tokenizer in the usual way and compare; RunError if one token or one space differs."""
     from transformers import AutoTokenizer
 
-    loaded, built = AutoTokenizer.from_pretrained(folder), build_tokenizer(tools=tools)
-    text = "<|user|>sort 8 3 1 6<|end|><|assistant|>\\boxed{1 3 6 8}<|end|>\n  " + CHARACTERS + "".join(TOOL_WORDS if tools else ())
+    loaded, built = AutoTokenizer.from_pretrained(folder), build_tokenizer(tools=tools, words=words)
+    text = (
+        "<|user|>sort 8 3 1 6<|end|><|assistant|>\\boxed{1 3 6 8}<|end|>\n  "
+        + CHARACTERS
+        + "".join([*(TOOL_WORDS if tools else ()), *words])
+    )
     ids = loaded.encode(text, add_special_tokens=False)
     same = ids == built.encode(text, add_special_tokens=False) and len(loaded) == len(built)
     if not same or loaded.decode(ids) != text or loaded.chat_template != built.chat_template:

@@ -1,4 +1,4 @@
-"""``rlcore quickstart [DIR] [--task sort|tools] [flags of train]``: make a tiny model and its data, then run ``train DIR/run.toml``."""
+"""``rlcore quickstart [DIR] [--task NAME] [flags of train]``: make a tiny model and its data, then run ``train DIR/run.toml``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlcore.api import UsageError
+from rlcore.api import PluginError, UsageError
 from rlcore.api.commands import (
     EXTRAS,
     Command,
@@ -22,6 +22,7 @@ from rlcore.api.commands import (
     run_plan,
     train_flags,
 )
+from rlcore.api.sandbox import SandboxError, SandboxOptions, open_sandbox
 from rlcore_plugin_quickstart.assets import default_folder, made_for, prepare
 from rlcore_plugin_quickstart.recipe import SORT, TASKS, QuickstartTask, run_toml
 
@@ -41,11 +42,14 @@ class QuickstartCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the folder and all arguments of ``train``."""
-        parser.usage = "rlcore quickstart [DIR] [--task sort|tools] [--seed N] [--dry-run] [--json] [-q] [flags of train]"
+        parser.usage = "rlcore quickstart [DIR] [--task sort|tools|repair] [--seed N] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT
         help_text = "folder for model, data, run.toml and runs [quickstart; with --task tools and --seed N: quickstart-tools-N]"
         parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=help_text)
-        help_text = "sort: sort digits; tools: call a calculator, in a program that uses an OpenAI client [sort, or the task of DIR]"
+        help_text = (
+            "sort: sort digits; tools: call a calculator, in a program that uses an OpenAI client; repair: repair small repositories, with "
+            "patches that tests grade in a sandbox [sort, or the task of DIR]"
+        )
         parser.add_argument("--task", choices=list(TASKS), help=help_text)
         add_run_options(parser)
         add_train_flags(parser, names=_CHOSEN)
@@ -61,9 +65,24 @@ class QuickstartCommand(Command):
             return run_plan(_sketch(folder, seed or 0, args, task), args)
         if wanted.missing:
             raise UsageError(_told(wanted.missing))
+        if task.sessions:
+            _must_have_sessions(task)
         told = sys.stderr if args.json else sys.stdout
         assets = prepare(folder, seed, lambda line: None if args.quiet else print(line, file=told, flush=True), task)
         return run_plan(plan_of([assets.run_toml], args), args)
+
+
+def _must_have_sessions(task: QuickstartTask) -> None:
+    """Raise UsageError if this machine has no sandbox with sessions."""
+    try:
+        open_sandbox(SandboxOptions(level="namespaces", backend_options={"packages": []})).close()
+    except SandboxError as error:
+        if isinstance(error.__cause__, PluginError):
+            raise UsageError(f"the task {task.name} runs what the model writes in a sandbox: {error}") from error
+        raise UsageError(
+            f"the task {task.name} runs what the model writes in sessions of a sandbox, which need bubblewrap and a kernel that lets it "
+            f"make namespaces; type: apt install bubblewrap ({str(error).partition(';')[0]})"
+        ) from error
 
 
 def _sketch(folder: Path, seed: int, args: argparse.Namespace, task: QuickstartTask) -> Plan:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore_plugin_quickstart.arithmetic import TOOLS, make_calculations
+from rlcore_plugin_quickstart.repositories import WORDS, make_repositories
 from rlcore_plugin_quickstart.task import Split, make_split
 
 __all__ = ["N_HELDOUT", "N_TRAIN", "RECIPE_VERSION", "SORT", "TASKS", "QuickstartTask", "run_toml", "source"]
@@ -37,7 +38,7 @@ model = {base}              # 0.2 M parameters; it has half learned the task
 [data]
 dataset = {train}
 system_prompt = ""          # none: the model is too small to read one
-max_prompt_tokens = 64
+max_prompt_tokens = {prompt}
 
 [sampling]
 num_generations = 8         # completions per prompt: they are compared with each other
@@ -49,7 +50,7 @@ name = "transformers"
 
 [training]
 name = "torch"
-train_batch_size = {batch}       # prompts per update
+train_batch_size = {batch:<8} # prompts per update
 learning_rate = 4e-4        # large, since the model is tiny
 warmup_steps = 5
 betas = [0.9, 0.95]
@@ -73,16 +74,26 @@ class QuickstartTask:
     """A task of the quickstart.
 
     ``split``: draws the problems, from a seed and the numbers of both parts. ``values``: what differs in ``run.toml``.
-    ``tools``: their schemas, as far as the chat template writes them. ``target``, ``check_every``: see WarmStartSettings.
-    ``environment``: a file of this package that is copied into the folder, where the user may change it; its ``play`` plays the episodes.
+    ``tools``: their schemas, as far as the chat template writes them. ``words``: what the tokenizer writes as one token each.
+    ``warm_start``: see WarmStartSettings.
+    ``environment``: a file of this package that is copied into the folder, where the user may change it, and its part that plays.
+    ``sessions``: the environment needs a sandbox with sessions.
     """
 
     name: str
     split: Callable[[int, int, int], Split[Any]]
     values: Mapping[str, object]
     tools: Sequence[dict[str, Any]] = ()
+    words: Sequence[str] = ()
+    n_heldout: int = N_HELDOUT
     warm_start: Mapping[str, Any] = field(default_factory=dict)
     environment: str = ""
+    sessions: bool = False
+
+    @property
+    def file(self) -> str:
+        """The name of the file of the environment, "" without one."""
+        return self.environment.partition(":")[0]
 
 
 SORT = QuickstartTask(
@@ -92,6 +103,7 @@ SORT = QuickstartTask(
         "doing": "sort digits",
         "passes": "2            # two passes",
         "steps": "100             #",
+        "prompt": 64,
         "tokens": "16         # the longest right answer has 14 tokens",
         "options": "",
         "batch": 32,
@@ -106,6 +118,7 @@ CALCULATE = QuickstartTask(
         "doing": "call a calculator",
         "passes": "1            # one pass",
         "steps": "30              #",
+        "prompt": 64,
         "tokens": "32         # of an episode: a right call has 8 tokens, the longest right answer 5",
         "options": """\
 
@@ -119,9 +132,34 @@ episodes_per_process = 64   # each this many episodes at the same time
     },
     tools=TOOLS,
     warm_start={"target": 0.485, "check_every": 5},
-    environment="calculator.py",
+    environment="calculator.py:play",
 )
-TASKS = {task.name: task for task in (SORT, CALCULATE)}
+REPAIR = QuickstartTask(
+    "repair",
+    make_repositories,
+    {
+        "doing": "repair small repositories",
+        "passes": "1            # one pass",
+        "steps": "30              #",
+        "prompt": 80,
+        "tokens": "24         # a right patch has 16 tokens",
+        "options": """\
+
+[sampling.options]
+workers = 2                 # processes that play,
+episodes_per_process = 64   # each this many episodes at the same time
+""",
+        "batch": 16,
+        "reward": 'name = "environment"        # what play returns',
+        "interval": 10,
+    },
+    n_heldout=64,
+    words=WORDS,
+    warm_start={"target": 0.95, "check_every": 10, "habits": True},
+    environment="repair.py:Repair",
+    sessions=True,
+)
+TASKS = {task.name: task for task in (SORT, CALCULATE, REPAIR)}
 
 
 def run_toml(folder: Path, seed: int, *, aside: bool = False, task: QuickstartTask = SORT) -> str:
@@ -135,10 +173,10 @@ def run_toml(folder: Path, seed: int, *, aside: bool = False, task: QuickstartTa
 
 
 def _environment(task: QuickstartTask, aside: bool) -> str:
-    plays = json.dumps(f"{source(task).as_posix() if aside else task.environment}:play", ensure_ascii=False)
+    plays = json.dumps((source(task).parent.as_posix() + "/" if aside else "") + task.environment, ensure_ascii=False)
     return f"environment = {plays}  # it asks the model through an OpenAI client, in another process\n"
 
 
 def source(task: QuickstartTask) -> Path:
     """Return the file of this package with the environment of a task."""
-    return Path(__file__).with_name(task.environment)
+    return Path(__file__).with_name(task.file)

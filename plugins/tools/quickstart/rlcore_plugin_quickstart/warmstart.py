@@ -25,12 +25,14 @@ HEADS = 3
 
 
 class Exercise(Protocol):
-    """A problem of a task: a chat that is learned from, and the right one, which greedy decoding is compared with."""
+    """A problem of a task: a chat that is learned from, the right one, and the most frequent one in the lessons of such problems."""
 
     @property
     def lesson(self) -> list[dict[str, Any]]: ...
     @property
     def solution(self) -> list[dict[str, Any]]: ...
+    @property
+    def habit_chat(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,9 @@ class WarmStartSettings:
 
     It stops at the first check at which greedy accuracy on ``n_check`` training problems exceeds ``target``, and keeps the state of the
     check before. ``heads``: the number of heads of the model, each of dimension 32.
+
+    ``habits``: it stops at the first check at which greedy decoding gives the ``habit_chat`` of more than ``target`` of these problems, and
+    keeps that state. The model then has the habits of its lessons, and answers well if it leaves them.
     """
 
     heads: int = HEADS
@@ -47,6 +52,7 @@ class WarmStartSettings:
     check_every: int = 2
     n_check: int = 192
     target: float = 0.5
+    habits: bool = False
     max_steps: int = 2000
 
 
@@ -103,6 +109,7 @@ def warm_start(
     """Train a new model on the chats of lessons until it is about to exceed ``settings.target``; one thread, a few seconds."""
     data = encode([problem.lesson for problem in problems], tokenizer, tools)
     check = encode([problem.solution for problem in problems[: settings.n_check]], tokenizer, tools)
+    goal = encode([problem.habit_chat for problem in problems[: settings.n_check]], tokenizer, tools) if settings.habits else check
     model = new_model(seed, settings.heads, len(tokenizer))
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
     kept, last = _copy(model), (0, 0.0)
@@ -111,7 +118,9 @@ def warm_start(
             _supervised_step(model, optimizer, data.take(rows))
             if step % settings.check_every:
                 continue
-            accuracy = greedy_accuracy(model, check)
+            accuracy = greedy_accuracy(model, goal)
+            if accuracy > settings.target and settings.habits:
+                return WarmStart(model, step, greedy_accuracy(model, check))
             if accuracy > settings.target:
                 model.load_state_dict(kept)
                 return WarmStart(model, *last)

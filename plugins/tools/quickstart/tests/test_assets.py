@@ -130,6 +130,13 @@ def test_the_task_with_a_calculator_has_its_program_which_may_be_changed() -> No
         prepare(folder, 0, lambda line: None, TOOLS)
 
 
+def test_the_task_with_repositories_has_its_environment_and_as_many_held_out_as_it_says() -> None:
+    folder = prepare(Path("qs"), 0, lambda line: None, TASKS["repair"]).folder
+    assert tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))["sampling"]["environment"] == "repair.py:Repair"
+    assert "class Repair" in (folder / "repair.py").read_text(encoding="utf-8")
+    assert len(load_eval(folder / "heldout.jsonl", [], Registry.discover())) == TASKS["repair"].n_heldout == 64
+
+
 def test_a_folder_of_an_earlier_version_has_the_task_sort() -> None:
     folder = made()
     marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))

@@ -64,3 +64,11 @@ def decoded(model: torch.nn.Module, tokenizer: object, problem: Problem) -> str:
     ids = tokenizer.encode(text, add_special_tokens=False, return_tensors="pt")  # type: ignore[attr-defined]
     out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=24)  # type: ignore[operator]
     return tokenizer.decode(out[0, ids.shape[1] :])  # type: ignore[attr-defined,no-any-return]
+
+
+def test_with_habits_the_first_state_above_the_target_is_kept() -> None:
+    settings = WarmStartSettings(batch_size=32, n_check=48, target=0.2, habits=True)
+    started = short(0, settings)
+    assert started.accuracy > settings.target
+    data = encode([problem.habit_chat for problem in EASY[: settings.n_check]], build_tokenizer())
+    assert greedy_accuracy(started.model, data) == started.accuracy

@@ -20,7 +20,7 @@ class ChatTurn:
     ``calls``: name and arguments (JSON) of each tool call.
     ``branch``: the number of its segment from 1, None if the rollout has one segment. A message that is not the policy's belongs to the
         segment of the policy's next message.
-    ``tokens``, ``reward``: None if the log does not have them.
+    ``tokens``, ``reward``, ``branch_reward``: None if the log does not have them.
     """
 
     role: str
@@ -31,6 +31,7 @@ class ChatTurn:
     tokens: int | None
     branch: int | None
     reward: float | None
+    branch_reward: float | None = None
 
 
 def chat_turns(row: Mapping[str, Any]) -> list[ChatTurn]:
@@ -43,8 +44,19 @@ def chat_turns(row: Mapping[str, Any]) -> list[ChatTurn]:
     branch = next((turn.branch for turn in reversed(made) if turn.branch is not None), None)
     for place in reversed(range(len(made))):
         branch = made[place].branch or branch
-        made[place] = replace(made[place], branch=branch)
+        made[place] = replace(made[place], branch=branch, branch_reward=_branch_reward(row.get("branches"), branch or 1))
     return made
+
+
+def _branch_reward(branches: object, number: int) -> float | None:
+    """Return the reward of a segment, from ``branches``: pairs of a number of segments and their reward."""
+    for pair in branches if isinstance(branches, list) else []:
+        if not (isinstance(pair, list) and len(pair) == 2 and _whole(pair[0]) and isinstance(pair[1], int | float)):
+            return None
+        number -= pair[0]
+        if number <= 0:
+            return float(pair[1])
+    return None
 
 
 def _turn(turn: Mapping[str, Any], reward: object) -> ChatTurn:

@@ -32,7 +32,7 @@ from rlcore.api.runs import (
     unpacked,
 )
 
-__all__ = ["RunRecord", "as_rollout"]
+__all__ = ["RunRecord", "as_rollout", "json_rows"]
 
 _DIGITS = 19
 """Digits of whole numbers that no run reaches."""
@@ -125,14 +125,14 @@ class RunRecord:
         return sorted((row for row in self._metrics() if "seconds" not in row), key=lambda row: int(row["step"]))
 
     def _metrics(self) -> Iterator[dict[str, Any]]:
-        for row in _lines(self.root / "metrics.jsonl"):
+        for row in json_rows(self.root / "metrics.jsonl"):
             if not isinstance(row.get("step"), int):
                 raise ConfigError(f"{self.root / 'metrics.jsonl'} has a line without a step; restore the file, or remove the line")
             yield row
 
     def times(self) -> list[dict[str, Any]]:
         """Return seconds by worker and category of each step; the last row is of the whole run, if it ended."""
-        return list(_lines(self.root / "times.jsonl"))
+        return list(json_rows(self.root / "times.jsonl"))
 
     def best(self) -> BestFigure | None:
         """Return the best value of the figure that ``log.best_by`` names; None if no step has it. Of equals, prefer one with a
@@ -148,11 +148,11 @@ class RunRecord:
 
     def failures(self) -> list[dict[str, Any]]:
         """Return the prompts that could not be judged, and why."""
-        return list(_lines(self.root / "failures.jsonl"))
+        return list(json_rows(self.root / "failures.jsonl"))
 
     def reward_errors(self) -> list[dict[str, Any]]:
         """Return the exceptions that rewards raised, and where."""
-        return list(_lines(self.root / "reward_errors.jsonl"))
+        return list(json_rows(self.root / "reward_errors.jsonl"))
 
     def rollout_steps(self) -> list[int]:
         """Return the updates whose rollouts are there."""
@@ -165,7 +165,7 @@ class RunRecord:
 
     def rollouts(self, step: int) -> Iterator[dict[str, Any]]:
         """Yield one row per rollout of one update, group by group; nothing if they are not there."""
-        return _lines(self.rollout_file(step))
+        return json_rows(self.rollout_file(step))
 
     def tasks(self) -> list[str]:
         """Return the held-out tasks that have answers."""
@@ -177,7 +177,7 @@ class RunRecord:
 
     def evaluation_rows(self, task: str, step: int) -> list[dict[str, Any]]:
         """Return one row per completion of a held-out task at one step; [] if they are not there."""
-        return list(_lines(_existing(self._folder.evaluations / task, step)))
+        return list(json_rows(_existing(self._folder.evaluations / task, step)))
 
 
 def as_rollout(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _existing(folder: Path, step: int) -> Path:
     return compressed if compressed.exists() else folder / f"step-{step}.jsonl"
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the complete lines of a JSONL file, compressed or not, in order; nothing if the file is not there."""
     for number, line in _raw_lines(path):
         if not line.endswith(b"\n"):  # an incomplete line

@@ -3,6 +3,7 @@
 The package itself brings matplotlib and packages that are compiled; the tests do not ask for it.
 """
 
+import random
 from random import Random
 
 
@@ -15,8 +16,8 @@ class Sums:
         return self.size
 
     def __getitem__(self, index):
-        random = Random(f"{self.seed} {index}")
-        terms = (random.randint(1, self.largest), random.randint(1, self.largest))
+        draw = Random(f"{self.seed} {index}")
+        terms = (draw.randint(1, self.largest), draw.randint(1, self.largest))
         metadata = {"source_dataset": "sums", "source_index": index, "terms": terms}
         return {"question": f"{terms[0]} + {terms[1]}?", "answer": str(sum(terms)), "metadata": metadata}
 
@@ -26,7 +27,22 @@ class Sums:
         return 0.5 if isinstance(answer, str) and entry["answer"] in answer else 0.0
 
 
+class Drawn(Sums):
+    """Draws from the global generator, as list_functions does, and cannot read a text that is no number, as prime_factorization."""
+
+    def __getitem__(self, index):
+        print("...")
+        number = str(random.randrange(10**9))
+        return {"question": number, "answer": number, "metadata": {"source_dataset": "drawn"}}
+
+    def score_answer(self, answer, entry):
+        return float(int(answer) == int(entry["answer"]))
+
+
+DATASETS = {"sums": Sums, "drawn": Drawn, "word_ladder": Sums}
+
+
 def create_dataset(name, **settings):
-    if name != "sums":
+    if name not in DATASETS:
         raise ValueError(f"Dataset '{name}' not registered")
-    return Sums(**settings)
+    return DATASETS[name](**settings)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from rlcore_plugin_sandbox.jail import program, seccomp
 from rlcore_plugin_sandbox.jail.syscalls import number
 
-__all__ = ["FILES_ONLY", "be_inside_user", "be_program", "bind", "fork", "map_user", "mount_private"]
+__all__ = ["FILES_ONLY", "be_inside_user", "be_program", "bind", "fork", "map_user", "mount_private", "mount_terminals"]
 
 _FRESH = 0x10000000 | 0x00020000 | 0x20000000 | 0x08000000 | 0x40000000 | 0x04000000  # CLONE_NEW{USER,NS,PID,IPC,NET,UTS}
 FILES_ONLY = 0x10000000 | 0x00020000
@@ -95,6 +95,11 @@ def mount_private(limits: Mapping[str, Any]) -> None:
 def bind(source: str, target: str) -> None:
     """Show a folder at a second path."""
     _mount(source, target, None, _MS_BIND)
+
+
+def mount_terminals(number: int) -> None:
+    """Mount pseudo terminals of its own, at most this many at once. Each takes at most 128 KiB of the kernel's memory."""
+    _mount("devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, f"newinstance,ptmxmode=0666,mode=0620,max={number}")
 
 
 def _mounts(stdin: bytes, limits: Mapping[str, Any]) -> None:

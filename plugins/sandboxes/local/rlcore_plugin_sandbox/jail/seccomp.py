@@ -15,7 +15,7 @@ import struct
 
 from rlcore_plugin_sandbox.jail.syscalls import machine, number
 
-__all__ = ["COMMON", "LANDLOCK_TOO", "bpf", "install", "session_bpf"]
+__all__ = ["COMMON", "LANDLOCK_TOO", "bpf", "install", "install_session", "session_bpf"]
 
 
 def _words(text: str) -> list[str]:
@@ -43,11 +43,11 @@ fallocate bind connect listen accept accept4 sendmsg sendmmsg
 
 _ABSENT_IN_SESSIONS = _words("flock inotify_init inotify_init1 inotify_add_watch")
 """Calls that would reach other programs through files which all of them can read. Agent programs often do without a call that the kernel
-does not have, but not without one that is refused."""
+does not have, but not without one that is refused. The supervisor answers flock if it can (``file_locks``)."""
 _SUPERVISOR_STAYS = _words("sched_setaffinity sched_setparam sched_setscheduler sched_setattr")
 
 _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+_ALLOW, _KILL, _NOTIFY = 0x7FFF0000, 0x80000000, 0x7FC00000
 _NR, _ARCH, _ARGUMENTS = 0, 4, (16, 24, 32, 40)
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
@@ -59,6 +59,7 @@ _STREAMS = (1, 0x801, 0x80001, 0x80801)  # SOCK_STREAM with or without NONBLOCK,
 _PRCTLS = (1, 4, 35, 0x59616D61)  # PDEATHSIG, DUMPABLE, MM, PTRACER
 _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, record locks; no owners, signals, leases, larger pipes
 _IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # whether it is a terminal, its size; FIONREAD, FIONBIO, FIO(N)CLEX
+_TIOCSETD, _TIOCSTI = 0x5423, 0x5412  # another line discipline would load a module into the kernel; words typed for another process
 _SOL_SOCKET, _SOCKET_OPTIONS = 1, (2, 9, 13, 15, 16, 20, 21, 66, 67)  # REUSEADDR, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts
 _F_SETPIPE_SZ = 1031
 _NETLINK, _ROUTE = 16, 0
@@ -72,6 +73,7 @@ _O_TRUNC, _O_ACCMODE = 0o1000, 0o3
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x1, 0x20, 0x40000
 _RLIMIT_CPU = 0
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 8
 
 _Code = list[tuple[int, int, int, int]]
 
@@ -106,9 +108,9 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
     return _last(name, code, COMMON + (LANDLOCK_TOO if landlock else []))
 
 
-def session_bpf(of_machine: str | None = None) -> bytes:
+def session_bpf(of_machine: str | None = None, *, locks: bool = False) -> bytes:
     """Return the filter of sessions. Their processes may change themselves, but not process 1, which supervises them and may have the same
-    user."""
+    user. ``locks``: the filter hands calls of ``flock`` to the supervisor; else they do not exist."""
     name = of_machine or machine()
     code = _first(name, landlock=False)
     options = [step for level, values in _SESSION_OPTIONS.items() for step in _in_case(1, level, _allow(values, argument=2))]
@@ -117,9 +119,12 @@ def session_bpf(of_machine: str | None = None) -> bytes:
     code += _only(name, "socket", [*families, (_RETURN, 0, 0, _errno(errno.EAFNOSUPPORT))])
     code += _only(name, "socketpair", _allow((_LOCAL,)))
     code += _only(name, "fcntl", _refuse((_F_SETPIPE_SZ,), argument=1))
+    code += _only(name, "ioctl", _refuse((_TIOCSETD, _TIOCSTI), argument=1))
     code += _only(name, "prlimit64", _allow((0,)))
     for call in _SUPERVISOR_STAYS:
         code += _only(name, call, _refuse((1,)))
+    if locks:
+        code += _only(name, "flock", [(_RETURN, 0, 0, _NOTIFY)])
     for call in _ABSENT_IN_SESSIONS:
         code += _only(name, call, [(_RETURN, 0, 0, _errno(errno.ENOSYS))])
     return _last(name, code, [*COMMON, "setpriority", "ioprio_set"])
@@ -151,6 +156,18 @@ def install(program: bytes) -> None:
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     if library.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.c_char_p(header), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp filter refused")
+
+
+def install_session() -> int:
+    """Apply the filter of sessions to this process and its children for good. Return a descriptor that tells calls of ``flock``, -1 if this
+    system offers none. See ``install``."""
+    library, rules = ctypes.CDLL(None, use_errno=True), session_bpf(locks=True)
+    buffer = ctypes.create_string_buffer(rules, len(rules))
+    header = struct.pack("HxxxxxxP", len(rules) // 8, ctypes.addressof(buffer))
+    told = int(library.syscall(number("seccomp", machine()), _SET_MODE_FILTER, _NEW_LISTENER, ctypes.c_char_p(header)))
+    if told < 0:  # before Linux 5.0, or in a container that has such a filter
+        install(session_bpf())
+    return told
 
 
 def _errno(code: int) -> int:

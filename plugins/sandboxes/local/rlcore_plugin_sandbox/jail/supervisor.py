@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rlcore_plugin_sandbox.jail import namespaces, program, seccomp, watch
+from rlcore_plugin_sandbox.jail.file_locks import FileLocks
 from rlcore_plugin_sandbox.jail.relay import relay
 from rlcore_plugin_sandbox.jail.syscalls import machine
 
@@ -27,7 +28,7 @@ __all__ = ["HOME", "WORKSPACE", "main"]
 
 HOME, WORKSPACE = "/tmp/home", "/tmp/workspace"
 """The folder of the agent's own files, and its working folder, which the owner can read."""
-_SHARED_MEMORY = "/tmp/.shm"
+_SHARED_MEMORY, _FOLDERS = "/tmp/.shm", "/tmp/.folders"
 _TICK = 0.2  # seconds; a session runs for minutes, so a look every 50 ms as in jobs would cost too much
 _STDERR = 16 << 10
 _DESCRIPTORS, _RELAYS = 1024, 4096
@@ -47,7 +48,7 @@ def main(control: int, setup: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # process 1 gets no other signal from inside, because it handles none
     stderr, stderr_end = os.pipe()
     listener = _listener(limits["port"]) if reach else None
-    pid, workspace = _start((payload, stdin, stdout, stderr_end), limits, (user["uid"], user["gid"]))
+    pid, (workspace, *notifier) = _start((payload, stdin, stdout, stderr_end), limits, (user["uid"], user["gid"]))
     if workspace < 0:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -55,10 +56,11 @@ def main(control: int, setup: str) -> None:
         _say(channel, {"error": words or "its walls could not be built"})
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # only now: the owner of a process that cannot be dumped may not map its users
     socket.send_fds(channel, [b'{"ready": true}'], [workspace])
+    locks = {descriptor: FileLocks(descriptor, os.fstat(workspace).st_dev) for descriptor in notifier}
     os.close(workspace)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(_RELAYS, hard), hard))
-    session = _Session(pid, channel, stderr, limits)
+    session = _Session(pid, channel, stderr, limits, locks)
     _say(channel, asyncio.run(session.supervise(listener, f"/proc/self/fd/{reach[0]}" if reach else "")))
 
 
@@ -74,15 +76,15 @@ def _listener(port: int) -> socket.socket:
     return listener
 
 
-def _start(descriptors: tuple[int, int, int, int], limits: Mapping[str, Any], user: tuple[int, int]) -> tuple[int, int]:
-    """Start the command; return its process id and a descriptor of its working folder, -1 if it could not be started."""
-    rules = seccomp.session_bpf()
+def _start(descriptors: tuple[int, int, int, int], limits: Mapping[str, Any], user: tuple[int, int]) -> tuple[int, list[int]]:
+    """Start the command; return its process id and a descriptor of its working folder, -1 if it could not be started. A second one tells
+    calls of ``flock``, if this system has such descriptors."""
     go_out, go = os.pipe()
     ours, theirs = socket.socketpair()
     pid = namespaces.fork(machine(), namespaces.FILES_ONLY)
     if pid == 0:
         os.close(go)
-        _be_command(go_out, theirs, descriptors, limits, rules)
+        _be_command(go_out, theirs, descriptors, limits)
     for descriptor in (go_out, *descriptors):
         os.close(descriptor)
     theirs.close()
@@ -90,13 +92,13 @@ def _start(descriptors: tuple[int, int, int, int], limits: Mapping[str, Any], us
         try:
             namespaces.map_user(pid, *user)
             os.write(go, b"g")
-            _, found, _, _ = socket.recv_fds(ours, 1, 1)
+            _, found, _, _ = socket.recv_fds(ours, 1, 2)
         finally:
             os.close(go)
-    return pid, found[0] if found else -1
+    return pid, found or [-1]
 
 
-def _be_command(go: int, ready: socket.socket, descriptors: tuple[int, ...], limits: Mapping[str, Any], rules: bytes) -> NoReturn:
+def _be_command(go: int, ready: socket.socket, descriptors: tuple[int, ...], limits: Mapping[str, Any]) -> NoReturn:
     """Be the first process of the session: wait for a byte from ``go`` (its user is mapped), build its mounts, give up all privileges, and
     execute the command. ``ready`` sends the working folder when only the command can fail."""
     try:
@@ -109,6 +111,11 @@ def _be_command(go: int, ready: socket.socket, descriptors: tuple[int, ...], lim
         for folder in (WORKSPACE, HOME, _SHARED_MEMORY):
             os.mkdir(folder, 0o700)  # noqa: PTH102 - importing pathlib here costs too much
         namespaces.bind(_SHARED_MEMORY, "/dev/shm")
+        for folder in limits["folders"]:
+            os.makedirs(source := _FOLDERS + folder, 0o755)  # noqa: PTH103
+            namespaces.bind(source, folder)
+        if limits["terminals"]:
+            namespaces.mount_terminals(limits["terminals"])
         job = program.unpack(program.read_all(payload))
         os.dup2(stdin, 0)
         os.dup2(stdout, 1)
@@ -118,12 +125,13 @@ def _be_command(go: int, ready: socket.socket, descriptors: tuple[int, ...], lim
         _, hard = resource.getrlimit(resource.RLIMIT_STACK)
         resource.setrlimit(resource.RLIMIT_STACK, (_STACK if hard == resource.RLIM_INFINITY else min(_STACK, hard), hard))
         program.no_privileges()
-        seccomp.install(rules)
+        notifier = seccomp.install_session()
         os.chdir(WORKSPACE)
         program.write_files(job["files"])
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-        socket.send_fds(ready, [b"r"], [os.open(".", os.O_RDONLY | os.O_DIRECTORY)])
+        workspace = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        socket.send_fds(ready, [b"r"], [workspace] if notifier < 0 else [workspace, notifier])  # both are closed by execve
     except BaseException as error:
         program.give_up(error)
     try:
@@ -136,8 +144,8 @@ def _be_command(go: int, ready: socket.socket, descriptors: tuple[int, ...], lim
 class _Session:
     """The command that runs, as its supervisor sees it."""
 
-    def __init__(self, pid: int, channel: socket.socket, stderr: int, limits: Mapping[str, Any]) -> None:
-        self._pid, self._channel, self._stderr, self._limits = pid, channel, stderr, limits
+    def __init__(self, pid: int, channel: socket.socket, stderr: int, limits: Mapping[str, Any], locks: Mapping[int, FileLocks]) -> None:
+        self._pid, self._channel, self._stderr, self._limits, self._locks = pid, channel, stderr, limits, locks
         self._started = time.monotonic()
         self._errors = b""
         self._ending = ""
@@ -151,6 +159,8 @@ class _Session:
         loop.add_reader(self._stderr, self._read_errors)
         for descriptor in (self._channel.fileno(), os.pidfd_open(self._pid)):
             loop.add_reader(descriptor, self._woken.set)
+        for descriptor, locks in self._locks.items():
+            loop.add_reader(descriptor, locks.answer_next)
         relaying = loop.create_task(relay(listener, address)) if listener is not None else None
         while not self._ending:
             with contextlib.suppress(TimeoutError):

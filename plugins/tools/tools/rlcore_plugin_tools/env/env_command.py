@@ -7,10 +7,11 @@ import json
 import sys
 from typing import Any
 
+from rlcore_plugin_workers.environment_folders import build, folder_of, is_whole, kept, remove
+from rlcore_plugin_workers.environment_locks import Lock, find_locks, named_lock
+
 from rlcore.api import PluginError, UsageError
 from rlcore.api.commands import Command
-from rlcore_plugin_tools.env.environment_folders import build, folder_of, is_whole, kept, remove
-from rlcore_plugin_tools.env.locks import Lock, find_locks, named_lock
 
 __all__ = ["EnvCommand"]
 
@@ -63,7 +64,7 @@ def _told(name: str) -> dict[str, Any]:
 
 def _state(lock: Lock) -> dict[str, Any]:
     folder = folder_of(lock)
-    old = [str(path) for path in kept(lock.name) if path != folder]
+    old = [str(path) for path in kept(lock) if path != folder]
     return {
         "name": lock.name,
         "owner": lock.owner,
@@ -94,6 +95,8 @@ def _list(states: list[dict[str, Any]], *, as_json: bool) -> None:
 
 def _build(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
     lock.check_machine()
+    lock.check_packages()
+    lock.interpreter()
     if args.dry_run:
         print(_announced(lock), file=sys.stderr if args.json else sys.stdout)
         return _state(lock)
@@ -121,8 +124,8 @@ def _path(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
 
 def _remove(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
     removed = []
-    for folder in kept(lock.name):
-        if remove(lock.name, folder, _progress):
+    for folder in kept(lock):
+        if remove(lock, folder, _progress):
             removed.append(str(folder))
             print(f"removed {folder}", file=sys.stderr if args.json else sys.stdout)
     if not removed and not args.json:

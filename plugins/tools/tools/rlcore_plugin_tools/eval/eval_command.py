@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.api import RunError, UsageError
-from rlcore.api.commands import Command, ExampleFormatter, add_run_options, add_train_flags, check_data
+from rlcore.api.commands import Command, ExampleFormatter, add_run_options, add_train_flags, check_data, escape_control
 from rlcore_plugin_tools.eval.eval_plan import has_flag, plan_evaluation
 from rlcore_plugin_tools.eval.eval_report import evaluated_json, plan_text, planned_json
-from rlcore_plugin_tools.eval.row_file import RowFile
+from rlcore_plugin_tools.eval.part_file import PartFile
 from rlcore_plugin_tools.eval.subject import Subject, subject_of
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class EvalCommand(Command):
         parser.add_argument("--step", metavar="N", help="for a run: the checkpoint of this update, 0: its first model [the newest]")
         parser.add_argument("--best", action="store_true", help="for a run: its best checkpoint")
         parser.add_argument("--out", type=Path, metavar="FILE", help="write one row per completion, of all tasks, as JSONL [none]")
+        parser.add_argument("--resume", action="store_true", help="continue an evaluation that ended early: keep the rows that --out has")
         add_run_options(parser)
         add_train_flags(parser, reads=has_flag, told=_TOLD, more=_settings_among)
 
@@ -60,18 +63,29 @@ class EvalCommand(Command):
         """Plan, evaluate, and show the result."""
         subject = subject_of(args.subject, step=_step(args.step), best=args.best)
         plan = plan_evaluation(subject, args)
-        rows = None if args.out is None else RowFile(args.out)
+        if args.resume and args.out is None:
+            raise UsageError("--resume continues the file of --out; type --out FILE too")
         if args.dry_run:
             plan = check_data(plan, dry=True)
             print(json.dumps(planned_json(plan, subject), ensure_ascii=False) if args.json else plan_text(plan, subject))
             return 0
         if plan.missing:
             raise UsageError("; ".join(map(str, plan.missing)))
-        found = _evaluated(plan, subject, as_json=args.json)
-        if rows is not None:
-            rows.write({"task": report.task, **row} for report in found.reports for row in report.rows)
+        with nullcontext() if args.out is None else closing(PartFile(args.out, resume=args.resume)) as part:
+            try:
+                found = _evaluated(plan, subject, part, as_json=args.json)
+            except (KeyboardInterrupt, RunError):
+                if part is not None and part.path.exists():
+                    print(
+                        f"what is finished is in {escape_control(str(part.path))}; the same command with --resume continues",
+                        file=sys.stderr,
+                    )
+                raise
+            told = evaluated_json(plan, subject, found, args.out)
+            if part is not None:
+                part.complete(found.rows, told)
         if args.json:
-            print(json.dumps(evaluated_json(plan, subject, found, args.out), ensure_ascii=False, allow_nan=False))
+            print(json.dumps(told, ensure_ascii=False, allow_nan=False))
         if not found.judged:
             raise RunError(f"no completion could be judged; the first: {found.reports[0].rows[0]['reason']}")
         return 0
@@ -91,7 +105,7 @@ def _step(word: str | None) -> int | None:
     return None if word is None else int(word)
 
 
-def _evaluated(plan: Plan, subject: Subject, *, as_json: bool) -> Evaluated:
+def _evaluated(plan: Plan, subject: Subject, part: PartFile | None, *, as_json: bool) -> Evaluated:
     """Evaluate, and print the result for a person, on standard error if standard output is for a program."""
     from rlcore.api.commands import SteadyConsole, escape_control
     from rlcore_plugin_tools.eval.eval_progress import completions_shown
@@ -108,6 +122,6 @@ def _evaluated(plan: Plan, subject: Subject, *, as_json: bool) -> Evaluated:
     for line in (plan_text(plan, subject), *plan.notes):
         say(line)
     with completions_shown(console) as shown:
-        found = evaluate(plan, say, shown)
+        found = evaluate(plan, say, shown, part)
     show_evaluated(found, plan.config.eval.eval_samples, console)
     return found

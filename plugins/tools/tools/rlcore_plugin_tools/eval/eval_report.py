@@ -60,6 +60,8 @@ def evaluated_json(plan: Plan, subject: Subject, found: Evaluated, out: Path | N
             "completions": len(report.rows),
             "failed": report.failed,
             "figures": report.figures(),
+            **found.outcomes[report.task],
+            "cost": found.costs[report.task],
         }
         for report in found.reports
     }
@@ -68,11 +70,13 @@ def evaluated_json(plan: Plan, subject: Subject, found: Evaluated, out: Path | N
         "tasks": tasks,
         "backend": plan.config.inference.name,
         "out": None if out is None else str(out),
+        "kept": found.kept,
         "seconds": round(found.seconds, 3),
         "load_seconds": round(found.load_seconds, 3),
         "tokens": found.tokens,
         "tokens_per_second": found.tokens / max(found.seconds, 1e-9),
         "versions": _versions(plan),
+        "evaluation": dict(found.evaluation),
     }
 
 

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,21 @@ from rlcore.api.runtime import (
     read_texts,
     threads_of,
 )
+from rlcore_plugin_tools.eval.costs import AnswerCost, CostMeter
 from rlcore_plugin_tools.eval.eval_plan import plugins_of
 
-__all__ = ["Generation", "generation_of"]
+__all__ = ["Generated", "Generation", "generation_of"]
 
 _STEP_SECONDS = 0.5
 """Seconds that one call of an engine may last, so that interruptions and verdicts do not wait longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A job whose answers are generated, and the cost of each."""
+
+    produced: ProducedGroup
+    costs: tuple[AnswerCost, ...]
 
 
 class NullJudge:
@@ -64,7 +74,7 @@ class Generation(ABC):
         """Start with these jobs; called once."""
 
     @abstractmethod
-    def step(self) -> list[ProducedGroup]:
+    def step(self) -> list[Generated]:
         """Continue for about half a second; return the completed jobs, without scores."""
 
 
@@ -84,14 +94,17 @@ class InProcessGeneration(Generation):
         engine = make_engine(plan, texts.tokenizer, closing, number)
         name = f"producer-{number}"
         conversation = make_conversation(plan, texts.tokenizer, name, closing, lambda line: print(line, file=sys.stderr))
+        self._meter = CostMeter()
+        self._meter.watch(engine, conversation)
         self._producer = Producer(name, engine, texts.tokenizer, NullJudge(), TimeAccount(), conversation)
         closing.callback(self._producer.close)
 
     def accept(self, jobs: Sequence[GroupJob]) -> None:
         self._producer.accept(jobs)
 
-    def step(self) -> list[ProducedGroup]:
-        return [] if self._producer.idle else self._producer.step(_STEP_SECONDS)
+    def step(self) -> list[Generated]:
+        made = [] if self._producer.idle else self._producer.step(_STEP_SECONDS)
+        return [Generated(one, tuple(self._meter.take(one.job.noise, rollout.index) for rollout in one.rollouts)) for one in made]
 
 
 class ProducerProcess:
@@ -116,7 +129,7 @@ class ProducerProcess:
         """See Generation."""
         self._here.accept(jobs)
 
-    def step(self) -> list[ProducedGroup]:
+    def step(self) -> list[Generated]:
         """See Generation."""
         return self._here.step()
 
@@ -155,14 +168,14 @@ class MultiProcessGeneration(Generation):
         for (worker, _), share in zip(self._left.items(), shares, strict=False):
             self._ask(worker, "accept", list(share))
 
-    def step(self) -> list[ProducedGroup]:
+    def step(self) -> list[Generated]:
         if not self._asked:
             return []
         done, _ = wait(self._asked, timeout=_STEP_SECONDS, return_when=FIRST_COMPLETED)
-        made: list[ProducedGroup] = []
+        made: list[Generated] = []
         for call in done:
             worker, _ = self._asked.pop(call)
-            answer: list[ProducedGroup] = call.result() or []
+            answer: list[Generated] = call.result() or []
             made += answer
             self._left[worker] -= len(answer)
             if self._left[worker]:

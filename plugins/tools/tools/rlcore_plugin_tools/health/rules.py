@@ -6,6 +6,7 @@ A rule reads figures of ``metrics.jsonl`` over its window, which is a number of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rlcore_plugin_tools.health.metric_history import MetricHistory, MissingMetric
@@ -95,13 +96,11 @@ def _starved_trainer(past: MetricHistory, rule: Rule) -> str | None:
     waited = past.share("time/trainer/waiting_for_data", "time/trainer/", rule.window)
     if past.alternating or waited <= rule.bound:  # then each waits for the other
         return None
-    try:
-        judged = past.share("time/producers/blocked_by_rewards", "time/producers/", rule.window) > _OWN_FAULT
-    except MissingMetric:
-        judged = False
-    advice = (
-        "producers wait for the reward: more --reward-workers" if judged else "more producers (-i), a larger -ibs, or fewer trainers (-t)"
-    )
+    advice = "more producers (-i), a larger -ibs, or fewer trainers (-t)"
+    for category, better in _BLOCKED.items():
+        with suppress(MissingMetric):
+            if past.share(f"time/producers/{category}", "time/producers/", rule.window) > _OWN_FAULT:
+                advice = better
     return f"the trainer waited for data in {waited:.0%} of its time over the last {rule.window} updates: {advice}"
 
 
@@ -184,7 +183,14 @@ _ALREADY_SURE = 0.02
 _SOLVED = 0.9
 """Accuracy at which low entropy is acceptable."""
 _OWN_FAULT = 0.3
-"""Share of the producers' time in verdicts above which the reward is the bottleneck."""
+"""Share of the producers' time in one kind of wait above which that wait is the bottleneck."""
+_EPISODES = "a larger --max-staleness, --oversampling, or --partial-rollouts"
+_BLOCKED = {
+    "blocked_by_tools": f"producers wait for tools of episodes: {_EPISODES}",
+    "blocked_by_environments": f"producers wait for episodes: {_EPISODES}",
+    "blocked_by_rewards": "producers wait for the reward: more --reward-workers",
+}
+"""Advice by category of the producers' time."""
 
 
 def _known(past: MetricHistory, name: str, rule: Rule) -> float:
@@ -246,7 +252,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="starved-trainer",
-        reads=("time/trainer/waiting_for_data", "time/trainer/…", "time/producers/blocked_by_rewards"),
+        reads=("time/trainer/waiting_for_data", "time/trainer/…", "time/producers/blocked_by_…"),
         window=20,
         bound=0.5,
         sign="share of the trainer's time, if max_staleness is above 0",

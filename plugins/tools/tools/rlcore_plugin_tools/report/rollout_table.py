@@ -123,6 +123,7 @@ def _told(turn: ChatTurn, most: int) -> dict[str, Any]:
         left += max(0, len(text) - room)
         room = max(0, room - len(text))
     numbers = {"tokens": turn.tokens, "branch": turn.branch, "reward": plain_number(turn.reward)}
+    numbers["branch_reward"] = plain_number(turn.branch_reward)
     texts = {"name": turn.name[:most], "calls": [[name[:most], arguments[:most]] for name, arguments in turn.calls], "cut": left}
     return {
         "role": turn.role[:most],

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlcore.api import UsageError
 from rlcore.api.settings import closest
+from rlcore_plugin_tools.runs.evaluation_record import EvaluationRecord
 from rlcore_plugin_tools.runs.figures_compared import ComparedFigure, evaluations_compared, figures_compared
 from rlcore_plugin_tools.runs.origins_compared import (
     Difference,
@@ -43,8 +44,9 @@ class Comparison:
 
 
 def compare(folders: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:
-    """Read the runs and compare them. UsageError if a folder is not a run, if one is named twice, or if no run has a metric."""
-    records = [named_run(folder) for folder in folders]
+    """Read runs, and files of ``rlcore eval``, and compare them. UsageError if a path is neither, if one is named twice, or if no run has a
+    metric."""
+    records = [EvaluationRecord(path) if path.is_file() else named_run(path) for path in folders]
     roots = [record.root.resolve() for record in records]
     if len(set(roots)) < len(roots):
         twice = next(root for root in roots if roots.count(root) > 1)

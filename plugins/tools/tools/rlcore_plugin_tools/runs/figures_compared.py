@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rlcore_plugin_tools.eval.costs import EPISODE_ENDS
 from rlcore_plugin_tools.runs.intervals import Interval, difference_of_means, mean_interval
 from rlcore_plugin_tools.runs.metric_lines import best_step, figure_at
-from rlcore_plugin_tools.runs.paired_prompts import PairedPrompts, paired_prompts
+from rlcore_plugin_tools.runs.paired_prompts import PairedPrompts, has_pairs, paired_prompts
 from rlcore_plugin_tools.runs.seed_groups import ComparedRun, SeedGroup
 
 __all__ = ["ComparedFigure", "FigureOfGroup", "evaluations_compared", "figures_compared"]
@@ -82,12 +83,13 @@ class ComparedFigure:
 
 def evaluations_compared(groups: Sequence[SeedGroup], metrics: Sequence[str]) -> list[ComparedFigure]:
     """Return the figures of each held-out task: at the last step at which all runs were evaluated, then at each run's own last and best
-    step. ``metrics``: names of metrics.jsonl that replace accuracy, pass@k and maj@k of the greatest k."""
+    step. ``metrics``: names of metrics.jsonl that replace accuracy, pass@k and maj@k of the greatest k, and failures, ends of episodes and
+    costs of evaluations."""
     runs = [run for group in groups for run in group.runs]
     found = []
     for task in dict.fromkeys(task for run in runs for task in run.tasks):
         names = [name for name in metrics if name == f"eval/{task}" or name.startswith(f"eval/{task}/")]
-        for name in names if metrics else _accuracies(task, runs):
+        for name in names if metrics else [*_accuracies(task, runs), *_of_evaluations(task, runs)]:
             found += _at_three(groups, runs, name, task)
     return found
 
@@ -102,15 +104,27 @@ def _accuracies(task: str, runs: Sequence[ComparedRun]) -> list[str]:
     return names
 
 
+def _of_evaluations(task: str, runs: Sequence[ComparedRun]) -> list[str]:
+    """Return failures, the ends of episodes that occur, and costs, if an evaluation is compared."""
+    if all(run.trained for run in runs):
+        return []
+    rows = [row for run in runs for row in run.evaluations]
+    ends = (f"eval/{task}/conversation/episode_{end}" for end in EPISODE_ENDS)
+    costs = [f"eval/{task}/cost/{name}" for name in ("calls", "prompt_tokens", "sampled_tokens", "seconds")]
+    known = [name for name in costs if any(name in row for row in rows)]
+    return [f"eval/{task}/reward", f"eval/{task}/failed", *(name for name in ends if any(row.get(name) for row in rows)), *known]
+
+
 def _at_three(groups: Sequence[SeedGroup], runs: Sequence[ComparedRun], name: str, task: str) -> list[ComparedFigure]:
     steps = [_steps_with(run, name) for run in runs]
     common = set.intersection(*map(set, steps))
     found = []
     if common:
         step = max(common)
-        found.append(_evaluated(groups, name, f"step {step}", lambda run: step, task))
+        found.append(_evaluated(groups, name, f"step {step}" if any(run.trained for run in runs) else "", lambda run: step, task))
     if any(of_run and (not common or of_run[-1] != max(common)) for of_run in steps):
-        found.append(_evaluated(groups, name, "last", lambda run: max(_steps_with(run, name), default=None), ""))
+        paired = "" if all(run.trained for run in runs) else task
+        found.append(_evaluated(groups, name, "last", lambda run: max(_steps_with(run, name), default=None), paired))
     best = _evaluated(groups, name, "best", lambda run: best_step(run.evaluations, name), "")
     if found and any(old.steps != new.steps for old, new in zip(found[-1].figures, best.figures, strict=True)):
         found.append(best)
@@ -125,9 +139,14 @@ def _evaluated(groups: Sequence[SeedGroup], name: str, at: str, step_of: Callabl
     figures = [_at(group, name, step_of) for group in groups]
     first, single = groups[0].runs, all(len(group.runs) == 1 for group in groups)
     pairs: list[PairedPrompts | None] = []
-    if task and single and name == f"eval/{task}":
-        step = step_of(first[0])
-        pairs = [paired_prompts(first[0].record, group.runs[0].record, task, step) for group in groups[1:] if step is not None]
+    figure = name.removeprefix(f"eval/{task}").removeprefix("/")
+    if task and single and has_pairs(figure):
+        for group in groups[1:]:
+            steps = step_of(first[0]), step_of(group.runs[0])
+            if steps[0] is not None and steps[1] is not None:
+                pairs.append(paired_prompts(first[0].record, group.runs[0].record, task, (steps[0], steps[1]), figure))
+            else:
+                pairs.append(None)
     return ComparedFigure(name, at, tuple(figures), _differences(figures), tuple(pairs))
 
 

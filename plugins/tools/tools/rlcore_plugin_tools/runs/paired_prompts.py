@@ -10,12 +10,18 @@ from typing import Any
 
 from rlcore.api import Outcome
 from rlcore_plugin_tools.run_record import RunRecord
+from rlcore_plugin_tools.runs.evaluation_record import EvaluationRecord
 from rlcore_plugin_tools.runs.intervals import Interval, mean_interval
 
-__all__ = ["PairedPrompts", "paired_prompts"]
+__all__ = ["PairedPrompts", "has_pairs", "paired_prompts"]
 
 _FEWEST = 2
+_COST = "cost/"
+_VERDICTS = {"": "ans_valid", "reward": "reward"}
+"""Fields of a row by the figure of the task that is their mean."""
 _JUDGED = frozenset(outcome.value for outcome in Outcome if outcome.judged)
+
+Evaluated = RunRecord | EvaluationRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +36,38 @@ class PairedPrompts:
         return {**self.difference.as_json(), "differing": self.differing}
 
 
-def paired_prompts(first: RunRecord, second: RunRecord, task: str, step: int) -> PairedPrompts | None:
-    """Return each prompt's accuracy (mean over its completions) in the second run minus that in the first, at one step. Prompts are the
-    same if id, text and gold answer are equal; None if fewer than two are."""
-    before, after = (_accuracies(record, task, step) for record in (first, second))
+def paired_prompts(first: Evaluated, second: Evaluated, task: str, steps: tuple[int, int], name: str = "") -> PairedPrompts | None:
+    """Return each prompt's figure (mean over its completions) in the second run minus that in the first, each at its own step. Prompts are
+    the same if id, text and gold answer are equal; None if fewer than two are, or if no row has the figure.
+
+    :param name: "" for the accuracy, "reward", or "cost/calls" and so on; see ``has_pairs``.
+    """
+    before, after = (_values(record, task, step, name) for record, step in zip((first, second), steps, strict=True))
     differences = [math.fsum(after[key]) / len(after[key]) - math.fsum(before[key]) / len(before[key]) for key in before if key in after]
     if len(differences) < _FEWEST:
         return None
     return PairedPrompts(mean_interval(differences), sum(difference != 0 for difference in differences))
 
 
-def _accuracies(record: RunRecord, task: str, step: int) -> dict[str, list[float]]:
-    """Return prompt -> accuracy of each of its judged completions."""
+def has_pairs(name: str) -> bool:
+    """Return whether rows have this figure of a task, so that prompts can be paired."""
+    return name in _VERDICTS or name.startswith(_COST)
+
+
+def _values(record: Evaluated, task: str, step: int, name: str) -> dict[str, list[float]]:
+    """Return prompt -> the figure of each of its completions. Verdicts of masked completions do not count; their cost does."""
     found: dict[str, list[float]] = {}
     for row in record.evaluation_rows(task, step):
-        accuracy = row.get("ans_valid")
-        if isinstance(accuracy, int | float) and row.get("outcome") in _JUDGED:
-            found.setdefault(_identity(row), []).append(float(accuracy))
+        value = _value(row, name)
+        if isinstance(value, int | float):
+            found.setdefault(_identity(row), []).append(float(value))
     return found
+
+
+def _value(row: Mapping[str, Any], name: str) -> object:
+    if name.startswith(_COST):
+        return row.get("cost", {}).get(name.removeprefix(_COST))
+    return row.get(_VERDICTS[name]) if row.get("outcome") in _JUDGED and not row.get("masked") else None
 
 
 def _identity(row: Mapping[str, Any]) -> str:

@@ -95,15 +95,16 @@ def _extra(row: Mapping[str, Any]) -> str:
 
 
 def _chat(turns: Sequence[ChatTurn], how: str) -> Iterable[str]:
-    """Yield the messages after the prompt. Lines that the policy wrote begin with a bar; tool calls have one line each."""
-    yield escape_control(f"conversation ({how}); the policy wrote the lines with a bar")
+    """Yield the messages after the prompt. Lines that train begin with a bar; tool calls have one line each."""
+    yield escape_control(f"conversation ({how}); the policy wrote the lines with a bar, and they train")
     branches, branch = max((turn.branch or 0 for turn in turns), default=0), None
     for turn in turns:
         if turn.branch != branch:
             branch = turn.branch
-            yield f"─ branch {branch} of {branches}"
+            yield f"─ branch {branch} of {branches}" + ("" if turn.branch_reward is None else f", reward {_number(turn.branch_reward)}")
         told = [f"{turn.tokens} token{'s' * (turn.tokens != 1)}"] if turn.tokens is not None else []
         told += [f"reward {_number(turn.reward)}"] if turn.reward is not None else []
+        told += ["does not train"] if turn.role == "assistant" and not turn.policy else []
         yield escape_control(" ".join(filter(None, (turn.role or "message", turn.name, f"({', '.join(told)})" if told else ""))))
         for text, inserted in turn.pieces or (("", False),) * (not turn.calls):
             edge = _POLICY if turn.policy and not inserted else _OTHER

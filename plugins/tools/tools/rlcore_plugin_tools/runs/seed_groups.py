@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rlcore_plugin_tools.run_record import RunRecord
+from rlcore_plugin_tools.runs.evaluation_record import EvaluationRecord
 from rlcore_plugin_tools.runs.metric_lines import evaluated_tasks, progress
 from rlcore_plugin_tools.settings_compared import SEED, flat_settings, groups_by_seed
 
@@ -16,16 +17,21 @@ __all__ = ["ComparedRun", "SeedGroup", "seed_groups"]
 
 
 class ComparedRun:
-    """A run, each of whose files is read once."""
+    """A run, each of whose files is read once; or an evaluation."""
 
-    def __init__(self, record: RunRecord) -> None:
+    def __init__(self, record: RunRecord | EvaluationRecord) -> None:
         self.record = record
         self.state = record.state
         self.updates = record.updates()
-        self.step, self.seconds = progress(self.updates)
+        self.step, self.seconds = (record.step, record.seconds) if isinstance(record, EvaluationRecord) else progress(self.updates)
         self.evaluations = record.evaluations()
         self.settings: Mapping[str, Any] = flat_settings(record.config)
         self.tasks = evaluated_tasks(record.config, self.evaluations)
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is a run."""
+        return isinstance(self.record, RunRecord)
 
     @property
     def seed(self) -> int | None:

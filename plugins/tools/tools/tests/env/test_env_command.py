@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 import pytest
 from rlcore_plugin_tools import rlcore_register_commands
-from rlcore_plugin_tools.env.environment_folders import MARKER
-from rlcore_plugin_tools.env.locks import HERE, Lock
+from rlcore_plugin_workers.environment_folders import MARKER
+from rlcore_plugin_workers.environment_locks import HERE, Lock
 
 from rlcore.testing import RunTester, check_command
 
 LOCK = "# what the engine needs\nacme-part==1.0  # and why\n"
+ALONE = "# without: rlcore\n"
+"""The line of an environment that needs none of the packages that rlcore imports."""
 
 
 def wheel(folder: Path, version: str = "1.0") -> None:
@@ -53,7 +57,8 @@ class Site:
         }
         self.lock(LOCK)
 
-    def lock(self, text: str, plugin: str = "acme", name: str = "acme-cpu") -> None:
+    def lock(self, text: str, plugin: str = "acme", name: str = "acme-cpu", alone: str = ALONE) -> None:
+        text += alone
         self.tester.plugins.install(plugin, files={f"environments/{name}.lock": text})
 
     def run(self, *words: str):
@@ -199,6 +204,24 @@ def test_a_bad_line_stops_no_other_lock(site: Site) -> None:
     listed = {one["name"]: one for one in site.run("list", "--json").assert_ok().json["environments"]}
     assert "'bad>=1' is not package==version" in listed["other-cpu"]["error"]
     assert listed["acme-cpu"]["packages"] == 1
+
+
+def test_a_lock_without_what_rlcore_imports_is_refused_before_anything_is_made(site: Site) -> None:
+    site.lock("", alone="")
+    names = [re.match(r"[\w-]+", text)[0] for text in distribution("rlcore").requires or () if "extra" not in text]  # type: ignore[index]
+    site.run("build", "acme-cpu").assert_refused(f"its lock lacks {', '.join(names)}, which rlcore imports in it; add them to ")
+    pinned = [f"{name.replace('-', '_')}=={version(name)}\n" for name in names if name != "pluggy"]
+    site.lock("".join(pinned), alone="")
+    said = f"environment acme-cpu: its lock lacks pluggy, which rlcore imports in it; add them to {site.tester.plugins.root}"
+    site.run("build", "acme-cpu").assert_refused(said, f"(this Python has pluggy=={version('pluggy')})")
+    assert not site.cache.exists()
+    site.lock("".join([*pinned, "Pluggy==1.0\n"]), alone="")
+    site.run("build", "acme-cpu", "--dry-run").assert_ok()
+
+
+def test_the_locks_of_this_repository_have_what_rlcore_imports() -> None:
+    for lock in Path(__file__).parents[4].glob("*/*/rlcore_plugin_*/environments/*.lock"):
+        Lock(lock.stem, "owner", lock).check_packages()
 
 
 def test_a_lock_for_another_python_is_refused_before_anything_is_made(site: Site) -> None:

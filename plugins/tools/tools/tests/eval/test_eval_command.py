@@ -118,7 +118,7 @@ def test_a_reward_without_accuracy(tester: RunTester) -> None:
     figures = tester.run(*words, "--json").assert_ok().json["tasks"]["held"]["figures"]
     assert "eval/held" not in figures
     assert figures["eval/held/reward"] >= 0
-    row = tester.run(*words).assert_ok().lines[-2].split()
+    row = next(line for line in tester.run(*words).assert_ok().lines if line.startswith("held  ")).split()
     assert row[:5] == ["held", "4", "–", "–", "–"]
 
 
@@ -127,7 +127,8 @@ def test_the_file_of_rows_is_whole_or_the_old_one(tester: RunTester) -> None:
     faulty = ("-b", "faulty", "--fault", "loses")
     done = tester.run("eval", "model", "run.toml", *faulty, "-d", "held.jsonl", "--out", "rows.jsonl", "--eval-samples", "8")
     assert done.exit_code == 1, done
-    assert not done.written
+    assert done.written == (Path("rows.jsonl.part"),), "the old file stays"
+    (tester.folder / "rows.jsonl.part").unlink()
     tester.run("eval", *FAKE, "-d", "held.jsonl", "--out", "rows.jsonl").assert_ok()
     rows = [json.loads(line) for line in (tester.folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["task"] for row in rows] == ["held"] * 4
@@ -147,3 +148,15 @@ def test_an_invalid_verdict_is_a_failure_whose_reason_steers_no_terminal(tester:
     assert done.exit_code == 0, done
     assert "the first: invalid, score: \\x1b[2J cleared" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_a_huge_reward_is_as_short_as_in_other_tables(tester: RunTester) -> None:
+    tester.write("huge.py", "from rlcore.api import Score\n\ndef score(item):\n    return Score(value=1e300, accuracy=1.0)\n")
+    done = tester.run("eval", "model", "-b", "fake", "-d", "held.jsonl", "-rt", "./huge.py:score").assert_ok()
+    assert " 1e+300 " in done.stdout
+
+
+def test_an_evaluation_says_nothing_about_training(tester: RunTester) -> None:
+    done = tester.run("eval", "model", "run.toml", "-d", "held.jsonl", "--dry-run", "--json").assert_ok()
+    (said,) = [note for note in done.json["notes"] if note.startswith("evaluation: ")]
+    assert said == "evaluation: eval_temperature = 0.6 (default)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
+from tests.eval_rows import answers_of, tasks_of
 from tests.other_environment import other_environment
 from tests.process_family import await_end, descendants
 
@@ -35,17 +35,13 @@ def score(item):
 """
 
 
-def rows_of(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 @pytest.mark.parametrize("count", ["2", "3"])
 def test_several_engines_draw_what_one_draws(count: str, trained: tuple[RunTester, RunRecord]) -> None:
     tester, record = trained
     done = tester.run("eval", str(record.root), "--step", "2", "-i", count, "--out", "rows.jsonl", "--json").assert_ok()
     (logged,) = [row for row in record.evaluations() if row["step"] == 2]
-    assert {"step": 2, **done.json["tasks"]["letters"]["figures"]} == logged
-    assert rows_of(tester.folder / "rows.jsonl") == [{"task": "letters", **row} for row in record.evaluation_rows("letters", 2)]
+    assert {"step": 2, **tasks_of(done.json)["letters"]["figures"]} == logged
+    assert answers_of(tester.folder / "rows.jsonl") == [{"task": "letters", **row} for row in record.evaluation_rows("letters", 2)]
 
 
 def test_more_engines_than_prompts(tester: RunTester) -> None:
@@ -59,10 +55,10 @@ def test_an_engine_in_an_environment_and_the_judge_out_of_it(tester: RunTester, 
     tester.write("here.py", HERE)
     typed = ("-rt", "./here.py:score", "--out", "rows.jsonl", "--json")
     there = tester.run("eval", *HELD, *typed, "--inference-environment", str(environment)).assert_ok()
-    rows = rows_of(tester.folder / "rows.jsonl")
+    rows = answers_of(tester.folder / "rows.jsonl")
     here = tester.run("eval", *HELD, *typed).assert_ok()
-    assert rows_of(tester.folder / "rows.jsonl") == rows
-    assert there.json["tasks"] == here.json["tasks"]
+    assert answers_of(tester.folder / "rows.jsonl") == rows
+    assert tasks_of(there.json) == tasks_of(here.json)
 
 
 def test_an_engine_that_dies_is_one_sentence(tester: RunTester) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.testing import RunTester
-
-
-def rows_of(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+from tests.eval_rows import answers_of, tasks_of
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
@@ -20,17 +16,17 @@ def test_a_checkpoint_has_the_figures_and_rows_of_its_run(step: int, trained: tu
     tester, record = trained
     done = tester.run("eval", str(record.root), "--step", str(step), "--out", "rows.jsonl", "--json").assert_ok()
     (logged,) = [row for row in record.evaluations() if row["step"] == step]
-    assert {"step": step, **done.json["tasks"]["letters"]["figures"]} == logged
-    assert "eval/letters/maj@2/low" in logged, "two samples a prompt"
+    assert {"step": step, **tasks_of(done.json)["letters"]["figures"]} == logged
+    assert "eval/letters/pass@2/low" in logged, "two samples a prompt"
     expected = [{"task": "letters", **row} for row in record.evaluation_rows("letters", step)]
-    assert rows_of(tester.folder / "rows.jsonl") == expected
-    assert len(expected) == done.json["tasks"]["letters"]["completions"] == 8
+    assert answers_of(tester.folder / "rows.jsonl") == expected
+    assert len(expected) == tasks_of(done.json)["letters"]["completions"] == 8
 
 
 def test_another_seed_draws_otherwise(trained: tuple[RunTester, RunRecord]) -> None:
     tester, record = trained
     tester.run("eval", str(record.root), "--step", "1", "--seed", "7", "--out", "rows.jsonl").assert_ok()
-    predictions = [row["prediction"] for row in rows_of(tester.folder / "rows.jsonl")]
+    predictions = [row["prediction"] for row in answers_of(tester.folder / "rows.jsonl")]
     assert predictions != [row["prediction"] for row in record.evaluation_rows("letters", 1)]
 
 
@@ -89,3 +85,12 @@ def test_a_damaged_checkpoint_is_refused(trained: tuple[RunTester, RunRecord]) -
 def test_what_a_run_has_not_is_refused(words: tuple[str, ...], said: str, trained: tuple[RunTester, RunRecord]) -> None:
     tester, record = trained
     tester.run("eval", str(record.root), *words).assert_refused(said)
+
+
+def test_flags_of_the_plugins_that_a_typed_file_chooses_are_known_beside_a_run(trained: tuple[RunTester, RunRecord]) -> None:
+    tester, record = trained
+    tester.write("play.py", "async def play(model, row):\n    return 1.0\n")
+    tester.write("episodes.toml", '[sampling]\nenvironment = "./play.py:play"\nconversation = "agent"\n')
+    words = ("eval", str(record.root), "episodes.toml", "--workers", "2", "--dry-run")
+    tester.run(*words).assert_ok()
+    tester.run("eval", str(record.root), "--workers", "2", "--dry-run").assert_refused("--workers is not an option of rlcore eval")

@@ -31,7 +31,7 @@ def test_a_line_now_and_then_where_there_is_no_terminal() -> None:
     with completions_shown(Console(file=written, width=80), lambda: next(clock)) as shown:
         for done in range(5):
             shown(done, 4)
-    assert written.getvalue().splitlines() == ["2 of 4 completions judged", "4 of 4 completions judged"]
+    assert written.getvalue().splitlines() == ["2 of 4 completions judged, about 11.0 s left", "4 of 4 completions judged"]
 
 
 def test_tasks_are_called_like_their_files() -> None:

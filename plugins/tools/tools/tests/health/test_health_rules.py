@@ -159,6 +159,8 @@ def test_what_follows_from_another_sign_is_not_told_beside_it() -> None:
 def test_a_slow_reward_is_named_where_the_trainer_starves_of_it() -> None:
     ((_, sentence),) = told([ill("starved-trainer", **{"time/producers/blocked_by_rewards": 90.0})] * 25)
     assert "--reward-workers" in sentence
+    ((_, sentence),) = told([ill("starved-trainer", **{"time/producers/blocked_by_environments": 90.0})] * 25)
+    assert "--partial-rollouts" in sentence
 
 
 FIGURES = st.dictionaries(NOISY, st.floats(allow_nan=True, allow_infinity=True))

@@ -114,6 +114,12 @@ def test_a_long_conversation_is_cut_and_says_what_is_gone() -> None:
     assert chat[0]["cut"] == 500
 
 
+def test_a_branch_of_several_segments_has_one_reward() -> None:
+    turns = [{"role": "assistant", "content": "a", "policy": True, "segment": segment} for segment in range(4)]
+    told = chat_turns({"turns": turns, "branches": [[2, 1.0], [1, -1]]})
+    assert [turn.branch_reward for turn in told] == [1.0, 1.0, -1.0, None]
+
+
 @pytest.mark.parametrize(
     "turns",
     [
@@ -125,9 +131,9 @@ def test_a_long_conversation_is_cut_and_says_what_is_gone() -> None:
     ],
 )
 def test_a_conversation_of_any_form_is_read(turns: Any) -> None:
-    row = {"turns": turns, "turn_rewards": {"a": 1}}
+    row = {"turns": turns, "turn_rewards": {"a": 1}, "branches": [[0, 1], 2, ["a"]]}
     for turn in chat_turns(row):
-        assert (turn.tokens, turn.branch, turn.reward) == (None, None, None)
+        assert (turn.tokens, turn.branch, turn.reward, turn.branch_reward) == (None, None, None, None)
         assert "".join(text for text, _ in turn.pieces) in ("", "abc", '{"a": 1}')
         assert all(isinstance(text, str) for call in turn.calls for text in call)
     json.dumps(trimmed(row, 100)["chat"], allow_nan=False)

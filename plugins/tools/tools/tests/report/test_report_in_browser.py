@@ -235,15 +235,23 @@ def test_a_conversation_shows_who_wrote_what_and_folds_calls(chromium: Chromium,
             {"role": "assistant", "content": "", "policy": True, "tokens": 7, "segment": 1, "tool_calls": [call]},
             {"role": "tool", "content": "line\n" * 100, "policy": False},
             {"role": "assistant", "content": "done", "policy": True, "tokens": 1, "segment": 1},
+            {"role": "assistant", "name": "black", "content": "mine", "policy": False},
         ]
-        return row | {"turns": turns, "turn_rewards": [0.5, 0.0, 0.25], "extra": {"calls": 1, "__proto__": 2}}
+        return row | {
+            "turns": turns,
+            "branches": [[1, 1.5], [1, 0]],
+            "turn_rewards": [0.5, 0.0, 0.25],
+            "extra": {"calls": 1, "__proto__": 2},
+        }
 
     run = SyntheticRun(steps=2, groups=1, answers=2, eval_every=9, edit=edit).write(tmp_path / "run")
     with opened(chromium, written(tmp_path, run)) as page:
         page.evaluate("window.owned = () => { window.wasOwned = true; }")
         marks = page.evaluate("[...document.querySelectorAll('.chat > *')].map((one) => one.className)")
-        assert marks == ["gap branch", "turn policy", "gap branch", "turn", "turn policy", "turn", "turn policy"]
+        assert marks == ["gap branch", "turn policy", "gap branch", "turn", "turn policy", "turn", "turn policy", "turn"]
+        assert text(page, ".gap.branch") == "branch 1 of 2 · reward 1.5"
         assert text(page, ".turn.policy .role") == "assistant · 2 tokens · reward 0.5"
+        assert text(page, ".turn:last-child .role") == "assistant black · does not train"
         assert text(page, ".inserted") == "<r>3</r>"
         folded = page.evaluate("[...document.querySelectorAll('.chat details')].map((one) => [one.open, one.innerText])")
         assert [is_open for is_open, _ in folded] == [False, False]

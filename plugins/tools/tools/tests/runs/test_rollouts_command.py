@@ -122,9 +122,11 @@ CHAT = {
             "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}],
         },
         {"role": "user", "content": "so\x1b[31m?", "policy": False},
+        {"role": "assistant", "name": "black", "content": "no", "policy": False},
         {"role": "assistant", "content": "", "policy": True, "tokens": 0, "segment": 1},
     ],
     "turn_rewards": [0.5, 0.0, 1],
+    "branches": [[1, 2.0], [1, -1]],
     "extra": {"calls": 2.0, "won": True, "share": 0.25},
 }
 
@@ -133,12 +135,12 @@ def test_a_conversation_in_words(tester: RunTester, tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "q" / "20260101-120000-aaaaaa", rollouts={1: [a_rollout(0, text="", **CHAT), a_rollout(1)]})
     text = tester.run("rollouts", "runs/q", "-n", "1").assert_ok().stdout
     assert text.splitlines()[3:] == [
-        "conversation (4 tokens, stop, version 0, temperature 1.000); the policy wrote the lines with a bar",
-        "─ branch 1 of 2",
+        "conversation (4 tokens, stop, version 0, temperature 1.000); the policy wrote the lines with a bar, and they train",
+        "─ branch 1 of 2, reward 2.000",
         "assistant (1 token, reward 0.500)",
         "  │ a",
         "    <r>1</r>",
-        "─ branch 2 of 2",
+        "─ branch 2 of 2, reward -1.000",
         "tool add",
         *(f"    {number}" for number in range(20)),
         "    … 10 more lines; --json has them",
@@ -146,6 +148,8 @@ def test_a_conversation_in_words(tester: RunTester, tmp_path: Path) -> None:
         '  │ → add {"a": 1}',
         "user",
         "    so\\x1b[31m?",
+        "assistant black (does not train)",
+        "    no",
         "assistant (0 tokens, reward 1.000)",
         "  │ (empty)",
         "gold          3",

@@ -95,7 +95,6 @@ def test_a_reward_in_json(tester: RunTester) -> None:
         "deadline": 10.0,
         "reads_tokens": False,
         "gold": "",
-        "answer_marks": "",
         "pure_check": False,
         "audit": "",
     }

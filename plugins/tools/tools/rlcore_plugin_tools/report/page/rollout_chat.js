@@ -12,10 +12,10 @@ export function chatNodes(chat) {
     if (turn.left_out) return h("p.gap", {}, `${count(turn.left_out, "message")} left out here`);
     const begins = turn.branch !== branch;
     branch = turn.branch;
-    return [begins && h("p.gap.branch", {}, `branch ${branch} of ${branches}`), turnNode(turn)];
+    return [begins && h("p.gap.branch", {}, [`branch ${branch} of ${branches}`, turn.branch_reward !== undefined && `reward ${number(turn.branch_reward)}`].filter(Boolean).join(" · ")), turnNode(turn)];
   });
   return [
-    h("p.note.legend", {}, h("span", {}, h("i.swatch-policy", {}), "the policy wrote this, and it trains"), h("span", {}, h("i.swatch-other", {}), "others wrote this: it is masked")),
+    h("p.note.legend", {}, h("span", {}, h("i.swatch-policy", {}), "the policy wrote this, and it trains"), h("span", {}, h("i.swatch-other", {}), "others wrote this, or it does not train: it is masked")),
     h("div.chat", {}, nodes),
   ];
 }
@@ -24,6 +24,7 @@ function turnNode(turn) {
   const told = [
     turn.tokens !== undefined && count(turn.tokens, "token"),
     turn.reward !== undefined && `reward ${number(turn.reward)}`,
+    turn.role === "assistant" && !turn.policy && "does not train",
   ].filter(Boolean);
   const role = h("span.role", {}, h("bdi", {}, visible([turn.role || "message", turn.name].filter(Boolean).join(" "))), told.length > 0 && h("span.quiet", {}, ` · ${told.join(" · ")}`));
   return h(`div.turn${turn.policy ? ".policy" : ""}`, {}, role, textOf(turn), (turn.calls ?? []).map(callNode));

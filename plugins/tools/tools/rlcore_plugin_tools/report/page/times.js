@@ -11,6 +11,8 @@ const categories = {
   waiting_for_data: ["--orange", "no batch yet, or nothing left to sample"],
   waiting_for_weights: ["--purple", "handing out, awaiting or loading weights"],
   blocked_by_rewards: ["--red", "waiting for verdicts"],
+  blocked_by_environments: ["--green", "waiting for episodes alone"],
+  blocked_by_tools: ["--teal", "the same, for tools that episodes use"],
   back_pressure: ["--sky", "may not run further ahead"],
   wasted: ["--brown", "generating what was thrown away"],
   other: ["--grey", "logging, saving, nothing at all"],

@@ -1,0 +1,2 @@
+#!/bin/bash
+grep -c $LEVEL log.txt > /data/count
