@@ -48,13 +48,14 @@ class NewTokens:
 
 @dataclass
 class PartialCompletion:
-    """One request in flight."""
+    """One request in flight. ``dropped``: the engine was asked to drop it because a stop string had ended it."""
 
     request: Request
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     stopped: bool = False
+    dropped: bool = False
     cancelled: bool = False
 
     def add(self, part: NewTokens, tokenizer: Tokenizer) -> bool:

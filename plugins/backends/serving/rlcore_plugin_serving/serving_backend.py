@@ -192,10 +192,11 @@ class ServingBackend(InferenceBackend):
             answer = self._answers.get(part.name)
             if answer is None:
                 continue
-            had_stopped = answer.stopped
             if answer.add(part, self._context.tokenizer) and not part.finish:
+                answer.dropped = True
                 stopped.append(part.name)
-            if had_stopped and not answer.stopped and not answer.cancelled and part.finish == "abort":
+            if part.finish == "abort" and answer.dropped and not answer.stopped and not answer.cancelled:
+                answer.dropped = False
                 again.append(self._ask(answer.request).after(answer.tokens))
             elif part.finish:
                 wrong = self._complete(part.name, "stop" if answer.stopped else part.finish) or wrong

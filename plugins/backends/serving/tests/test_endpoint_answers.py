@@ -8,7 +8,7 @@ from dataclasses import replace
 import fake_servers
 import pytest
 from fake_servers import drawn, weights
-from rlcore_plugin_serving.partial_completions import seed_of
+from rlcore_plugin_serving.partial_completions import NewTokens, seed_of
 
 from rlcore.api import FinishReason, RunError, WeightsError
 from rlcore.testing import update_engine
@@ -210,6 +210,29 @@ def test_a_stop_string_that_a_lost_server_said_is_said_again(server, backend, as
     completion = answered(engine, 1)["r0"]
     assert completion.finish is FinishReason.STOP
     assert text[-3:] in engine._context.tokenizer.decode(completion.token_ids.tolist())
+
+
+def test_a_stop_string_that_is_withdrawn_before_its_drop_arrives_is_asked_for_again(server, backend, ask, answered, monkeypatch):
+    """The server breaks off after the stop string; the next server has sent a first token when the drop reaches it."""
+    engine = backend(server(pace=0.01))
+    tokens = due("vllm", 0, 6)
+    stop = engine._context.tokenizer.decode(tokens)[-3:]
+
+    def abort(names: list[str]) -> list[NewTokens]:
+        monkeypatch.undo()
+        return [
+            NewTokens("r0", withdrawn=True),
+            NewTokens("r0", tokens[:1], [-1.0]),
+            NewTokens("r0", versions=[0], finish="abort"),
+        ]
+
+    monkeypatch.setattr(engine._engine, "abort", abort)
+    monkeypatch.setattr(engine._engine, "add", lambda asks: None)
+    engine.submit(ask(1, stop=(stop,)))
+    engine._add([NewTokens("r0", tokens, [-1.0] * 6)])
+    completion = answered(engine, 1)["r0"]
+    assert completion.finish is FinishReason.STOP
+    assert stop in engine._context.tokenizer.decode(completion.token_ids.tolist())
 
 
 def test_a_stop_string_is_asked_for_again_if_its_server_breaks_off_while_it_is_dropped(server, backend, ask, answered):
