@@ -1,12 +1,12 @@
 """The public API for plugins: the names in ``__all__`` are the contract, and nothing else is. Imports no torch.
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that a plugin offers: RewardSpec, LossSpec, AdvantageSpec,
-              AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec,
-              DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, EnvironmentSpec,
-              RowFormatSpec
+              AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, LearningRateScheduleSpec, InferenceBackendSpec,
+              TrainingBackendSpec, TrackerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec,
+              ConversationSpec, EnvironmentSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
-              Aggregation, KlEstimator, Correction (around a loss)
+              Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               FinishReason, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import InferenceCapabilities as InferenceCapabilities
     from rlcore.contracts.specs import InFlight as InFlight
     from rlcore.contracts.specs import KlSpec as KlSpec
+    from rlcore.contracts.specs import LearningRateScheduleSpec as LearningRateScheduleSpec
     from rlcore.contracts.specs import LossSpec as LossSpec
     from rlcore.contracts.specs import PluginKind as PluginKind
     from rlcore.contracts.specs import RewardSpec as RewardSpec
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import TrainingBackendSpec as TrainingBackendSpec
     from rlcore.contracts.specs import TrainingCapabilities as TrainingCapabilities
     from rlcore.contracts.specs import WeightTransferSpec as WeightTransferSpec
+    from rlcore.contracts.training_settings import LearningRateSchedule as LearningRateSchedule
     from rlcore.contracts.training_settings import LoraSettings as LoraSettings
     from rlcore.contracts.training_settings import OptimizerSettings as OptimizerSettings
     from rlcore.contracts.types import AuditCase as AuditCase

@@ -18,7 +18,7 @@ from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
-from rlcore.config.plugin_selection import ENVIRONMENT, LOSS_WRAPPERS, OWN_TABLES, Missing, PluginSelection, choose, choose_recipe
+from rlcore.config.plugin_selection import ENVIRONMENT, OWN_TABLES, UPDATE_PARTS, Missing, PluginSelection, choose, choose_recipe
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.remarks import remarks
 from rlcore.config.reproducibility import Reproducibility, reproducibility
@@ -49,7 +49,7 @@ class Plan:
     rewards have checked them.
 
     Options are instances of the plugins' models, None if a plugin has none. ``reward_options`` has the order of ``config.rewards``.
-    ``algorithm_options``, for the wrappers of the loss, is keyed by the setting that names the plugin.
+    ``update_options``, for the small parts of an update, is keyed by the setting that names the plugin.
     """
 
     config: RunConfig
@@ -68,7 +68,7 @@ class Plan:
     training_options: BaseModel | None = None
     loss_options: BaseModel | None = None
     estimator_options: BaseModel | None = None
-    algorithm_options: Mapping[str, BaseModel | None] = field(default_factory=dict)
+    update_options: Mapping[str, BaseModel | None] = field(default_factory=dict)
     reward_options: tuple[BaseModel | None, ...] = ()
     resume: ResumePoint | None = None
     bad_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -198,7 +198,7 @@ def _finished(
         training_options=instances.get("training.name"),
         loss_options=instances.get("algorithm.loss"),
         estimator_options=instances.get("algorithm.estimator"),
-        algorithm_options={path.partition(".")[2]: instances.get(path) for path in LOSS_WRAPPERS},
+        update_options={path.partition(".")[2]: instances.get(path) for path in UPDATE_PARTS},
         reward_options=tuple(instances.get(f"rewards.{index}.name") for index in range(len(config.rewards))),
     )
 

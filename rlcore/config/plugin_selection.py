@@ -33,7 +33,7 @@ from rlcore.registry.install import RELEASED, install_line
 from rlcore.registry.known_plugins import NotInstalledError
 from rlcore.registry.plugin_registry import Registry
 
-__all__ = ["ENVIRONMENT", "LOSS_WRAPPERS", "OWN_TABLES", "Missing", "Part", "PluginSelection", "choose", "choose_recipe", "unsupported"]
+__all__ = ["ENVIRONMENT", "OWN_TABLES", "UPDATE_PARTS", "Missing", "Part", "PluginSelection", "choose", "choose_recipe", "unsupported"]
 
 
 _SETTINGS: Mapping[str, PluginKind] = {
@@ -48,13 +48,14 @@ _SETTINGS: Mapping[str, PluginKind] = {
 """Settings that name one plugin each, and its kind."""
 
 ENVIRONMENT = "sampling.environment"
-LOSS_WRAPPERS: Mapping[str, PluginKind] = {
+UPDATE_PARTS: Mapping[str, PluginKind] = {
     "algorithm.loss_variation": PluginKind.AGGREGATION,
     "algorithm.kl_kind": PluginKind.KL,
     CORRECTION: PluginKind.CORRECTION,
+    "training.lr_schedule": PluginKind.LR_SCHEDULE,
 }
-"""Settings that name a wrapper of the loss ("none": no wrapper), with the kind of plugin. Each has its own options table."""
-OWN_TABLES: Mapping[str, PluginKind] = {**LOSS_WRAPPERS, ENVIRONMENT: PluginKind.ENVIRONMENT}
+"""Settings that name a small part of an update ("none": no such part), with the kind of plugin. Each has its own options table."""
+OWN_TABLES: Mapping[str, PluginKind] = {**UPDATE_PARTS, ENVIRONMENT: PluginKind.ENVIRONMENT}
 """The same for every setting that may name no plugin."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.config.plugin_selection import LOSS_WRAPPERS
+from rlcore.config.plugin_selection import UPDATE_PARTS
 from rlcore.config.setting_table import core_settings
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import LABELS, AlgorithmSpec, PluginKind
@@ -12,7 +12,7 @@ from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["check_recipe"]
 
-_OWN_TABLES = tuple(f"{path}_options" for path in LOSS_WRAPPERS)
+_OWN_TABLES = tuple(f"{path}_options" for path in UPDATE_PARTS)
 _TABLES = ("algorithm.options", "algorithm.estimator_options", "algorithm.loss_options")
 
 
@@ -21,7 +21,7 @@ def check_recipe(registry: Registry, name: str) -> None:
     installed are allowed."""
     recipe, label = registry.spec(PluginKind.ALGORITHM, name), f"algorithm {name!r} of {registry.owner(PluginKind.ALGORITHM, name)}"
     assert isinstance(recipe, AlgorithmSpec)  # the registry keeps kinds apart
-    for path, kind in LOSS_WRAPPERS.items():
+    for path, kind in UPDATE_PARTS.items():
         if (value := recipe.defaults.get(path, ("none", ""))[0]) != "none" and not registry.has(kind, str(value)):
             raise PluginError(
                 f"{label} sets {path} to {value!r}, which is not a known {LABELS[kind]}{closest(str(value), registry.names(kind))}"

@@ -25,7 +25,12 @@ _FIXED = (
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
 )
 """Checkpoints count prompts in the order that these settings define, and hold the weights that they name. The last line locates the run."""
-RATE_SETTINGS = frozenset(("training.learning_rate", "training.warmup_steps", "training.min_lr_ratio", "run.max_steps", "run.num_episodes"))
+RATE_SETTINGS = frozenset(
+    (
+        *("training.learning_rate", "training.warmup_steps", "training.min_lr_ratio"),
+        *("training.lr_schedule", "training.lr_schedule_options", "run.max_steps", "run.num_episodes"),
+    )
+)
 """Settings that define the learning rate of each update."""
 _SURROUNDINGS = (
     *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),

@@ -248,7 +248,8 @@ class TrainingSection(Section):
     betas: Annotated[tuple[Decay, Decay], Lax] = setting((0.9, 0.95), help="decay of the first and second moment")
     weight_decay: NonNegative = setting(0.01, help="decoupled weight decay")
     warmup_steps: Whole = setting(0, help="optimizer steps of linear warm-up")
-    min_lr_ratio: Share = setting(0.1, help="end of the cosine schedule, as a share of the peak")
+    lr_schedule: PluginName = setting("cosine", help="course of the learning rate after the warm-up")
+    min_lr_ratio: Share = setting(0.1, help="lowest learning rate of the schedule, as a share of the peak")
     max_grad_norm: Positive = setting(1.0, help="gradients are clipped to this norm")
     max_skipped_steps: Whole = setting(10, help="optimizer steps in a row that may be skipped because their gradient is not finite")
     lora_rank: Annotated[int, Field(ge=0, le=16384)] = setting(0, help="rank of LoRA adapters; 0: full training")
@@ -264,6 +265,7 @@ class TrainingSection(Section):
         None, "--training-environment", help="folder of the Python environment of the trainers; none: this one"
     )
     options: dict[str, Any] = Field(default={}, description="options of the training backend")
+    lr_schedule_options: dict[str, Any] = Field(default={}, description="options of the learning-rate schedule")
 
     @property
     def data_parallel_size(self) -> int:

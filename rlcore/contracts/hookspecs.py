@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         EnvironmentSpec,
         InferenceBackendSpec,
         KlSpec,
+        LearningRateScheduleSpec,
         LossSpec,
         PluginKind,
         RewardSpec,
@@ -108,6 +109,14 @@ def rlcore_register_corrections() -> Sequence[CorrectionSpec]:  # type: ignore[e
     """Return the corrections, which weigh data of another policy; ``--mismatch-correction`` chooses one.
 
     Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_lr_schedules() -> Sequence[LearningRateScheduleSpec]:  # type: ignore[empty-body]
+    """Return the learning-rate schedules; ``--lr-schedule`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 2.0.
     """
 
 

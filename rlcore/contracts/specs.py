@@ -5,14 +5,21 @@ A spec holds a name, the place of the implementation, its options and its docume
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar, Literal, get_args
 
-from rlcore.contracts.capabilities import REPRODUCIBLE, InferenceCapabilities, InFlight, TrainingCapabilities, check_types
+from rlcore.contracts.algorithm_specs import (
+    AdvantageSpec,
+    AggregationSpec,
+    AlgorithmSpec,
+    CorrectionSpec,
+    KlSpec,
+    LearningRateScheduleSpec,
+    LossSpec,
+)
+from rlcore.contracts.capabilities import InferenceCapabilities, InFlight, TrainingCapabilities
+from rlcore.contracts.spec_base import Gold, PluginKind, Reach, Spec
 
 __all__ = [
     "DEADLINE_SETTINGS",
@@ -31,6 +38,7 @@ __all__ = [
     "InferenceBackendSpec",
     "InferenceCapabilities",
     "KlSpec",
+    "LearningRateScheduleSpec",
     "LossSpec",
     "PluginKind",
     "RewardSpec",
@@ -45,9 +53,6 @@ __all__ = [
 ]
 
 
-Reach = Literal["process", "host", "cluster"]
-"""How far apart two processes can be."""
-
 _ADDRESS = ("run.master_address", "run.master_port", "run.ray_dir")
 DEADLINE_SETTINGS = (
     *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline"),
@@ -56,82 +61,6 @@ DEADLINE_SETTINGS = (
 _ENVIRONMENTS = ("inference.environment", "training.environment")
 RUNTIME_SETTINGS = (*_ADDRESS, *DEADLINE_SETTINGS, *_ENVIRONMENTS)
 """The core settings that only some runtimes read."""
-
-Per = Literal["rollout", "token"]
-"""The unit of an advantage."""
-
-
-Gold = Literal["", "answer", "text"]
-"""What the column ``gt_answer`` is to a reward."""
-
-
-class PluginKind(StrEnum):
-    """The kinds of things that a plugin can offer. The value is the word that users type (``rlcore show reward boxed``)."""
-
-    REWARD = "reward"
-    INFERENCE = "inference"
-    TRAINING = "training"
-    ESTIMATOR = "estimator"
-    LOSS = "loss"
-    AGGREGATION = "aggregation"
-    KL = "kl"
-    CORRECTION = "correction"
-    ALGORITHM = "algo"
-    TRACKER = "tracker"
-    RUNTIME = "runtime"
-    TRANSFER = "transfer"
-    SANDBOX = "sandbox"
-    COMMAND = "command"
-    DATA = "data"
-    CONVERSATION = "conversation"
-    ENVIRONMENT = "environment"
-    FORMAT = "format"
-
-
-_CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Gold": get_args(Gold), **REPRODUCIBLE}
-"""Annotation of a field -> the words that it accepts."""
-
-_NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
-_TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """The fields that all kinds share.
-
-    ``name``: in lower case; users may type it in any case.
-    ``target``: ``"package.module:attribute"``, imported on first use.
-    ``config``: the same for a pydantic model of its options, "" for none.
-    ``summary``: one line.
-    ``source``: paper and equation.
-    """
-
-    on_class: ClassVar[tuple[str, ...]] = ()
-    """Fields that are attributes of the class, too. They are in the spec so that a run is checked without importing the class, and the
-    class takes them from there: ``class Mine(Loss, spec=SPEC)``."""
-
-    name: str
-    target: str
-    summary: str
-    config: str = ""
-    source: str = ""
-    aliases: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_types(self, f"{type(self).__name__} {self.name!r}", _CHOICES)
-        for name in (self.name, *self.aliases):
-            if not _NAME.fullmatch(name):
-                raise ValueError(f"{type(self).__name__} name {name!r}: use lower-case letters, digits and _ + . -")
-            if name in ("auto", "none"):
-                meaning = "what the recipe or the core chooses" if name == "auto" else "nothing of the kind"
-                raise ValueError(f"{type(self).__name__} name {name!r} is taken: it means {meaning}")
-        if len(self.summary.splitlines()) > 1:
-            raise ValueError(f"{type(self).__name__} {self.name!r}: summary has a line break, it must be one line")
-        for label in ("target", "config", "audit", "tokenizer"):
-            value = getattr(self, label, "")
-            needed = label == "target" and not isinstance(self, AlgorithmSpec)
-            if (value or needed) and not _TARGET.fullmatch(value):
-                raise ValueError(f"{type(self).__name__} {self.name!r}: {label} {value!r} must read 'package.module:attribute'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,98 +133,6 @@ class TrainingBackendSpec(Spec):
     install: str = ""
     capabilities: TrainingCapabilities | None = None
     preference: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdvantageSpec(Spec):
-    """An advantage estimator.
-
-    ``accepts_kl``: it accepts the KL penalty in the reward.
-    ``needs_greedy``: the producer must sample one greedy completion per prompt (ReMax).
-    ``per``: it returns one advantage per rollout or per token.
-    ``group_baseline``: the baseline comes from the prompt's other completions, so a group of one has no advantage.
-    """
-
-    on_class = ("accepts_kl", "needs_greedy", "per")
-
-    accepts_kl: bool = False
-    needs_greedy: bool = False
-    group_baseline: bool = True
-    per: Per = "rollout"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossSpec(Spec):
-    """A policy-gradient loss.
-
-    ``on_policy``: the loss has no ratio to the policy that sampled, so it is correct only for one optimizer step on fresh data. None: not
-        declared; ``max_staleness = "auto"`` is then 0 without a correction.
-    ``sequence_ratio``: the loss has one ratio per response; a weight for stale data must then be per response too.
-    ``one_advantage``: the loss takes one advantage per response, so KL in the reward is refused with an estimator that is ``per`` token.
-    """
-
-    on_class = ("on_policy", "sequence_ratio", "one_advantage")
-
-    on_policy: bool | None = None
-    sequence_ratio: bool = False
-    one_advantage: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregationSpec(Spec):
-    """A reduction of losses per token to one number: the value of ``algorithm.loss_variation``, with a table ``…_options``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KlSpec(Spec):
-    """An estimate of the KL divergence from the reference: the value of ``algorithm.kl_kind``, with a table ``…_options``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorrectionSpec(Spec):
-    """A weight for data that another policy sampled: the value of ``algorithm.mismatch_correction``.
-
-    Its options are in ``[algorithm.mismatch_correction_options]``.
-
-    ``per``: whether each token or each rollout has its own weight.
-    ``usual_range``: the pair (low, high) for ``mismatch_range = "auto"``, with 1 inside it; () if the correction has no bounds.
-    ``masks``: the correction drops data outside the bounds, so it needs bounds.
-    """
-
-    on_class = ("per", "usual_range", "masks")
-
-    per: Per = "token"
-    usual_range: tuple[float, ...] = ()
-    masks: bool = False
-
-    def __post_init__(self) -> None:
-        Spec.__post_init__(self)
-        bounds = self.usual_range
-        if (bounds or self.masks) and not (len(bounds) == 2 and bounds[0] <= 1.0 <= bounds[1] and bounds[0] < bounds[1]):
-            raise ValueError(f"CorrectionSpec {self.name!r}: usual_range is {bounds}, it must be (low, high) with 1 between them")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlgorithmSpec(Spec):
-    """A recipe: an estimator and a loss by registered name, and defaults for core settings, each with its source.
-
-    ``defaults`` maps the path of a setting to ``(value, source)``: ``{"algorithm.kl_coeff": (0.01, "GRPO, section 4.1")}``. ``notes`` has
-    the formula and the differences from other conventions, in plain text. A recipe has no code: ``target`` stays "".
-    """
-
-    target: str = ""
-    estimator: str
-    loss: str
-    defaults: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
-    notes: str = ""
-
-    def __post_init__(self) -> None:
-        Spec.__post_init__(self)  # super() without arguments does not work in a class with slots
-        for path, default in self.defaults.items():
-            if "." not in path or path in ("algorithm.name", "algorithm.estimator", "algorithm.loss"):
-                raise ValueError(f"AlgorithmSpec {self.name!r}: defaults are for settings such as 'algorithm.kl_coeff', not for {path!r}")
-            if not (isinstance(default, tuple) and len(default) == 2 and isinstance(default[1], str)):
-                raise ValueError(f"AlgorithmSpec {self.name!r}: the default of {path!r} must be a pair (value, where it comes from)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -490,6 +327,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.CONVERSATION: (ConversationSpec, "conversation", "conversations"),
     PluginKind.ENVIRONMENT: (EnvironmentSpec, "environment", "environments"),
     PluginKind.FORMAT: (RowFormatSpec, "row format", "row_formats"),
+    PluginKind.LR_SCHEDULE: (LearningRateScheduleSpec, "learning-rate schedule", "lr_schedules"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}

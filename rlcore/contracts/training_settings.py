@@ -1,10 +1,23 @@
-"""The settings of the optimizer and of adapters, as a trainer receives them."""
+"""The settings of the optimizer and of adapters, as a trainer receives them; and the course of the learning rate."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-__all__ = ["LoraSettings", "OptimizerSettings"]
+__all__ = ["LearningRateSchedule", "LoraSettings", "OptimizerSettings"]
+
+
+class LearningRateSchedule(ABC):
+    """The course of the learning rate after the warm-up. It is a pure function of the step, so it has no state to save. Since 2.0."""
+
+    @abstractmethod
+    def share(self, step: int, steps: int) -> float:
+        """Return the share of the way from the lowest to the peak learning rate: 1 is the peak, 0 is ``min_lr_ratio`` times the peak.
+
+        :param step: the optimizer step, counted from 0 after the warm-up. It may exceed ``steps``.
+        :param steps: the optimizer steps of the run after the warm-up, at least 1.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,8 +25,8 @@ class OptimizerSettings:
     """The settings of AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2).
 
     A step multiplies matrices by 1 - rate * ``weight_decay``; biases and norms do not decay. Epsilon is 1e-8. ``max_grad_norm`` bounds the
-    L2 norm over all trained tensors. The learning rate warms up linearly, then follows a cosine to ``min_lr_ratio * learning_rate`` at
-    ``total_steps`` steps.
+    L2 norm over all trained tensors. The learning rate warms up linearly, then follows ``schedule`` for the rest of ``total_steps`` steps;
+    None: a cosine. ``rlcore.learning.learning_rate`` computes it.
     """
 
     learning_rate: float
@@ -23,6 +36,7 @@ class OptimizerSettings:
     warmup_steps: int = 0
     min_lr_ratio: float = 0.1
     total_steps: int = 1
+    schedule: LearningRateSchedule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

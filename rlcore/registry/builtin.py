@@ -13,6 +13,7 @@ from rlcore.contracts.specs import (
     CorrectionSpec,
     DataSourceSpec,
     KlSpec,
+    LearningRateScheduleSpec,
     LossSpec,
     RuntimeSpec,
     WeightTransferSpec,
@@ -113,6 +114,33 @@ CORRECTIONS: Mapping[str, CorrectionSpec] = {
 def rlcore_register_corrections() -> list[CorrectionSpec]:
     """Return ``CORRECTIONS``."""
     return list(CORRECTIONS.values())
+
+
+@hookimpl
+def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
+    """Return the usual courses of the learning rate."""
+    return [
+        LearningRateScheduleSpec(
+            name=name,
+            target=f"rlcore.learning.lr_schedule:{target}",
+            config=f"rlcore.learning.lr_schedule:{target}Options" if options else "",
+            summary=summary,
+            source=source,
+        )
+        for name, target, options, summary, source in (
+            ("constant", "Constant", False, "The peak, to the end", ""),
+            ("linear", "Linear", False, "A straight line from the peak to the end of the run", ""),
+            ("cosine", "Cosine", False, "Half a cosine from the peak to the end of the run", "SGDR (arXiv 1608.03983), equation 5"),
+            ("wsd", "WarmupStableDecay", True, "The peak, then a straight line down at the end", "MiniCPM (arXiv 2404.06395), section 4"),
+            (
+                "inverse_sqrt",
+                "InverseSquareRoot",
+                True,
+                "sqrt(timescale / (timescale + step))",
+                "after Attention Is All You Need (arXiv 1706.03762), equation 3",
+            ),
+        )
+    ]
 
 
 @hookimpl

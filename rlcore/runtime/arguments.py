@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config import Plan, RunConfig, plan_run
-from rlcore.config.plugin_selection import LOSS_WRAPPERS
+from rlcore.config.plugin_selection import UPDATE_PARTS
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.specs import PluginKind
 from rlcore.registry.plugin_registry import Registry
@@ -41,7 +41,7 @@ _NAMED = {
     "log.trackers": PluginKind.TRACKER,
     "algorithm.loss": PluginKind.LOSS,
     "algorithm.estimator": PluginKind.ESTIMATOR,
-    **LOSS_WRAPPERS,
+    **UPDATE_PARTS,
     "inference.name": PluginKind.INFERENCE,
     "training.name": PluginKind.TRAINING,
     "run.runtime": PluginKind.RUNTIME,

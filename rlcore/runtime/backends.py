@@ -200,6 +200,7 @@ def optimizer_settings(plan: Plan, updates: int) -> OptimizerSettings:
         max_grad_norm=training.max_grad_norm,
         warmup_steps=training.warmup_steps,
         min_lr_ratio=training.min_lr_ratio,
+        schedule=plan.registry.make(PluginKind.LR_SCHEDULE, training.lr_schedule, options=plan.update_options.get("lr_schedule")),
         total_steps=updates * min(algorithm.updates_per_batch, training.train_batch_size) * algorithm.epochs_per_batch,
     )
 
@@ -211,7 +212,7 @@ def build_algorithm(plan: Plan) -> Algorithm:
     estimator: AdvantageEstimator = plan.registry.make(PluginKind.ESTIMATOR, settings.estimator, options=plan.estimator_options)
     if not (isinstance(loss.needs, frozenset | set) and loss.needs <= set(Need)):
         raise PluginError(f"loss {settings.loss!r} needs {loss.needs!r}; needs must be a frozenset of {', '.join(Need)}")
-    made = plan.algorithm_options
+    made = plan.update_options
     kl: KlEstimator = plan.registry.make(PluginKind.KL, settings.kl_kind, options=made.get("kl_kind"))
     in_loss = settings.kl_in == "loss"
     objective = PolicyObjective(
@@ -250,7 +251,7 @@ def _correction(plan: Plan) -> Correction | None:
     name, bounds = plan.config.algorithm.mismatch_correction, plan.config.algorithm.mismatch_range
     if name == "none":
         return None
-    held, options = bounds if isinstance(bounds, tuple) else (0.0, inf), plan.algorithm_options.get("mismatch_correction")
+    held, options = bounds if isinstance(bounds, tuple) else (0.0, inf), plan.update_options.get("mismatch_correction")
     made: Correction = plan.registry.make(PluginKind.CORRECTION, name, held, options=options)
     return made
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rlcore.testing.algorithms.correction_suite import CorrectionSuite as CorrectionSuite
     from rlcore.testing.algorithms.kl_suite import KlSuite as KlSuite
     from rlcore.testing.algorithms.loss_suite import LossSuite as LossSuite
+    from rlcore.testing.algorithms.lr_schedule_suite import LearningRateScheduleSuite as LearningRateScheduleSuite
     from rlcore.testing.command_check import check_command as check_command
     from rlcore.testing.conversations.conversation_suite import ConversationSuite as ConversationSuite
     from rlcore.testing.conversations.environment_suite import EnvironmentSuite as EnvironmentSuite

@@ -20,6 +20,7 @@ from rlcore.contracts.specs import (
     InferenceCapabilities,
     InFlight,
     KlSpec,
+    LearningRateScheduleSpec,
     LossSpec,
     RewardSpec,
     RowFormatSpec,
@@ -211,6 +212,16 @@ def rlcore_register_kl_estimators() -> list[KlSpec]:
 def rlcore_register_corrections() -> list[CorrectionSpec]:
     """Return one correction."""
     return [FAKE_CORRECTION]
+
+
+@hookimpl
+def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
+    """Return one learning-rate schedule."""
+    return [
+        LearningRateScheduleSpec(
+            name="fake", target="rlcore.testing.algorithms.fake_algorithms:FakeLearningRateSchedule", summary="A parabola to the end."
+        )
+    ]
 
 
 @hookimpl

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
+from rlcore.contracts.training_settings import LearningRateSchedule
 from rlcore.learning import ClippedOptions, ClippedSurrogate
 from rlcore.learning.advantages import GroupMean, GroupNorm
 from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
 from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, SequenceTruncated, Truncated
 from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
-from rlcore.testing import AdvantageSuite, AggregationSuite, CorrectionSuite, KlSuite, LossSuite
+from rlcore.learning.lr_schedule import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay, WarmupStableDecayOptions
+from rlcore.testing import AdvantageSuite, AggregationSuite, CorrectionSuite, KlSuite, LearningRateScheduleSuite, LossSuite
 
 
 class TestGroupNorm(AdvantageSuite):
@@ -91,3 +93,38 @@ class TestSequenceTruncated(CorrectionSuite):
 class TestSequenceMasked(CorrectionSuite):
     def make(self, bounds: tuple[float, float]) -> Correction:
         return SequenceMasked(bounds)
+
+
+class TestConstant(LearningRateScheduleSuite):
+    def make(self) -> LearningRateSchedule:
+        return Constant()
+
+
+class TestLinear(LearningRateScheduleSuite):
+    def make(self) -> LearningRateSchedule:
+        return Linear()
+
+
+class TestCosine(LearningRateScheduleSuite):
+    def make(self) -> LearningRateSchedule:
+        return Cosine()
+
+
+class TestWarmupStableDecay(LearningRateScheduleSuite):
+    def make(self) -> LearningRateSchedule:
+        return WarmupStableDecay()
+
+
+class TestInverseSquareRoot(LearningRateScheduleSuite):
+    def make(self) -> LearningRateSchedule:
+        return InverseSquareRoot()
+
+
+class TestDecayAllTheWay(LearningRateScheduleSuite):
+    def make(self) -> LearningRateSchedule:
+        return WarmupStableDecay(WarmupStableDecayOptions(decay_share=1.0))
+
+
+class TestNoDecay(LearningRateScheduleSuite):
+    def make(self) -> LearningRateSchedule:
+        return WarmupStableDecay(WarmupStableDecayOptions(decay_share=0.0))

@@ -70,7 +70,8 @@ sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversat
 sampling.environment sampling.max_context_tokens inference.max_in_flight inference.dtype inference.device inference.environment
 training.name training.environment
 training.context_parallel_size training.expert_parallel_size
-training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm
+training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.lr_schedule
+training.min_lr_ratio training.max_grad_norm
 training.max_skipped_steps training.lora_rank training.lora_alpha training.lora_targets
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs

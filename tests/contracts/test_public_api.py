@@ -15,7 +15,8 @@ FROZEN = """
 API_VERSION AdvantageEstimator AdvantageSpec Aggregation AggregationSpec AlgorithmSpec AsyncReward AuditCase Bucket CommandSpec
 Completion ConfigError ConversationSpec Correction CorrectionSpec DataError DataSourceSpec EnvironmentSpec
 FinishReason Group InFlight InferenceBackend
-InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError KlEstimator KlSpec Lease LoraSettings Loss LossBatch
+InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError KlEstimator KlSpec LearningRateSchedule
+LearningRateScheduleSpec Lease LoraSettings Loss LossBatch
 LossSpec Message ModelRole Need Normalisers Objective OptimizerSettings Outcome PendingSave PluginError PluginKind Prompt Request Reward
 RewardBatch RewardDetail RewardInput RewardSpec RlcoreError Rollout RowFormatSpec RunError RunInfo RuntimeSpec Sampling SandboxError
 SandboxSpec Score Segment Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend

@@ -31,6 +31,8 @@ CONTRACTS = (
     "weight_transfer",
     "sandboxing",
     "capabilities",
+    "spec_base",
+    "algorithm_specs",
     "specs",
     "from_spec",
     "loss_wrappers",

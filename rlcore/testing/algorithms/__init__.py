@@ -1,1 +1,2 @@
-"""Suites for the parts of an algorithm: advantage estimators, losses, aggregations, KL estimators, corrections; and a fake of each."""
+"""Suites for the parts of an algorithm: advantage estimators, losses, aggregations, KL estimators, corrections, learning-rate schedules;
+and a fake of each."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, RewardDetail
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
+from rlcore.contracts.training_settings import LearningRateSchedule
 from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
 from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
 from rlcore.testing.fake_plugin import FAKE_CORRECTION, FAKE_CREDIT, FAKE_LOSS
@@ -28,6 +29,7 @@ __all__ = [
     "FakeEstimator",
     "FakeKl",
     "FakeKlOptions",
+    "FakeLearningRateSchedule",
     "FakeLoss",
 ]
 
@@ -161,6 +163,14 @@ class FakeCorrection(Correction, spec=FAKE_CORRECTION):
         """Return the weights, [n], and whether each was cut, bool[n]."""
         free = batch.row_mean((batch.old_logprobs - batch.rollout_logprobs).detach()).clamp(-20.0, 20.0).exp()
         return free.clamp(*self.bounds), (free < self.bounds[0]) | (free > self.bounds[1])
+
+
+class FakeLearningRateSchedule(LearningRateSchedule):
+    """(1 - t)^2 over the run: a parabola that ends at 0."""
+
+    def share(self, step: int, steps: int) -> float:
+        """Return the share of the peak."""
+        return (1.0 - min(step / steps, 1.0)) ** 2
 
 
 def _centred(batch: RewardBatch, values: np.ndarray) -> np.ndarray:

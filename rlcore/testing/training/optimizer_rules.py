@@ -18,6 +18,7 @@ import numpy as np
 from rlcore.contracts.interfaces import TrainingBackend
 from rlcore.contracts.snapshots import WeightsKind
 from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
+from rlcore.learning.lr_schedule import Linear
 from rlcore.testing.training.trainer_suite import TrainerSuite
 from rlcore.testing.weights import handed_out
 
@@ -107,7 +108,7 @@ class OptimizerRules(TrainerSuite):
     """
 
     def test_the_rate_follows_the_schedule(self) -> None:
-        """The learning rate follows warm-up, cosine and floor, in the metric and in the weights."""
+        """The learning rate follows warm-up, cosine and floor, in the metric and in the weights; and another schedule, in the metric."""
         for lora in self._subjects():
             rate = self._slow_rate(lora)
             due = rate * np.array(SHARES)
@@ -116,6 +117,12 @@ class OptimizerRules(TrainerSuite):
             for step, (one, other) in enumerate(zip(told, due, strict=True), start=1):
                 assert math.isclose(one, other, rel_tol=1e-6), f"step {step} says that its learning rate is {one:.4g}, {other:.4g} is due"
             _check(walk, due, "with the same gradient at every step")
+            falling = self._walked(lora, [1.0] * 2, rate, total_steps=4, min_lr_ratio=0.0, schedule=Linear())
+            told = [metrics["learning_rate"] / rate for metrics in falling.metrics]
+            assert np.allclose(told, (1.0, 0.75), rtol=1e-6), (
+                f"with a linear schedule the first two of four steps have {told} of the learning rate, 1.0 and 0.75 are due; ask "
+                "rlcore.learning.learning_rate"
+            )
 
     def test_moments_follow_the_betas(self) -> None:
         """With gradients of different sizes, each step has the length of a reference AdamW with the same betas."""

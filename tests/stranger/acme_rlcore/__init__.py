@@ -10,6 +10,7 @@ from rlcore.api import (
     DataSourceSpec,
     EnvironmentSpec,
     KlSpec,
+    LearningRateScheduleSpec,
     RuntimeSpec,
     SandboxSpec,
     TrackerSpec,
@@ -50,6 +51,19 @@ def rlcore_register_kl_estimators() -> list[KlSpec]:
             target="acme_rlcore.algorithm:BoundedKl",
             config="acme_rlcore.algorithm:BoundedOptions",
             summary="A parabola that turns into a line",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
+    """Register a learning rate that falls in steps."""
+    return [
+        LearningRateScheduleSpec(
+            name="acme_stairs",
+            target="acme_rlcore.algorithm:Stairs",
+            config="acme_rlcore.algorithm:StairsOptions",
+            summary="Parts of equal length, each with half the rate of the one before",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""The parts around a loss: an aggregation, a KL estimator with an option, and a mismatch correction."""
+"""Small parts of an update: an aggregation, a KL estimator and a learning-rate schedule with an option each, and a mismatch correction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from acme_rlcore import GATE
-from rlcore.api import Aggregation, Correction, KlEstimator, LossBatch, Normalisers
+from rlcore.api import Aggregation, Correction, KlEstimator, LearningRateSchedule, LossBatch, Normalisers
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +40,25 @@ class BoundedKl(KlEstimator):
     def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
         """Return [n]."""
         return self.slope**2 * ((1.0 + ((reference - logprobs) / self.slope) ** 2).sqrt() - 1.0)
+
+
+class StairsOptions(BaseModel):
+    """Options of ``acme_stairs``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stairs: int = Field(default=2, ge=1, description="parts of the run, each with a rate of its own")
+
+
+class Stairs(LearningRateSchedule):
+    """Parts of equal length; each halves the share of the one before."""
+
+    def __init__(self, options: StairsOptions) -> None:
+        self.stairs = options.stairs
+
+    def share(self, step: int, steps: int) -> float:
+        """Return a power of 1/2."""
+        return 0.5 ** min(step * self.stairs // steps, self.stairs - 1)
 
 
 class Gate(Correction, spec=GATE):

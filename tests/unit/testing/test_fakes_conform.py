@@ -22,6 +22,7 @@ from rlcore.testing import (
     FakeTokenizer,
     InferenceBackendSuite,
     KlSuite,
+    LearningRateScheduleSuite,
     LossSuite,
     RewardSuite,
     TrainingBackendSuite,
@@ -30,7 +31,14 @@ from rlcore.testing import (
     update_engine,
     write_fake_model,
 )
-from rlcore.testing.algorithms.fake_algorithms import FakeAggregation, FakeBaseline, FakeCorrection, FakeCredit, FakeKl
+from rlcore.testing.algorithms.fake_algorithms import (
+    FakeAggregation,
+    FakeBaseline,
+    FakeCorrection,
+    FakeCredit,
+    FakeKl,
+    FakeLearningRateSchedule,
+)
 from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel
 from rlcore.testing.rewards.fake_reward import FakeRewardOptions, FakeTokenReward
 from rlcore.testing.training.fake_pipeline import FakePipeline
@@ -93,6 +101,11 @@ class TestFakeKl(KlSuite):
 class TestFakeCorrection(CorrectionSuite):
     def make(self, bounds: tuple[float, float]) -> FakeCorrection:
         return FakeCorrection(bounds)
+
+
+class TestFakeLearningRateSchedule(LearningRateScheduleSuite):
+    def make(self) -> FakeLearningRateSchedule:
+        return FakeLearningRateSchedule()
 
 
 class TestFakeLoss(FakeLossSuite):

@@ -109,6 +109,7 @@ from zoo_methods import (
     WritesAfterUse,
     WritesAroundTheFlag,
 )
+from zoo_schedules import BelowZeroAfterTheEnd, CountsItsCalls, ForgetsTheFirstStep
 from zoo_updates import (
     ChecksAtTheEnd,
     CountsTensors,
@@ -126,7 +127,7 @@ from zoo_updates import (
 from rlcore.contracts.interfaces import AdvantageEstimator
 from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.specs import InFlight
-from rlcore.testing import AggregationSuite, CorrectionSuite, FakeInference, FakeTraining, KlSuite
+from rlcore.testing import AggregationSuite, CorrectionSuite, FakeInference, FakeTraining, KlSuite, LearningRateScheduleSuite
 from rlcore.testing.algorithms.fake_algorithms import FakeLoss
 
 
@@ -224,6 +225,9 @@ ZOO = [
     _part(KlSuite, FlatBeyondItsClamp, "test_finite_however_far", "values at gaps"),
     _part(KlSuite, ScoreFunction, "test_in_expectation_the_penalty_has_the_gradient_of_its_divergence"),
     _part(KlSuite, CentresOverTheBatch, "test_each_token_is_on_its_own"),
+    _part(LearningRateScheduleSuite, CountsItsCalls, "test_a_step_is_on_its_own"),
+    _part(LearningRateScheduleSuite, BelowZeroAfterTheEnd, "test_every_share_is_a_number_of_at_least_0", "is -"),
+    _part(LearningRateScheduleSuite, ForgetsTheFirstStep, "test_the_run_trains"),
     _part(CorrectionSuite, CarriesAGradient, "test_a_weight_carries_no_gradient"),
     _part(CorrectionSuite, NormalisesOverTheBatch, "test_other_rollouts_do_not_matter"),
     _part(CorrectionSuite, NeverHolds, "test_the_weights_stay_within_their_bounds"),

@@ -164,6 +164,10 @@ class NeverWarmsUp(IgnoresSettings):
     instead: ClassVar = {"warmup_steps": 0}
 
 
+class KnowsCosinesAlone(IgnoresSettings):
+    instead: ClassVar = {"schedule": None}
+
+
 class Hasty(NumpyOptimizer):
     """Tells the rate of the schedule, and takes the whole one."""
 
@@ -290,6 +294,7 @@ STEP_ZOO: dict[type[FakeTraining], tuple[str, str]] = {
     RestartsTheSchedule: ("test_continues_exactly", "learning rate"),
     ForgetsRandomState: ("test_continues_exactly", "after loading: tensor"),
     NeverWarmsUp: ("test_the_rate_follows_the_schedule", "step 1 says that its learning rate is"),
+    KnowsCosinesAlone: ("test_the_rate_follows_the_schedule", "with a linear schedule"),
     TellsTheScheduleAlone: ("test_the_rate_follows_the_schedule", r"step 1 moved tensor .* \(2 times what is due"),
     CorrectsNoBias: ("test_the_rate_follows_the_schedule", r"step 1 moved tensor .* \(0.447 times what is due"),
     IgnoresBetas: ("test_moments_follow_the_betas", "step 2 moved tensor"),

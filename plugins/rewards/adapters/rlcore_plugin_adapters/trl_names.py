@@ -62,7 +62,7 @@ _INSTEAD: Mapping[str, str] = {
     "generation_batch_size": "train_batch_size, in prompts",
     "steps_per_generation": "updates_per_batch",
     "generation_kwargs": '**{"sampling.extra": {…}}',
-    "lr_scheduler_type": "min_lr_ratio; the schedule is a cosine, and min_lr_ratio=1 keeps the rate constant",
+    "lr_scheduler_type": 'lr_schedule="linear", "cosine", "constant", …, with min_lr_ratio=0 for a rate that ends at 0',
     "bf16": '**{"training.dtype": "bfloat16", "inference.dtype": "bfloat16"}',
     "fp16": '**{"training.dtype": "bfloat16"}; rlcore does not train in float16',
     "warmup_ratio": "warmup_steps",

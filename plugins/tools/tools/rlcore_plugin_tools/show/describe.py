@@ -29,6 +29,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.AGGREGATION: ("algorithm", "loss_variation"),
     PluginKind.KL: ("algorithm", "kl_kind"),
     PluginKind.CORRECTION: ("algorithm", "mismatch_correction"),
+    PluginKind.LR_SCHEDULE: ("training", "lr_schedule"),
     PluginKind.ALGORITHM: ("algorithm", "name"),
     PluginKind.RUNTIME: ("run", "runtime"),
     PluginKind.TRANSFER: ("weights", "transport"),
@@ -44,7 +45,10 @@ _OPTIONS: Mapping[PluginKind, str] = {
     PluginKind.TRACKER: "log.options.{name}",
     **{
         kind: f"{_PLACE[kind][0]}.{_PLACE[kind][1]}_options"
-        for kind in (PluginKind.AGGREGATION, PluginKind.KL, PluginKind.CORRECTION, PluginKind.ENVIRONMENT)
+        for kind in (
+            *(PluginKind.AGGREGATION, PluginKind.KL, PluginKind.CORRECTION, PluginKind.LR_SCHEDULE),
+            PluginKind.ENVIRONMENT,
+        )
     },
     PluginKind.SANDBOX: "rewards.options.sandbox.backend_options",
     PluginKind.COMMAND: "options",
