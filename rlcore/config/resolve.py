@@ -386,7 +386,7 @@ def in_one_process(config: RunConfig, runtime: RuntimeSpec | None, transfer: Spe
     return runtime.alternating and alone and not apart and not leaves and config.schedule.alternating
 
 
-def needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[str]:
+def needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:
     """Return how far apart trainer and producers may be, and why."""
     known = spec if isinstance(spec, RuntimeSpec) else None
     if in_one_process(config, known):
