@@ -453,6 +453,20 @@ class Loss(FromSpec, ABC, described_by=LossSpec):
         A second return value may name values per token, [n] each; rlcore logs their means over the batch.
         """
 
+    def updated(self, figures: Mapping[str, float]) -> None:
+        """Observe the metrics of an update by their names in ``metrics.jsonl``; they are the same on every rank. Any may be absent.
+
+        A loss changes its state here and nowhere else, so all micro-batches and all ranks of an update have the same loss. Since 2.0.
+        """
+
+    def state(self) -> Mapping[str, np.ndarray | float]:
+        """Return the state that it keeps between updates, by name; {} if none. Saved with the trainer. Since 2.0."""
+        return {}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from the values that ``state`` returned, as for ``AdvantageEstimator.restore``. Since 2.0."""
+        raise NotImplementedError(f"{type(self).__name__} gave a state and cannot restore one")
+
 
 class Tracker(ABC):
     """A receiver of every metric record.

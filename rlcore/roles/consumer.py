@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ from rlcore.learning.objective import WEIGHT, WEIGHT_SQUARED
 from rlcore.learning.shares import StepShares, cut_shares, joined
 from rlcore.registry.error_context import error_context
 from rlcore.registry.targets import described
-from rlcore.runlog.folder import write_json, writing
+from rlcore.roles.part_states import PartWithState, load_state, save_state
+from rlcore.runlog.folder import write_json
 from rlcore.schedule.accounting import TimeAccount
 
 __all__ = ["Algorithm", "Consumer", "SharePlan"]
@@ -38,10 +40,8 @@ __all__ = ["Algorithm", "Consumer", "SharePlan"]
 _COUNTS = ("skipped_rollouts", "skipped_steps")
 """Metrics that are summed over the optimizer steps of an update; all others are averaged."""
 
-_ESTIMATOR = "estimator.npz"
-"""The estimator's state in the trainer's folder, if it has a state."""
 _OWN = "consumer.json"
-"""The backend that wrote the trainer's folder, and the consumer's own counts."""
+"""The backend, the estimator and the loss that wrote the trainer's folder, and the consumer's own counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,10 @@ class Consumer:
         parts = self._parts(batch)
         metrics = [self._step(part, share) for part, share in zip(parts, shares.steps if shares else [None] * len(parts), strict=True)]
         totals = _over_steps(metrics)
-        return {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **_describe(batch)}
+        figures = {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **_describe(batch)}
+        with error_context(f"loss {algorithm.loss_name!r}", "observing an update"):
+            algorithm.loss.updated(MappingProxyType(figures))
+        return figures
 
     def publish(self, publisher: Publisher | None, version: int, probe_ids: np.ndarray | None, tolerance: float) -> None:
         """Publish the current policy under ``version``, with the trainer's log probabilities of the probe if there is one.
@@ -226,7 +229,8 @@ class Consumer:
         The weights may change when this returns. The files are complete when the ``PendingSave`` is done; its ``result`` raises
         RunError."""
         if self._rank == 0:  # before the backend, because no rank leaves its save before the others
-            own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped}
+            parts = {path.stem: type(part).__name__ for path, part, _ in self._parts_with_state(folder)}
+            own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped, **parts}
             write_json(folder / "trainer" / _OWN, own)
         begun: list[PendingSave] = []
         saving = _NamedSaving(begun, lambda: self._error_context(f"saving into {folder}"))
@@ -239,20 +243,10 @@ class Consumer:
                 (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
                 with self._error_context(f"saving into {folder / name}"):
                     begun += _begun(write(folder / name))
-            self._save_estimator(folder / "trainer" / _ESTIMATOR)
+            for path, part, who in self._parts_with_state(folder):
+                save_state(path, part, who, write=self._rank == 0)
             failed.pop_all()
         return saving
-
-    def _save_estimator(self, path: Path) -> None:
-        with self._estimator_error_context("returning its state"):
-            state: dict[str, Any] = {name: np.asarray(value) for name, value in self._algorithm.estimator.state().items()}
-            if strange := [name for name, value in state.items() if value.dtype.kind not in "biufU"]:
-                raise TypeError(f"{strange[0]} of its state is of type {state[strange[0]].dtype}; numbers and texts can be saved")
-            if taken := {"file", "allow_pickle"} & set(state):  # names of arguments of numpy.savez
-                raise ValueError(f"its state has the name {min(taken)}, which a file of arrays cannot hold; choose another")
-        if state and self._rank == 0:  # it has seen the same batches on every rank
-            with writing(path):
-                np.savez(path, **state)
 
     def load(self, folder: Path, *, model_alone: bool = True) -> None:
         """Resume from the files that ``save`` wrote into ``folder``. The backend loads the model at its setup.
@@ -274,9 +268,18 @@ class Consumer:
                 f"the adapters of {folder} are of the training backend {own['backend']}, and {here} cannot read them; resume the run with "
                 "the backend that it began with"
             )
-        if (folder / "trainer" / _ESTIMATOR).exists():
-            with np.load(folder / "trainer" / _ESTIMATOR) as state, self._estimator_error_context("restoring its state"):
-                self._algorithm.estimator.restore(dict(state))
+        for path, part, who in self._parts_with_state(folder):
+            if (writer := own.get(path.stem)) in (None, type(part).__name__):
+                load_state(path, part, who)
+            elif path.exists():
+                self.notes.append(f"the checkpoint {folder} has a state of {writer}, and {who} starts without one")
+
+    def _parts_with_state(self, folder: Path) -> list[tuple[Path, PartWithState, str]]:
+        algorithm = self._algorithm
+        return [
+            (folder / "trainer" / "estimator.npz", algorithm.estimator, f"estimator {algorithm.estimator_name!r}"),
+            (folder / "trainer" / "loss.npz", algorithm.loss, f"loss {algorithm.loss_name!r}"),
+        ]
 
     def _wake(self) -> None:
         if self._asleep:
@@ -351,11 +354,8 @@ class Consumer:
             with_greedy=algorithm.estimator.needs_greedy,
             needs=algorithm.estimator.needs,
         )
-        with self._estimator_error_context("estimating advantages"):
+        with error_context(f"estimator {algorithm.estimator_name!r}", "estimating advantages"):
             return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
-
-    def _estimator_error_context(self, doing: str) -> AbstractContextManager[None]:
-        return error_context(f"estimator {self._algorithm.estimator_name!r}", doing)
 
     def _error_context(self, doing: str) -> AbstractContextManager[None]:
         return error_context(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")

@@ -12,6 +12,7 @@ import torch
 
 from rlcore.contracts.batches import LossBatch, TrainBatch, token_index
 from rlcore.contracts.interfaces import Loss, Need
+from rlcore.registry.error_context import error_context
 from rlcore.testing.records import make_rollout, make_train_batch, with_outlines
 
 __all__ = ["LossSuite"]
@@ -269,6 +270,47 @@ class LossSuite(ABC):
         second = loss.per_token(logprobs, batch)
         pair = [result[0] if isinstance(result, tuple) else result for result in (first, second)]
         assert torch.equal(*pair), "a second call gave another loss"
+
+    def figures(self, step: int) -> Mapping[str, float]:
+        """Return metrics of an update, with the values that the loss names."""
+        full = self.train_batch()
+        result = self.make().per_token(self.policy(full), self.micro_batch(full))
+        named = {f"loss/{name}": float(value.detach().mean()) for name, value in (result[1] if isinstance(result, tuple) else {}).items()}
+        usual = {"loss": -0.1, "entropy": 1.5, "kl_old": 0.01, "grad_norm": 0.8, "learning_rate": 1e-6, "advantage_abs_mean": 0.7}
+        if Need.REFERENCE in self.make().needs:
+            usual["kl_reference"] = 0.02
+        return {name: value * (1.0 + 0.5 * step) for name, value in {**named, **usual}.items()} | {"optimizer_steps": 1.0}
+
+    def test_state_is_saved_and_restored(self) -> None:
+        """``state`` returns numbers and texts, and a loss that restores them continues with the same bits after the next updates. A loss
+        that ``updated`` changes has a state."""
+        full = self.train_batch()
+        batch, logprobs = self.micro_batch(full), self.policy(full)
+
+        def values(loss: Loss) -> torch.Tensor:
+            result = loss.per_token(logprobs, batch)
+            return (result[0] if isinstance(result, tuple) else result).detach()
+
+        loss = self.make()
+        for step in range(3):
+            loss.updated(self.figures(step))
+        state = {name: np.array(value) for name, value in loss.state().items()}
+        strange = [name for name, value in state.items() if value.dtype.kind not in "biufU"]
+        assert not strange, f"{strange} of the state cannot be saved: numbers, texts and arrays of them can"
+        other = self.make()
+        if state:
+            other.restore({name: value.copy() for name, value in state.items()})
+        assert torch.equal(values(other), values(loss)), "a restored loss continues differently: state() must return what updated() changes"
+        for one in (loss, other):
+            one.updated(self.figures(3))
+        assert torch.equal(values(other), values(loss)), "a restored loss continues differently after the next update"
+        again = other.state()
+        assert all(np.array_equal(np.asarray(again[name]), value) for name, value in loss.state().items()), "the states differ"
+
+    def test_an_update_may_lack_figures(self) -> None:
+        """``updated`` accepts an update that took no step, of which most figures are absent."""
+        with error_context("the loss", "observing an update without figures"):
+            self.make().updated({"optimizer_steps": 0.0, "skipped_steps": 1.0})
 
     def test_prepare_gives_arrays_per_token(self) -> None:
         """``prepare`` returns finite float32[N] arrays, the same ones at each call, and leaves the batch unchanged."""

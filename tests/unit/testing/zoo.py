@@ -48,6 +48,7 @@ from zoo_backends import (
     UpdatesAtTheMeanTemperature,
 )
 from zoo_bugs import ENGINES, Bug
+from zoo_losses import CountsUpdatesInSecret, KeepsItsScale, SavesTheFigures, WantsEveryFigure
 from zoo_methods import (
     AcceptsSubstring,
     Ascends,
@@ -234,6 +235,10 @@ ZOO = [
     _estimator(TakesGreedyAsItIs, "test_finite_without_a_greedy_reward", "without a greedy reward"),
     _loss(WhitensPerMicroBatch, "test_micro_batches_add_up"),
     _loss(WhitensPerMicroBatch, "test_rollouts_do_not_influence_each_other"),
+    _loss(KeepsItsScale, "test_state_is_saved_and_restored", "must return what updated"),
+    _loss(CountsUpdatesInSecret, "test_state_is_saved_and_restored", "after the next update"),
+    _loss(SavesTheFigures, "test_state_is_saved_and_restored", "cannot be saved"),
+    _loss(WantsEveryFigure, "test_an_update_may_lack_figures"),
     _loss(Overflows, "test_finite_at_extreme_ratios"),
     _loss(Ascends, "test_follows_the_advantage"),
     _loss(AveragesInSilence, "test_a_loss_that_combines_tokens_says_so", "declare whole_rollouts = True"),
