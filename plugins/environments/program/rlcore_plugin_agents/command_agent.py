@@ -9,14 +9,15 @@ import os
 import re
 import shutil
 import sys
+from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
-from rlcore_gateway.process_tree import MARK, kill_tree, new_mark
+from rlcore_gateway.process_tree import MARK, Orphans, kill_tree, new_mark
 from rlcore_gateway.worker_process import ending
 
 from rlcore.api import InfrastructureError
@@ -31,6 +32,8 @@ _LOCAL = "127.0.0.1,localhost"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _TAIL = 8192  # kept bytes at the end of what an agent wrote
 _PR_SET_DUMPABLE = 4
+_TICK = 0.2  # seconds between two looks for orphans that ended
+_ORPHANS = Orphans()
 _NOT_STARTED = (126, 127)  # exit codes of a shell for: not executable, not found
 
 
@@ -191,9 +194,20 @@ async def _whole(function: Callable[..., Any], *arguments: Any) -> Any:
 async def _run(words: Sequence[str], folders: EpisodeFolders, env: Mapping[str, str], seconds: float, stdin: str = "") -> _Ended:
     """Run a program in the workspace until it ends or is too late; 0 seconds: without a limit. End all that it started.
 
-    :raises InfrastructureError: it cannot be started.
+    :raises InfrastructureError: it cannot be started, or something that it started cannot be ended.
     """
-    mark, paths = new_mark(), [folders.notes / name for name in ("stdin", "stdout", "stderr")]
+    mark = new_mark()
+    _ORPHANS.expect(mark)
+    try:
+        return await _run_marked(mark, words, folders, env, seconds, stdin)
+    finally:
+        await _whole(_ORPHANS.end, mark)
+
+
+async def _run_marked(
+    mark: str, words: Sequence[str], folders: EpisodeFolders, env: Mapping[str, str], seconds: float, stdin: str
+) -> _Ended:
+    paths = [folders.notes / name for name in ("stdin", "stdout", "stderr")]
     paths[0].write_text(stdin, "utf-8")
     program = shutil.which(words[0], path=env["PATH"])
     if program is None:
@@ -212,15 +226,23 @@ async def _run(words: Sequence[str], folders: EpisodeFolders, env: Mapping[str, 
             )
         except (OSError, ValueError) as error:
             raise InfrastructureError(f"{words[0]} cannot be started: {error}") from error
+    _ORPHANS.started(mark, process.pid)
     late = False
     try:
-        await asyncio.wait_for(process.wait(), seconds or None)
+        await asyncio.wait_for(_end_of(process), seconds or None)
     except TimeoutError:
         late = True
     finally:
         await _whole(kill_tree, process.pid, mark)
         code = await process.wait()
     return _Ended(None if late else code, *(_tail(path) for path in paths[1:]))
+
+
+async def _end_of(process: Process) -> None:
+    while process.returncode is None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _TICK)
+        _ORPHANS.reap()
 
 
 def _tail(path: Path) -> str:

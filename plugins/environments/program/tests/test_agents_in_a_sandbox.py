@@ -415,3 +415,25 @@ open("answer", "w").write("it")
     told = json.loads(rollout.extra["output"])
     assert told == {"pwd": "/tmp/rlcore-agents-1000/0/workspace", "outside": False, "found": "PermissionError"}
     assert rollout.extra["files"] == {"answer": "it"}
+
+
+def test_a_process_without_a_mark_changes_nothing_that_is_graded_later_in_its_session(outside: Path, tmp_path: Path) -> None:
+    script = """
+import json, os, subprocess, sys, urllib.request
+body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": sys.argv[1]}], "max_tokens": 2}).encode()
+headers = {"Authorization": "Bearer " + os.environ["KEY"], "Content-Type": "application/json"}
+urllib.request.urlopen(urllib.request.Request(os.environ["URL"] + "/chat/completions", body, headers)).close()
+subprocess.run(["sh", "agent.sh"], check=True)
+"""
+    writes = "while :; do echo it > /tmp/rlcore-agents-1000/0/workspace/answer; echo > /tmp/beat; sleep 0.01; done"
+    beat = f"env -i setsid -f /bin/sh -c '{writes}'"
+    wait = "while [ ! -e /tmp/beat ]; do sleep 0.01; done"
+    options = CommandOptions(
+        command=("/usr/bin/python3", "-c", script, "{prompt}"),
+        env={"KEY": "{key}", "URL": "{base_url}"},
+        grader=("/bin/sh", "-c", "rm -f answer; sleep 0.3; test -e answer"),
+    )
+    rows = [{"files": {"agent.sh": text}} for text in (f"{beat}; {wait}", wait)]  # the second one waits for ever in another session
+    with EpisodePlayer(tmp_path, "command", options, workers=1, deadline=20.0, sandbox=SessionOptions()) as player:
+        episodes = player.play(*rows)
+    assert [(rollout.extra["outcome"], score.value) for rollout, score in episodes] == [("ok", 0.0), ("ok", 0.0)]
