@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from asyncio.subprocess import Process
@@ -34,7 +35,8 @@ _TAIL = 8192  # kept bytes at the end of what an agent wrote
 _PR_SET_DUMPABLE = 4
 _TICK = 0.2  # seconds between two looks for orphans that ended
 _ORPHANS = Orphans()
-_NOT_STARTED = (126, 127)  # exit codes of a shell for: not executable, not found
+_INTERPRETER = re.compile(r"(python|pypy|node|perl|ruby|(ba|da|k|z)?sh)[\d.]*")
+_PYTHON_FLAGS = re.compile(r"-[BEIOSsu]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class CommandLineAgent(Environment):
                 before = await _whole(self._make_workspace, folders.workspace, row)
             except OSError as error:
                 raise InfrastructureError(f"the folders of the episode cannot be made: {error}") from error
-            return await self._played(model, row, folders, before)
+            had_script = self._has_script(folders.workspace)
+            return await self._played(model, row, folders, before, had_script)
         finally:
             await _whole(closing.close)
 
@@ -80,7 +83,9 @@ class CommandLineAgent(Environment):
         write_files(workspace, row.get("files") or {}, "column files")
         return file_states(workspace) if self._options.files_kb else {}
 
-    async def _played(self, model: Model, row: Mapping[str, Any], folders: EpisodeFolders, before: Mapping[str, Any]) -> EpisodeResult:
+    async def _played(
+        self, model: Model, row: Mapping[str, Any], folders: EpisodeFolders, before: Mapping[str, Any], had_script: bool
+    ) -> EpisodeResult:
         options, agent = self._options, self._options.agent
         values = {
             "prompt": _prompt(row),
@@ -103,9 +108,9 @@ class CommandLineAgent(Environment):
             files, left_out = await _whole(changed_files, folders.workspace, before, options.files_kb << 10)
             extra.update(files=files, files_left_out=left_out)
         if ended.code in options.exit_codes:
-            return EpisodeResult(reward=await self._graded(row, folders, ended.output), extra=extra)
+            return EpisodeResult(reward=await self._graded(row, folders, ended.output, had_script), extra=extra)
         try:
-            reward = await self._graded(row, folders, ended.output)
+            reward = await self._graded(row, folders, ended.output, had_script)
         except InfrastructureError:  # the agent's own failure came first
             reward = None
         outcome, reason = ("timeout" if ended.code is None else "crashed"), f"the agent {words[0]} {ended.words()}"
@@ -132,7 +137,16 @@ class CommandLineAgent(Environment):
             "no_proxy": _LOCAL,
         }
 
-    async def _graded(self, row: Mapping[str, Any], folders: EpisodeFolders, output: str) -> float | None:
+    def _has_script(self, workspace: Path) -> bool:
+        """Return whether the script that the grader's interpreter runs is there, also if there is none to look for."""
+        words = [_filled(word, {"workspace": str(workspace)}) for word in self._options.grader]
+        script = next((word for word in words[1:] if not ("python" in words[0] and _PYTHON_FLAGS.fullmatch(word))), "-")
+        try:
+            return not _INTERPRETER.fullmatch(Path(words[0]).name) or script.startswith("-") or (workspace / script).exists()
+        except (IndexError, OSError):  # no grader, or the agent locked the folder: then it is for the grader to say
+            return True
+
+    async def _graded(self, row: Mapping[str, Any], folders: EpisodeFolders, output: str, had_script: bool) -> float | None:
         """Return the reward of the grader, which runs with a home without the agent's files. Raise InfrastructureError if it fails."""
         options = self._options
         if not options.grader:
@@ -142,6 +156,13 @@ class CommandLineAgent(Environment):
         await _whole(folders.renew_notes)
         await _whole(write_files, folders.notes, notes, "notes")
         await _whole(write_files, folders.workspace, row.get("grader_files") or {}, "column grader_files")
+        if not self._has_script(folders.workspace):
+            if not had_script:  # no agent could lose it, and one that has to write it would grade itself
+                raise InfrastructureError(
+                    f"the grader {shlex.join(options.grader)} names a script that does not exist; correct the option grader"
+                )
+            if options.grade == "exit_code":  # the agent removed it; the interpreter's exit code would not tell that
+                return 0.0
         values = {
             "workspace": str(folders.workspace),
             "row": str(folders.notes / "row.json"),
@@ -151,9 +172,12 @@ class CommandLineAgent(Environment):
         ended = await _run(words, folders, self._variables(home, words[0]), options.grader_seconds)
         if ended.code is None and options.on_grader_timeout == "zero":
             return 0.0
-        if ended.code is None or ended.code < 0 or ended.code in _NOT_STARTED:
+        if ended.code is None or ended.code < 0:
             raise InfrastructureError(f"the grader {options.grader[0]} {ended.words()}")
         if options.grade == "exit_code":
+            if ended.code not in (0, *options.grader_zero_codes):
+                rule = f"reward 0 has exit code {', '.join(map(str, options.grader_zero_codes))} (grader_zero_codes)"
+                raise InfrastructureError(f"the grader {options.grader[0]} {ended.words()}; {rule}")
             return float(ended.code == 0)
         last = ended.output.strip().rpartition("\n")[2]
         try:

@@ -40,7 +40,11 @@ class CommandOptions(BaseModel):
         default=(), description="command that grades the workspace, with {workspace}, {row}, {output}; none: a reward does"
     )
     grade: Literal["exit_code", "last_line"] = Field(
-        default="exit_code", description="exit code 0 is reward 1, and another 0; or the last line of standard output is the reward"
+        default="exit_code",
+        description="exit code 0 is reward 1, and those of grader_zero_codes are 0; or the last line of standard output is the reward",
+    )
+    grader_zero_codes: tuple[int, ...] = Field(
+        default=(1, 2, 5), description="exit codes of the grader that are reward 0; with others, except 0, it has failed"
     )
     grader_seconds: float = Field(default=120.0, gt=0, description="time of the grader")
     on_grader_timeout: Literal["environment", "zero"] = Field(

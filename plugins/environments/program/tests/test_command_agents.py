@@ -128,6 +128,10 @@ def test_the_agent_has_a_workspace_of_the_row_and_no_variables_but_its_own(tmp_p
     [
         ("exit 0", {"grader": "true"}, ("ok", 1.0)),
         ("exit 0", {"grader": "false"}, ("ok", 0.0)),
+        ("exit 0", {"grader": ("/bin/sh", "-c", "exit 2")}, ("ok", 0.0)),
+        ("exit 0", {"grader": ("/bin/sh", "-c", "exit 101"), "grader_zero_codes": (1, 101)}, ("ok", 0.0)),
+        ("echo exit 0 > it.sh", {"grader": "sh it.sh"}, ("ok", 1.0)),
+        ("echo 1 > it.py", {"grader": ("python3", "-IB", "{workspace}/it.py")}, ("ok", 1.0)),
         (
             "echo right > it",
             {"grader": ("/bin/sh", "-c", "echo graded; test $(cat it) = right && echo 0.25"), "grade": "last_line"},
@@ -156,7 +160,12 @@ def test_the_end_of_an_episode(script: str, options: dict[str, Any], end: tuple[
     [
         ("there is no program 'no-such-program'", {"grader": "no-such-program"}),
         ("the grader /bin/sh was killed by signal 9", {"grader": ("/bin/sh", "-c", "kill -9 $$")}),
-        ("ended with exit code 127", {"grader": ("/bin/sh", "-c", "no-such-program")}),
+        (r"ended with exit code 127.*; reward 0 has exit code 1, 2, 5 \(grader_zero", {"grader": ("/bin/sh", "-c", "no-such-program")}),
+        ("ended with exit code 2;", {"grader": ("/bin/sh", "-c", "exit 2"), "grader_zero_codes": (1,)}),
+        ("grader python3 -I none.py names a script that does not exist", {"grader": "python3 -I none.py"}),
+        ("names a script that does not exist", {"grader": "python3.11 /none/none.py", "grade": "last_line"}),
+        ("names a script that does not exist", {"grader": "sh none.sh"}),
+        ("names a script that does not exist", {"grader": "perl {workspace}/none.pl"}),
         ("the grader sleep took too long", {"grader": "sleep 99", "grader_seconds": 0.5}),
         ("its last line is 'nan', and must be a number", {"grader": "echo nan", "grade": "last_line"}),
         ("its last line is '1', and must be a number", {"grader": ("/bin/sh", "-c", "echo 1; exit 1"), "grade": "last_line"}),
@@ -194,6 +203,13 @@ def test_files_of_the_grader_come_after_the_agent_and_not_through_its_links(tmp_
     assert (end.outcome, end.reward) == ("ok", 0.5)
     assert (tmp_path / "precious").read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["precious", "tmp"]
+
+
+@pytest.mark.parametrize("grader", ["python3 tests.py", "bash tests.py", "perl {workspace}/tests.py"])
+def test_an_agent_that_removes_the_script_of_the_grader_gets_0(grader: str) -> None:
+    assert play("rm tests.py", {"files": {"tests.py": "exit()"}}, grader=grader).reward == 0.0
+    with pytest.raises(InfrastructureError, match="its last line is ''"):
+        play("rm tests.py", {"files": {"tests.py": "exit()"}}, grader=grader, grade="last_line")
 
 
 def test_changed_files_beyond_the_limit_and_those_without_text_are_counted() -> None:
