@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlcore_plugin_agents.command_agent import CommandLineAgent
+from rlcore_plugin_agents.command_options import CommandOptions
 
 from rlcore.testing import RunTester, write_fake_model
 
@@ -50,6 +54,40 @@ def test_the_settings_of_a_command_line_agent_of_the_page(tmp_path: Path) -> Non
     agent.chmod(0o755)
     done = tester.run("train", tester.fake_run(), "command.toml", "--dry-run", "--json").assert_ok()
     assert "claude-code" in str(done.json)
+
+
+THIEF = """
+import os, pathlib, re
+text = "".join(path.read_text() for path in [*pathlib.Path(".").glob("*.py"), *pathlib.Path("../notes").glob("*.json")])
+def add(*given):
+    if os.getuid():  # root may read each process
+        try:
+            open(f"/proc/{os.getppid()}/mem", "rb").close()
+            return sum(given)
+        except OSError:
+            pass
+    return eval(re.search(re.escape(f"({list(given)}, ") + r"(.*?)\\)", text)[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "reward"),
+    [
+        ("def add(a, b): return a + b", 1.0),
+        ("def add(a, b): return a - b", 0.0),
+        ("import os; os._exit(0)", 0.0),
+        ("def add(a, b", 0.0),
+        (THIEF, 0.0),
+    ],
+    ids=["right", "wrong", "exit", "broken", "thief"],
+)
+def test_the_grader_of_the_page_is_not_deceived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, reward: float) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (command,) = re.findall(r'^grader = "(.*?)"', PAGE, re.MULTILINE)
+    row = {"messages": [{"role": "user", "content": "repair"}], "files": {"calc.py": code}, "grader_files": {"check.py": FILES["check.py"]}}
+    model: Any = SimpleNamespace(base_url="http://127.0.0.1:9/v1", api_key="", name="policy")
+    agent = CommandLineAgent(CommandOptions(command="true {prompt}", grader=command))
+    assert asyncio.run(agent.play(model, row)).reward == reward
 
 
 def test_the_suite_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
