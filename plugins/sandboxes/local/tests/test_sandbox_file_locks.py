@@ -1,10 +1,10 @@
-"""``flock`` in sessions: on files of the session it locks, on all others it does not exist."""
+"""Locks in sessions: on files of the session they work, on all others they tell nothing."""
 
 from __future__ import annotations
 
 import os
 
-from kit_sessions import ran
+from kit_sessions import job, line, ran
 from rlcore_plugin_sandbox.jail import program, seccomp
 
 from rlcore.api.sandbox import Sandbox
@@ -138,6 +138,103 @@ print(*sorted(found))
 print(open("/proc/locks").read().count("FLOCK"))
 """
     assert said(walled, source) == ["ENOSYS locked", "1"]
+
+
+RECORDS = """
+import struct
+
+def asked(file, kind=fcntl.F_WRLCK, whence=0, start=0, length=0, command=fcntl.F_GETLK):
+    try: found = struct.unpack("hhqqi4x", fcntl.fcntl(file, command, struct.pack("hhqqi4x", kind, whence, start, length, 0)))
+    except OSError as error: return errno.errorcode[error.errno]
+    return "free" if found[0] == fcntl.F_UNLCK else found[:1] + found[2:4] + (found[4] == child,)
+"""
+
+
+def test_a_process_learns_of_record_locks_of_others_and_not_of_its_own(walled: Sandbox) -> None:
+    source = (
+        RECORDS
+        + """
+one.write("x" * 50); one.flush()
+(mine, theirs), child = os.pipe(), os.fork()
+if child == 0:
+    own = open("f", "r+")
+    fcntl.lockf(own, LOCK_EX, 10, 20)
+    fcntl.lockf(own, LOCK_SH, 0, 100)
+    os.write(theirs, b"x")
+    time.sleep(99)
+os.read(mine, 1)
+for start in (0, 5, 15, 40, 90): fcntl.lockf(one, LOCK_EX, 2, start)
+print(asked(one), asked(one, length=20), asked(one, start=21, length=3), asked(one, start=30, length=70), asked(one, start=30))
+print(asked(one, 0), asked(one, 0, start=50), asked(one, whence=1, start=-25, length=1), asked(one, whence=2, start=-20, length=-1))
+print(asked(77), asked(one, kind=9), asked(one, whence=7), asked(one, start=-5), fcntl.fcntl(one, fcntl.F_GETFD))
+os.kill(child, signal.SIGKILL); os.wait()
+print(asked(one))
+import ctypes
+library = ctypes.CDLL(None, use_errno=True)
+print(library.fcntl(one.fileno(), 5, ctypes.c_void_p(16)), ctypes.get_errno() == errno.EFAULT)
+for start in range(0, 1000, 2): fcntl.lockf(one, LOCK_EX, 1, start)
+print(asked(one))
+"""
+    )
+    assert said(walled, source) == [
+        "(1, 20, 10, True) free (1, 20, 10, True) free (0, 100, 0, True)",
+        "(1, 20, 10, True) free (1, 20, 10, True) (1, 20, 10, True)",
+        "EBADF EINVAL EINVAL EINVAL 1",
+        "free",
+        "-1 True",
+        "ENOLCK",
+    ]
+
+
+def test_a_database_on_a_file_of_the_session_excludes_other_processes(walled: Sandbox) -> None:
+    source = """
+import sqlite3
+for mode in ("delete", "wal"):
+    base = sqlite3.connect(f"{mode}.db", isolation_level=None, timeout=0)
+    print(*base.execute(f"pragma journal_mode={mode}").fetchone(), end=" ", flush=True)
+    base.execute("create table t (x)")
+    base.execute("begin immediate")
+    base.execute("insert into t values (1)")
+    child = os.fork()
+    if child == 0:
+        other = sqlite3.connect(f"{mode}.db", isolation_level=None, timeout=0)
+        try: other.execute("insert into t values (2)")
+        except sqlite3.OperationalError as error: print(error, end=" ", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.wait()
+    base.execute("commit")
+    print(*sqlite3.connect(f"{mode}.db").execute("select count(*) from t").fetchone(), flush=True)
+"""
+    assert said(walled, source) == ["delete database is locked 1", "wal database is locked 1"]
+
+
+def test_another_session_learns_nothing_of_locks_on_files_that_both_can_open(walled: Sandbox) -> None:
+    source = (
+        RECORDS
+        + """
+child = 0
+shared, null = open(sys.executable, "rb"), open("/dev/null", "r+b", buffering=0)
+fcntl.lockf(shared, LOCK_SH, 7, 1234)
+found = [asked(shared), asked(shared, 0), asked(null), asked(shared, command=36), asked(shared, 0, command=37), asked(one, command=38)]
+for device in ("null", "full", "random", "urandom"):
+    for how in (LOCK_EX, LOCK_SH):
+        file = open(f"/dev/{device}", "r+b", buffering=0)
+        try: fcntl.lockf(file, how | LOCK_NB)
+        except OSError as error: found.append(errno.errorcode[error.errno])
+told(null, LOCK_EX)  # the supervisor opens it, too
+asked(null)
+for command in (fcntl.F_SETLEASE, fcntl.F_NOTIFY):
+    try: fcntl.fcntl(os.open(os.path.dirname(os.__file__), 0), command, 0)
+    except OSError as error: found.append(errno.errorcode[error.errno])
+print(*found, [line for line in open("/proc/locks") if " POSIX " in line and str(os.getpid()) not in line.split()], flush=True)
+sys.stdin.read()
+"""
+    )
+    right = "ENOSYS ENOSYS ENOSYS EINVAL EINVAL EINVAL EAGAIN EAGAIN EAGAIN EAGAIN EPERM EPERM []"
+    with walled.session(job(START + source)) as first:
+        assert line(first) == right
+        with walled.session(job(START + source)) as second:
+            assert line(second) == right
 
 
 def test_without_such_descriptors_calls_of_flock_do_not_exist() -> None:

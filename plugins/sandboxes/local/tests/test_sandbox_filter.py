@@ -119,7 +119,7 @@ CONDITIONS = {
         "socket": local,
         "socketpair": local,
         "setsockopt": harmless_option,
-        "fcntl": lambda *a: a[1] != 1031,
+        "fcntl": lambda *a: a[1] not in (1031, 1024, 1026),
         "mmap": no_memory_without_owner,
         "rt_sigaction": children_are_waited_for,
     },
@@ -146,7 +146,7 @@ CONDITIONS = {
         "socket": lambda *a: a[2] == 0 or (a[0] in (2, 10) and a[2] in (6, 17)),
         "socketpair": local,
         "setsockopt": lambda *a: a[2] in SESSION_OPTIONS.get(a[1], ()),
-        "fcntl": lambda *a: a[1] != 1031,
+        "fcntl": lambda *a: a[1] not in (1031, 1024, 1026),
         "ioctl": lambda *a: a[1] not in (0x5412, 0x5423),
         "mmap": no_memory_without_owner,
         "setpriority": lambda *a: False,
@@ -175,6 +175,8 @@ def expected(level: str, machine: str, name: str, arguments) -> int:
         return ENOSYS
     if (level, name) == ("session", "socket") and arguments[0] not in (1, 2, 10, 16):
         return 0x50000 | errno.EAFNOSUPPORT
+    if (level, name) == ("session", "fcntl") and arguments[1] in (36, 37, 38):
+        return 0x50000 | errno.EINVAL
     if name == "rt_sigaction" and name in conditions:
         return ALLOW if conditions[name](*arguments) else IGNORED
     if name in conditions:
@@ -199,6 +201,15 @@ COLUMN = {"x86_64": 0, "aarch64": 1}
 def test_calls_of_flock_go_to_the_supervisor_if_it_answers_them(machine: str, arguments: list[int]) -> None:
     rules, number = seccomp.session_bpf(machine, locks=True), NUMBERS["flock"][COLUMN[machine]]
     assert interpret(rules, number, MACHINES[machine], arguments) == NOTIFY
+
+
+@BOTH
+@given(command=st.integers(0, 40), arguments=st.lists(WORDS, min_size=6, max_size=6))
+def test_of_fcntl_only_questions_about_record_locks_go_to_the_supervisor(machine: str, command: int, arguments: list[int]) -> None:
+    rules, number = seccomp.session_bpf(machine, locks=True), NUMBERS["fcntl"][COLUMN[machine]]
+    arguments[1] = command
+    allowed = 0x50000 | errno.EINVAL if command in (36, 37, 38) else ALLOW
+    assert interpret(rules, number, MACHINES[machine], arguments) == (NOTIFY if command == 5 else allowed)
 
 
 @BOTH

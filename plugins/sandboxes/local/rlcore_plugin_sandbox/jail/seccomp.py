@@ -61,7 +61,8 @@ _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, reco
 _IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # whether it is a terminal, its size; FIONREAD, FIONBIO, FIO(N)CLEX
 _TIOCSETD, _TIOCSTI = 0x5423, 0x5412  # another line discipline would load a module into the kernel; words typed for another process
 _SOL_SOCKET, _SOCKET_OPTIONS = 1, (2, 9, 13, 15, 16, 20, 21, 66, 67)  # REUSEADDR, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts
-_F_SETPIPE_SZ = 1031
+_F_GETLK, _F_OFD_LOCKS = 5, (36, 37, 38)
+_FCNTLS_REFUSED = (1031, 1024, 1026)  # SETPIPE_SZ; SETLEASE and NOTIFY, which watch files that other programs can read
 _NETLINK, _ROUTE = 16, 0
 _FAMILIES = {_LOCAL: (0,), 2: (0, 6, 17), 10: (0, 6, 17), _NETLINK: (_ROUTE,)}
 """Families of a session's sockets (Unix, IPv4, IPv6, and the list of network interfaces), with their protocols (TCP, UDP). Other protocols
@@ -103,14 +104,14 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
         code += _only(name, "prlimit64", [*_cpu_limit_stays(), (_RETURN, 0, 0, _ALLOW)])
         code += _only(name, "socket", _allow((_LOCAL,)))
         code += _only(name, "socketpair", _allow((_LOCAL,)))
-        code += _only(name, "fcntl", _refuse((_F_SETPIPE_SZ,), argument=1))
+        code += _only(name, "fcntl", _refuse(_FCNTLS_REFUSED, argument=1))
     code += _only(name, "setrlimit", _refuse((_RLIMIT_CPU,)))
     return _last(name, code, COMMON + (LANDLOCK_TOO if landlock else []))
 
 
 def session_bpf(of_machine: str | None = None, *, locks: bool = False) -> bytes:
     """Return the filter of sessions. Their processes may change themselves, but not process 1, which supervises them and may have the same
-    user. ``locks``: the filter hands calls of ``flock`` to the supervisor; else they do not exist."""
+    user. ``locks``: the filter hands calls of ``flock`` and F_GETLK to the supervisor; else the first do not exist, and the second pass."""
     name = of_machine or machine()
     code = _first(name, landlock=False)
     options = [step for level, values in _SESSION_OPTIONS.items() for step in _in_case(1, level, _allow(values, argument=2))]
@@ -118,7 +119,11 @@ def session_bpf(of_machine: str | None = None, *, locks: bool = False) -> bytes:
     families = [step for family, protocols in _FAMILIES.items() for step in _in_case(0, family, _allow(protocols, argument=2))]
     code += _only(name, "socket", [*families, (_RETURN, 0, 0, _errno(errno.EAFNOSUPPORT))])
     code += _only(name, "socketpair", _allow((_LOCAL,)))
-    code += _only(name, "fcntl", _refuse((_F_SETPIPE_SZ,), argument=1))
+    # All sessions of the machine see the locks of descriptors in /proc/locks. Programs do without them, as before Linux 3.15.
+    locking = [step for command in _F_OFD_LOCKS for step in _in_case(1, command, [(_RETURN, 0, 0, _errno(errno.EINVAL))])]
+    if locks:
+        locking += _in_case(1, _F_GETLK, [(_RETURN, 0, 0, _NOTIFY)])
+    code += _only(name, "fcntl", [*locking, *_refuse(_FCNTLS_REFUSED, argument=1)])
     code += _only(name, "ioctl", _refuse((_TIOCSETD, _TIOCSTI), argument=1))
     code += _only(name, "prlimit64", _allow((0,)))
     for call in _SUPERVISOR_STAYS:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rlcore_plugin_sandbox.jail import namespaces, program, seccomp, watch
-from rlcore_plugin_sandbox.jail.file_locks import FileLocks
+from rlcore_plugin_sandbox.jail.file_locks import FileLocks, keep_devices_shared
 from rlcore_plugin_sandbox.jail.relay import relay
 from rlcore_plugin_sandbox.jail.syscalls import machine
 
@@ -48,6 +48,7 @@ def main(control: int, setup: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # process 1 gets no other signal from inside, because it handles none
     stderr, stderr_end = os.pipe()
     listener = _listener(limits["port"]) if reach else None
+    keep_devices_shared()
     pid, (workspace, *notifier) = _start((payload, stdin, stdout, stderr_end), limits, (user["uid"], user["gid"]))
     if workspace < 0:
         os.kill(pid, signal.SIGKILL)
