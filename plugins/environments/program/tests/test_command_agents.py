@@ -281,6 +281,19 @@ def test_a_killed_host_leaves_no_agent(tmp_path: Path) -> None:
     remove_left_folders()  # as the next process does
 
 
+def test_the_folders_of_processes_that_agents_stopped_are_removed_by_the_next_one(tmp_path: Path) -> None:
+    def left() -> list[str]:
+        return sorted(path.name for path in (tmp_path / "tmp").glob("rlcore-agents-*/*") if path.is_dir())
+
+    stops = {"files": {"agent.sh": "kill -STOP $PPID; sleep 99"}}
+    options = CommandOptions(**IN_CHAT | {"command": ("/bin/sh", "agent.sh")})
+    with EpisodePlayer(tmp_path, "command", options, workers=2, deadline=8.0, error_budget=1.0) as player:
+        assert [rollout.extra["outcome"] for rollout, _ in player.play(stops, stops)] == ["timeout"] * 2
+        assert left() == ["0", "1"]
+        ((rollout, _),) = player.play({"files": {"agent.sh": f"{sys.executable} chat.py", "chat.py": CHAT}})
+        assert (rollout.extra["outcome"], left()) == ("ok", [])
+
+
 def test_an_episode_that_is_cancelled_while_its_folder_is_copied_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copytree, begun = shutil.copytree, threading.Event()
     (tmp_path / "base").mkdir()
