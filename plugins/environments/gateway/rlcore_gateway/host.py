@@ -64,11 +64,16 @@ def main() -> int:
     except Exception as error:  # whatever the code of an environment raises
         print(f"the environment cannot be {'read' if 'rows' in setup else 'made'}: {described(error)}", file=sys.stderr)
         return 1
-    try:
-        asyncio.Runner().run(host.serve(lines))
-    except (SystemExit, KeyboardInterrupt) as error:  # of a task of the environment; a closed runner would cancel all episodes
-        print(described(error), file=sys.stderr, flush=True)
-        os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
+    loop = asyncio.Runner().get_loop()  # never closed: that would cancel all episodes
+    serving = loop.create_task(host.serve(lines))
+    while not serving.done():
+        try:
+            loop.run_until_complete(serving)
+        except SystemExit as error:  # of a task of one episode, which has it now; the others play on
+            print(described(error), file=sys.stderr, flush=True)
+        except KeyboardInterrupt as error:
+            print(described(error), file=sys.stderr, flush=True)
+            os._exit(1)
     os._exit(0)  # threads of the environment must not keep the process alive
 
 
@@ -139,7 +144,7 @@ class _Host:
             return await self._shared.play(model, row)
         try:
             environment = self._idle.pop() if self._idle else self._made()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _EnvironmentFailure(str(error)) from error
         own = type(environment).play is not TurnEnvironment.play
         result = await (environment.play(model, row) if own else _turns(environment, model, row, rewards))
@@ -168,7 +173,7 @@ async def _own(function: Callable[..., Any], argument: Any) -> Any:
     try:
         result = function(argument)
         return await result if inspect.isawaitable(result) else result
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _EnvironmentFailure(str(error)) from error
 
 

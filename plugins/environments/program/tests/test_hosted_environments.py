@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from episode_player import EpisodePlayer, descendants, words_of
 from rlcore_gateway import host
 from rlcore_plugin_agents.function_environment import environment_class
@@ -59,6 +60,7 @@ play.episodes_per_process = 4
 '''
 ENDS_IN_A_TASK = """
 import asyncio
+import os
 
 
 async def ends():
@@ -70,14 +72,46 @@ async def play(model, row):
     if row.get("ends"):
         task = asyncio.create_task(ends())
         await task
-    return 1.0
+    return float(os.getpid())
+
+
+play.episodes_per_process = 3
+"""
+ENDS_IN_STEP = """
+from rlcore.api.environments import TurnEnvironment
+
+
+class Game(TurnEnvironment):
+    episodes_per_process = 3
+
+    def reset(self, row):
+        self.row = row
+        return self.ends_in("reset")
+
+    def step(self, answer):
+        return self.ends_in("step"), 1.0, True
+
+    def ends_in(self, what):
+        if self.row.get("ends") == what:
+            raise SystemExit(3)
+        return "guess"
 """
 
 
-def test_a_task_that_ends_the_process_is_no_late_episode(tmp_path: Path) -> None:
+def test_a_task_that_calls_sys_exit_costs_its_own_episode(tmp_path: Path) -> None:
     with EpisodePlayer(tmp_path, ENDS_IN_A_TASK, workers=1, error_budget=1.0) as player:
-        (ended, score), (good, _) = player.play({"ends": True}, {})
-    assert (ended.extra["outcome"], good.extra["outcome"]) == ("crashed", "ok")
+        (one, first), (ended, score), (other, last) = player.play({}, {"ends": True}, {})
+        ((later, after),) = player.play({}, first=3)
+    assert [rollout.extra["outcome"] for rollout in (one, ended, other, later)] == ["ok", "crashed", "ok", "ok"]
+    assert "SystemExit: 3" in score.reason
+    assert first.value == last.value == after.value, "one process"
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_a_turn_that_calls_sys_exit_is_a_failure_of_the_environment(tmp_path: Path, where: str) -> None:
+    with EpisodePlayer(tmp_path, ENDS_IN_STEP, workers=1, error_budget=1.0, on_crash="zero") as player:
+        (ended, score), (good, _) = player.play({"ends": where}, {})
+    assert (ended.extra["outcome"], good.extra["outcome"]) == ("environment", "ok")
     assert "SystemExit: 3" in score.reason
 
 
