@@ -54,7 +54,10 @@ class Verifiers(Environment):
         task = task_class(task_class.data_type().model_validate(row["task"]), env.config.taskset.task)
         with ExitStack() as keys:
             context = vf.ModelContext(model=model.name, client=self._client(model, keys))
-            episode = await self._for_episode(env, model, keys).run_episode(task, context)
+            try:
+                episode = await self._for_episode(env, model, keys).run_episode(task, context)
+            except SystemExit as error:  # verifiers records exceptions alone; harnesses with code of their own are processes
+                raise InfrastructureError(f"the taskset called sys.exit({error.code!r})") from error
         return result_of(episode, model.players, self._options.client == "tokens")
 
     def _client(self, model: Model, keys: ExitStack, *, chat: bool = False) -> vf.ClientConfig:
@@ -74,7 +77,7 @@ class Verifiers(Environment):
             self._served[key] = asyncio.ensure_future(self._serve(taskset))
         try:
             return await asyncio.shield(self._served[key])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._served.pop(key, None)
             raise InfrastructureError(
                 f"taskset {taskset.get('id')}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
@@ -89,7 +92,7 @@ class Verifiers(Environment):
                 async with env.serving():
                     ready.set_result(None)
                     await asyncio.Event().wait()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 if not ready.done():
                     ready.set_exception(error)
 

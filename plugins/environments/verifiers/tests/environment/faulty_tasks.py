@@ -8,7 +8,7 @@ import verifiers.v1 as vf
 
 __all__ = ["FaultyTaskset"]
 
-FAULTS = ("sound", "unrewarded", "setup", "reward", "forged", "late", "exit", "killed", "stopped")
+FAULTS = ("sound", "unrewarded", "setup", "reward", "forged", "late", "exit", "killed", "stopped", "sys.exit")
 
 
 class FaultyData(vf.TaskData):
@@ -28,6 +28,8 @@ class FaultyTask(vf.Task[FaultyData, vf.State, vf.TaskConfig]):
         fault = self.data.fault
         if fault == "reward":
             raise ValueError("the planted fault of a reward")
+        if fault == "sys.exit":
+            raise SystemExit(3)
         if fault == "forged":
             trace.nodes[-1].token_ids[-1] += 1
         if fault == "late":

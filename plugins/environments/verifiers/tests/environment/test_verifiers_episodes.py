@@ -37,6 +37,11 @@ def trained(episodes: Any) -> Counter[bytes]:
     return found
 
 
+def hosts() -> list[int]:
+    """The processes that play."""
+    return [child.pid for child in descendants() if "rlcore_gateway.host" in words_of(child)]
+
+
 def faulty(fault: str) -> Any:
     """The row with this fault."""
     return next(row for row in rows_of("faulty_tasks.py") if row["task"]["fault"] == fault)
@@ -45,8 +50,7 @@ def faulty(fault: str) -> Any:
 def test_every_sampled_token_of_32_episodes_trains_once_and_the_trace_has_it(player: VerifiersPlayer) -> None:
     before = len(player.engine.log)
     episodes = player.play(*rows_of("guess_digit.py?count=8"), copies=4)
-    hosts = [child for child in descendants() if "rlcore_gateway.host" in words_of(child)]
-    assert len(hosts) <= 1, "one process plays all episodes"
+    assert len(hosts()) <= 1, "one process plays all episodes"
     assert [(rollout.extra["outcome"], rollout.extra["reason"]) for rollout, _ in episodes] == [("ok", "")] * 32
     assert trained(episodes) == Counter(one.token_ids.tobytes() for one in player.engine.log[before:])
     for rollout, score in episodes:
@@ -75,6 +79,15 @@ def test_a_fault_of_a_task_is_the_environments(player: VerifiersPlayer, fault: s
     assert (rollout.extra["outcome"], given.outcome) == (outcome, score)
     assert reason in rollout.extra["reason"]
     assert rollout.extra["reward"] == {"sound": 0.5}.get(fault)
+
+
+def test_a_reward_that_calls_sys_exit_costs_its_own_episode(player: VerifiersPlayer) -> None:
+    before = player.play(faulty("sound")) and hosts()
+    episodes = player.play(faulty("sound"), faulty("sys.exit"), faulty("sound"), copies=2)
+    assert [rollout.extra["outcome"] for rollout, _ in episodes] == ["ok"] * 2 + ["environment"] * 2 + ["ok"] * 2
+    assert {score.outcome for _, score in episodes[2:4]} == {Outcome.INFRA}
+    assert {score.reason.partition(" (")[0] for _, score in episodes[2:4]} == {"SystemExit: 3"}
+    assert hosts() == before, "the same process plays on"
 
 
 def test_two_roles_that_are_the_policy_train_and_have_their_own_rewards(player: VerifiersPlayer) -> None:
