@@ -69,7 +69,7 @@ class OpenEnv(Environment):
         try:
             session = await asyncio.to_thread(self._created, row)
             messages = list(await asyncio.to_thread(session.initial_messages))
-        except Exception as error:  # whatever the code of an environment raises
+        except (Exception, SystemExit) as error:  # whatever the code of an environment raises
             raise InfrastructureError(f"the session cannot be made: {type(error).__name__}: {error}") from None
         try:
             return await play_with_tools(self._options, model, messages, ResourceTools(session))

@@ -74,7 +74,7 @@ class ResourceTools(_Tools):
             result = await asyncio.to_thread(self._session.call_tool, name, arguments)
         except KeyError as error:  # no such tool
             return f"Error: {error.args[0] if error.args else name}", None, False
-        except Exception as error:  # whatever the code of an environment raises
+        except (Exception, SystemExit) as error:  # whatever the code of an environment raises
             raise InfrastructureError(f"tool {name} failed: {type(error).__name__}: {error}") from None
         reward = result.metadata.get("reward")
         if reward is None and isinstance(result.data, dict):
@@ -85,7 +85,7 @@ class ResourceTools(_Tools):
     async def verified(self, messages: list[dict[str, Any]]) -> float | None:
         try:
             found = await asyncio.to_thread(self._session.verify, messages)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InfrastructureError(f"verify failed: {type(error).__name__}: {error}") from None
         self.extra = {"metrics": dict(found.metrics)}
         own = None if found.env_reward is None else float(found.env_reward)

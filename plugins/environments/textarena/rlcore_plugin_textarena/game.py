@@ -103,7 +103,7 @@ def _begun(game: str, options: Mapping[str, Any], players: int, seed: int) -> An
     try:
         made = ta.make(game, **options)
         made.reset(num_players=players, seed=seed)
-    except Exception as error:  # whatever the code of a game raises
+    except (Exception, SystemExit) as error:  # whatever the code of a game raises
         raise DataError(f"textarena {ta.__version__} cannot play {game} with {players} players here: {_first_words(error)}") from error
     return made
 
@@ -124,7 +124,7 @@ def _players_of(wanted: RowName, seed: int) -> int:
     raise first
 
 
-def _first_words(error: Exception) -> str:
+def _first_words(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"its code needs a newer Python than {sys.version_info.major}.{sys.version_info.minor}: {error}"
     words = " ".join(str(error).replace("*", " ").split())
@@ -137,7 +137,7 @@ def _observed(game: Any) -> tuple[int, Sequence[Any]]:
         game = game.env
     try:
         player, observation = game.get_observation()
-    except Exception as error:  # whatever the code of a game raises
+    except (Exception, SystemExit) as error:  # whatever the code of a game raises
         raise InfrastructureError(f"{game.env_id}: the game failed: {_first_words(error)}") from error
     return player, observation
 
@@ -154,7 +154,7 @@ def _stepped(game: Any, action: str) -> bool:
     """Make a move. Return whether the game is over."""
     try:
         return bool(game.step(action)[0])
-    except Exception as error:  # whatever the code of a game raises
+    except (Exception, SystemExit) as error:  # whatever the code of a game raises
         raise InfrastructureError(f"{game.env_id}: the game failed at the move {action[:60]!r}: {_first_words(error)}") from error
 
 

@@ -111,6 +111,8 @@ class CalculatorSession(ResourceSession):
     def call_tool(self, name, arguments):
         if name != "calculator":
             raise KeyError(f"Unknown tool: {name}")
+        if "exits" in self._task:
+            raise SystemExit(3)
         if "gone" in self._task:
             raise OSError("the calculator is gone")
         left, _sign, right = str(arguments.get("expression", "")).partition("*")

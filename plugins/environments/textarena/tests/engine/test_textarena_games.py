@@ -109,12 +109,48 @@ print(*({tuple(_begun("Draws-v0", {}, 1, seed).drawn) for seed in (5, 5, 6)}), s
 """
 
 
-def test_what_a_game_draws_when_it_is_made_is_decided_by_the_seed() -> None:
-    """Such as SpellingBee and IteratedStagHunt do, which need words from the network and Python 3.12."""
+ENDS = """
+import sys
+import textarena as ta
+from rlcore_plugin_textarena import game
+
+
+class Ends(ta.Env):
+    env_id = "Ends-v0"
+    reset = get_observation = step = lambda *given, **named: sys.exit(3)
+
+
+ta.envs.registration.register("Ends-v0", Ends)
+for ends in (lambda: game._begun("Ends-v0", {}, 1, 5), lambda: game._observed(Ends()), lambda: game._stepped(Ends(), "x")):
+    try:
+        ends()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+def in_its_python(source: str) -> list[str]:
+    """Run a program in the environment of textarena; return what it printed."""
     with closing(Interpreters()) as interpreters:
         python, variables = interpreters.of(Path(os.environ["RLCORE_TEST_TEXTARENA"]))
-        done = subprocess.run([python, "-P", "-c", DRAWS], env={**os.environ, **variables}, capture_output=True, text=True, check=True)
-    assert len(done.stdout.splitlines()) == 2
+        done = subprocess.run([python, "-P", "-c", source], env={**os.environ, **variables}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_game_that_calls_sys_exit_failed() -> None:
+    begun, *failed = in_its_python(ENDS)
+    assert begun.startswith("DataError textarena")
+    assert begun.endswith("SystemExit: 3")
+    assert failed == [
+        "InfrastructureError Ends-v0: the game failed: SystemExit: 3",
+        "InfrastructureError Ends-v0: the game failed at the move 'x': SystemExit: 3",
+    ]
+
+
+def test_what_a_game_draws_when_it_is_made_is_decided_by_the_seed() -> None:
+    """Such as SpellingBee and IteratedStagHunt do, which need words from the network and Python 3.12."""
+    assert len(in_its_python(DRAWS)) == 2
 
 
 def played(row: dict[str, Any], script: Sequence[str], **options: Any) -> Any:
