@@ -6,17 +6,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 from rlcore_plugin_nemo_gym.options import NemoGymOptions
 
-from rlcore.api import Completion
-from rlcore.testing import FakeTokenizer, RunTester
+from rlcore.testing import RunTester
 from tests.quickstart_folder import quickstart_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "program" / "tests"))
@@ -61,27 +58,13 @@ def played_by(place: Path, **options: Any) -> EpisodePlayer:
     return EpisodePlayer(place, "nemo_gym", made, tokens=LETTERS, tool_parser="json", workers=1, episodes_per_process=1)
 
 
-def answering(player: EpisodePlayer, monkeypatch: pytest.MonkeyPatch, texts: list[str]) -> None:
-    tokenizer, left, poll = FakeTokenizer(LETTERS), list(texts), player.engine.poll
-
-    def scripted(timeout: float) -> list[Completion]:
-        done = []
-        for one in poll(timeout):
-            ids = np.array(tokenizer.encode(left.pop(0)), np.int32)
-            zeros = np.zeros(len(ids))
-            done.append(replace(one, token_ids=ids, logprobs=zeros.astype(np.float32), versions=zeros.astype(np.int32)))
-        return done
-
-    monkeypatch.setattr(player.engine, "poll", scripted)
-
-
 def servers() -> list[psutil.Process]:
     return [one for one in descendants() if "serve.py" in words_of(one)]
 
 
-def test_tools_keep_the_state_of_their_session_and_verify_gives_the_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_keep_the_state_of_their_session_and_verify_gives_the_reward(tmp_path: Path) -> None:
     with played_by(tmp_path) as player:
-        answering(player, monkeypatch, [CALL, "done", CALL, CALL, "done", BAD, "done"] + [CALL, "done"] * 29)
+        player.answering([CALL, "done", CALL, CALL, "done", BAD, "done"] + [CALL, "done"] * 29)
         player.begin([counted(5)] * 32, max_new_tokens=1000)
         episodes = sorted(player.step_until(lambda: player.producer.idle, 300), key=lambda pair: int(pair[0].prompt_id[1:]))
     assert [rollout.extra["outcome"] for rollout, _ in episodes] == ["ok"] * 32
@@ -91,7 +74,7 @@ def test_tools_keep_the_state_of_their_session_and_verify_gives_the_reward(tmp_p
     assert descendants() == []
 
 
-def test_a_killed_server_loses_the_episode_which_is_played_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_server_loses_the_episode_which_is_played_once_more(tmp_path: Path) -> None:
     with played_by(tmp_path) as player:
         player.engine.held = True
         player.begin([counted(5)], max_new_tokens=1000)
@@ -100,18 +83,18 @@ def test_a_killed_server_loses_the_episode_which_is_played_once_more(tmp_path: P
         server.kill()
         player.step_until(lambda: len(player.engine.open) == 2, 120)
         player.engine.held = False
-        answering(player, monkeypatch, [CALL, CALL, "done", "done"])
+        player.answering([CALL, CALL, "done", "done"])
         ((rollout, _),) = player.step_until(lambda: player.producer.idle)
     assert rollout.extra["outcome"] == "ok"
 
 
-def test_a_server_that_hangs_is_a_failure_of_the_environment_and_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs_is_a_failure_of_the_environment_and_is_replaced(tmp_path: Path) -> None:
     with played_by(tmp_path, message_seconds=3.0) as player:
         player.engine.held = True
         player.begin([counted(5)], max_new_tokens=1000)
         player.step_until(lambda: player.engine.open, 120)
         servers()[0].suspend()
-        answering(player, monkeypatch, [CALL, CALL, "done"])
+        player.answering([CALL, CALL, "done"])
         player.engine.held = False
         ((bad, score),) = player.step_until(lambda: player.producer.idle)
         player.begin([counted(5)], max_new_tokens=1000, first=1)
@@ -124,13 +107,11 @@ def test_a_server_that_hangs_is_a_failure_of_the_environment_and_is_replaced(tmp
 
 
 @pytest.mark.parametrize(("crashes", "outcome"), [(1, "ok"), (2, "lost")])
-def test_a_server_that_ends_by_itself_in_an_episode_loses_it_and_a_second_time_masks_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashes: int, outcome: str
-) -> None:
+def test_a_server_that_ends_by_itself_in_an_episode_loses_it_and_a_second_time_masks_it(tmp_path: Path, crashes: int, outcome: str) -> None:
     (left := tmp_path / "left").mkdir()
     config = {"crashes": crashes, "left": str(left)}
     with played_by(tmp_path, server=CALCULATOR, folder=AUTHORED, config=config) as player:
-        answering(player, monkeypatch, [CALCULATE, CALCULATE, "42"])
+        player.answering([CALCULATE, CALCULATE, "42"])
         row = {"responses_create_params": {"input": [{"role": "user", "content": "guess"}], "tools": [CALCULATOR_TOOL]}, "gt_answer": "42"}
         player.begin([row], max_new_tokens=1000)
         ((rollout, score),) = player.step_until(lambda: player.producer.idle, 240)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from rlcore_gateway.environment_server import free_port
 from rlcore_plugin_openenv.options import OpenEnvOptions
 
-from rlcore.api import Completion, PluginError, Rollout, Score
-from rlcore.testing import FakeTokenizer
+from rlcore.api import PluginError, Rollout, Score
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "program" / "tests"))
-from episode_player import TOKENS, EpisodePlayer, descendants, words_of
+from episode_player import TOKENS, EpisodePlayer, app_served, descendants, words_of
 
 ENVIRONMENT = os.environ.get("RLCORE_TEST_OPENENV", "")
 pytestmark = pytest.mark.skipif(not ENVIRONMENT, reason="RLCORE_TEST_OPENENV names no environment")
@@ -49,27 +43,6 @@ def assert_ledger_is_the_engines(player: EpisodePlayer, episodes: list[tuple[Rol
             trained.append(tuple(tokens[:length]))
             tokens = tokens[length:]
     assert sorted(trained) == log
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@contextmanager
-def running(app: str) -> Iterator[tuple[str, psutil.Process]]:
-    """Serve an app as its author would, and wait until it answers."""
-    port = free_port()
-    python = str(Path(ENVIRONMENT, "bin", "python"))
-    words = [python, "-m", "uvicorn", app, "--port", str(port), "--log-level", "warning"]
-    with subprocess.Popen(words, cwd=AUTHORED) as process:
-        try:
-            while not answers(port):
-                assert process.poll() is None, f"the server {app} ended with exit code {process.returncode}"
-                time.sleep(0.05)
-            yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
-        finally:
-            process.kill()
 
 
 def played(player: EpisodePlayer, *episodes: dict[str, Any], **settings: Any) -> list[tuple[Rollout, Score]]:
@@ -105,14 +78,20 @@ def test_steps_on_servers_of_its_own_train_what_was_sampled(tmp_path: Path) -> N
 
 
 def test_episodes_wait_for_the_only_session_of_a_server_and_do_not_fail(tmp_path: Path) -> None:
-    with running("guessing:app") as (address, _), played_by(tmp_path, {"address": address}, episodes_per_process=4) as player:
+    with (
+        app_served(Path(ENVIRONMENT), "guessing:app", AUTHORED) as (address, _),
+        played_by(tmp_path, {"address": address}, episodes_per_process=4) as player,
+    ):
         episodes = played(player, *rows(12))
     assert outcomes(episodes) == ["ok"] * 12
     assert sum(rollout.extra["waited_seconds"] > 0 for rollout, _ in episodes) >= 6
 
 
 def test_a_server_with_four_sessions_plays_four_episodes_at_the_same_time(tmp_path: Path) -> None:
-    with running("guessing:four") as (address, _), played_by(tmp_path, {"address": address}, workers=1, episodes_per_process=4) as player:
+    with (
+        app_served(Path(ENVIRONMENT), "guessing:four", AUTHORED) as (address, _),
+        played_by(tmp_path, {"address": address}, workers=1, episodes_per_process=4) as player,
+    ):
         player.engine.held = True
         player.begin(rows(4))
         until(player, lambda: len(player.engine.open) == 4)
@@ -174,7 +153,10 @@ def test_an_episode_whose_server_hangs_to_its_deadline_is_too_late(tmp_path: Pat
 
 
 def test_a_server_of_others_that_dies_is_a_failure_of_the_environment_and_no_step_is_made_in_a_fresh_one(tmp_path: Path) -> None:
-    with running("guessing:app") as (address, process), played_by(tmp_path, {"address": address}, workers=1) as player:
+    with (
+        app_served(Path(ENVIRONMENT), "guessing:app", AUTHORED) as (address, process),
+        played_by(tmp_path, {"address": address}, workers=1) as player,
+    ):
         player.engine.held = True
         player.begin(rows(1))
         until(player, lambda: player.engine.open)
@@ -241,28 +223,13 @@ CALL = '{"name": "calculator", "arguments": {"expression": "3*4"}}'
 LETTERS = "".join(dict.fromkeys(TOKENS + CALL))
 
 
-def answering(player: EpisodePlayer, monkeypatch: pytest.MonkeyPatch, texts: list[str]) -> None:
-    """Let the engine answer these texts in turn: a fake policy never calls a tool."""
-    tokenizer, left, poll = FakeTokenizer(LETTERS), list(texts), player.engine.poll
-
-    def scripted(timeout: float) -> list[Completion]:
-        done = []
-        for one in poll(timeout):
-            ids = np.array(tokenizer.encode(left.pop(0)), np.int32)
-            zeros = np.zeros(len(ids))
-            done.append(replace(one, token_ids=ids, logprobs=zeros.astype(np.float32), versions=zeros.astype(np.int32)))
-        return done
-
-    monkeypatch.setattr(player.engine, "poll", scripted)
-
-
 TOOL_USE = {"tokens": LETTERS, "tool_parser": "json", "max_call_tokens": 0, "workers": 1}
 SESSION = {"interface": "session", "factory": "guessing:CalculatorSessions", "prompt": "json", "action": "json"}
 
 
-def test_the_tools_of_a_server_are_tools_of_the_chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tools_of_a_server_are_tools_of_the_chat(tmp_path: Path) -> None:
     with played_by(tmp_path, {"interface": "tools", "app": "guessing:tools"}, **TOOL_USE) as player:
-        answering(player, monkeypatch, [CALL, CALL.replace("3*4", "cat"), "12"])
+        player.answering([CALL, CALL.replace("3*4", "cat"), "12"])
         ((rollout, score),) = played(player, {}, max_new_tokens=1000)
     first, second = (turn.content for turn in rollout.turns if turn.role == "tool")
     assert first == "12"
@@ -282,10 +249,10 @@ def test_the_tools_of_a_server_are_tools_of_the_chat(tmp_path: Path, monkeypatch
     ],
 )
 def test_the_tools_of_a_resource_session_and_its_verification(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: dict[str, Any], answers: list[str], outcome: str, reward: float | None
+    tmp_path: Path, task: dict[str, Any], answers: list[str], outcome: str, reward: float | None
 ) -> None:
     with played_by(tmp_path, SESSION, **TOOL_USE) as player:
-        answering(player, monkeypatch, answers)
+        player.answering(answers)
         ((rollout, score),) = played(player, {"task": {"question": "3*4", "answer": "12", **task}})
     assert (rollout.extra["outcome"], rollout.extra.get("reward")) == (outcome, reward)
     if outcome == "environment":

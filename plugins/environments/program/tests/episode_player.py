@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
+from rlcore_gateway.environment_server import free_port
 from rlcore_plugin_agents.agent import Agent
 from rlcore_plugin_agents.agent_options import AgentOptions
 
@@ -19,7 +24,7 @@ from rlcore.api.environments import ChosenEnvironment
 from rlcore.api.runtime import GroupJob, Producer, TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakeTokenizer, Registry, write_fake_model
 
-__all__ = ["GUESSING", "EpisodePlayer", "descendants", "words_of"]
+__all__ = ["GUESSING", "EpisodePlayer", "app_served", "descendants", "words_of"]
 
 TOKENS = " 0123456789abcdefghijklmnopqrstuvwxyz:."
 
@@ -50,9 +55,10 @@ for line in sys.stdin:
 
 
 class LoggedEngine(FakeInference):
-    """Keeps its completions. While it is ``held``, it makes no progress."""
+    """Keeps its completions. While it is ``held``, it makes no progress. It answers the ``texts`` in turn, None for random ones."""
 
     held = False
+    texts: Iterator[str] | None = None
 
     def __init__(self, context: InferenceContext, options: FakeInferenceOptions) -> None:
         super().__init__(context, options)
@@ -68,9 +74,16 @@ class LoggedEngine(FakeInference):
             time.sleep(timeout)
             return []
         done = super().poll(timeout)
+        if self.texts is not None:
+            done = [self._saying(one, next(self.texts)) for one in done]
         self.log += done
         self.open.difference_update(one.request_id for one in done)
         return done
+
+    def _saying(self, one: Completion, text: str) -> Completion:
+        ids = np.array(self.context.tokenizer.encode(text), np.int32)
+        zeros = np.zeros(len(ids))
+        return replace(one, token_ids=ids, logprobs=zeros.astype(np.float32), versions=zeros.astype(np.int32))
 
 
 class ScoreKeeper:
@@ -134,6 +147,10 @@ class EpisodePlayer(ExitStack):
         self.producer = Producer("producer-0", self.engine, tokenizer, ScoreKeeper(), TimeAccount(), self.agent)
         self.callback(self.producer.close)
 
+    def answering(self, texts: Iterable[str]) -> None:
+        """Let the policy write these texts, one after the other: a fake one calls no tool."""
+        self.engine.texts = iter(texts)
+
     def begin(self, rows: Iterable[Mapping[str, Any]], copies: int = 1, max_new_tokens: int = 200, first: int = 0) -> None:
         """Start an episode, or several copies, for each row of columns. Rows are numbered from ``first``."""
         sampling = Sampling(max_new_tokens=max_new_tokens)
@@ -166,6 +183,26 @@ class EpisodePlayer(ExitStack):
         found = self.step_until(lambda: self.producer.idle)
         assert not self.engine.open
         return sorted(found, key=lambda pair: (pair[0].prompt_id, pair[0].index))
+
+
+@contextmanager
+def app_served(environment: Path, app: str, folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Serve an app in a Python environment as its author would, and wait until it answers; yield its address and its process."""
+    port = free_port()
+    words = [str(environment / "bin" / "python"), "-m", "uvicorn", app, "--port", str(port), "--log-level", "warning"]
+    with subprocess.Popen(words, cwd=folder) as process:
+        try:
+            while not _answers(port):
+                assert process.poll() is None, f"the server {app} ended with exit code {process.returncode}"
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
+        finally:
+            process.kill()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 EARLIER: set[int] = set()

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import string
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from episode_player import EpisodePlayer
+from episode_player import EpisodePlayer, app_served
 from rlcore_plugin_verifiers.options import VerifiersOptions
 from verifiers_player import NEEDS_VERIFIERS, TASKS, read_rows
 
-from rlcore.api import Completion, Rollout
+from rlcore.api import Rollout
 from rlcore.testing import FakeTokenizer
 
 pytestmark = [*NEEDS_VERIFIERS, pytest.mark.timeout(1200)]
@@ -56,26 +54,6 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def served(app: str) -> Iterator[str]:
-    """Serve an app of openenv as its author would; yield its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    python = str(Path(os.environ["RLCORE_TEST_VERIFIERS"], "bin", "python"))
-    with subprocess.Popen([python, "-m", "uvicorn", app, "--port", str(port), "--log-level", "warning"], cwd=TASKS) as server:
-        try:
-            while True:
-                assert server.poll() is None, f"the server {app} ended with exit code {server.returncode}"
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.05)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.kill()
-
-
-@contextmanager
 def nemo_gym_served(folder: Path) -> Iterator[str]:
     """Serve a resources server of nemo-gym with the script of verifiers, in the environment of nemo-gym; yield its address."""
     (script,) = Path(os.environ["RLCORE_TEST_VERIFIERS"]).glob("lib/python3*/site-packages/verifiers/v1/tasksets/nemo_gym/server.py")
@@ -95,25 +73,13 @@ def played_by(folder: Path, letters: str, **options: Any) -> EpisodePlayer:
     return EpisodePlayer(folder, "verifiers", VerifiersOptions(), tokens=letters, workers=1, deadline=LONG, **options)
 
 
-def answering(player: EpisodePlayer, monkeypatch: pytest.MonkeyPatch, texts: Iterator[str]) -> None:
-    """Let the policy write these texts, one after the other."""
-    poll = player.engine.poll
-
-    def scripted(one: Completion) -> Completion:
-        ids = np.array(FakeTokenizer(string.printable).encode(next(texts)), np.int32)
-        zeros = np.zeros(len(ids))
-        return replace(one, token_ids=ids, logprobs=zeros.astype(np.float32), versions=zeros.astype(np.int32))
-
-    monkeypatch.setattr(player.engine, "poll", lambda timeout: [scripted(one) for one in poll(timeout)])
-
-
 def answers(rollout: Rollout, letters: str) -> list[str]:
     """The texts that train."""
     tokens = np.concatenate([segment.token_ids[segment.policy_mask] for segment in rollout.segments])
     return [FakeTokenizer(letters).decode(part.tolist()) for part in np.split(tokens, np.cumsum(rollout.turn_lengths)[:-1])]
 
 
-def test_games_of_textarena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: None) -> None:
+def test_games_of_textarena(tmp_path: Path, words: None) -> None:
     games = {
         f"textarena?game={game}&select.limit={count}": (text, count, turns, rewards)
         for game, text, count, turns, rewards in (
@@ -125,7 +91,7 @@ def test_games_of_textarena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wor
     with played_by(tmp_path, string.printable) as player:
         for first, (name, rows) in enumerate(read_rows(*games).items()):
             text, count, turns, rewards = games[name]
-            answering(player, monkeypatch, repeat(text))
+            player.answering(repeat(text))
             player.begin(rows, max_new_tokens=1000, first=100 * first)
             episodes = player.step_until(lambda: player.producer.idle, LONG)
             assert [rollout.extra["outcome"] for rollout, _ in episodes] == ["ok"] * count
@@ -134,7 +100,7 @@ def test_games_of_textarena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wor
 
 
 def test_a_server_of_openenv(tmp_path: Path) -> None:
-    with served("parity_server:app") as address:
+    with app_served(Path(os.environ["RLCORE_TEST_VERIFIERS"]), "parity_server:app", TASKS) as (address, _):
         resets = json.dumps([{"seed": seed} for seed in range(32)])
         (rows,) = read_rows(f"openenv?base_url={address}&resets={resets}").values()
         with played_by(tmp_path, string.digits, max_call_tokens=3) as player:
@@ -150,14 +116,14 @@ def test_a_server_of_openenv(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not os.environ.get("RLCORE_TEST_NEMO"), reason="needs the environment of nemo-gym: RLCORE_TEST_NEMO")
-def test_a_resources_server_of_nemo_gym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resources_server_of_nemo_gym(tmp_path: Path) -> None:
     params = {"input": [{"role": "user", "content": "count"}], "tools": [TOOL]}
     row = json.dumps({"responses_create_params": params, "initial_count": 2, "expected_count": 5})
     (tmp_path / "rows.jsonl").write_text("\n".join([row] * 32))
     with nemo_gym_served(tmp_path) as address:
         (rows,) = read_rows(f"nemo_gym?dataset={tmp_path}/rows.jsonl&task.resources_url={address}").values()
         with played_by(tmp_path, string.printable, tool_parser="json", episodes_per_process=1) as player:
-            answering(player, monkeypatch, chain([CALL, "done", CALL, CALL, "done"], *repeat([CALL, "done"], 30)))
+            player.answering(chain([CALL, "done", CALL, CALL, "done"], *repeat([CALL, "done"], 30)))
             player.begin(rows, max_new_tokens=1000)
             episodes = sorted(player.step_until(lambda: player.producer.idle, LONG), key=lambda pair: int(pair[0].prompt_id[1:]))
     assert [rollout.extra["outcome"] for rollout, _ in episodes] == ["ok"] * 32
