@@ -5,8 +5,10 @@ This file runs by its path in the Python that has nemo-gym. It imports nothing o
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 
@@ -29,7 +31,12 @@ def main() -> None:
     server = kind(config=settings, server_client=client)
     app = server.setup_webserver()
     server.setup_exception_middleware(app)
-    uvicorn.run(app, log_level="warning", **address)
+    loop = asyncio.new_event_loop()
+    serving = loop.create_task(uvicorn.Server(uvicorn.Config(app, log_level="warning", **address)).serve())
+    while not serving.done():
+        with suppress(SystemExit):  # of the task of one request, which fails by it
+            loop.run_until_complete(serving)
+    serving.result()  # uvicorn ends by SystemExit if it cannot start
 
 
 if __name__ == "__main__":

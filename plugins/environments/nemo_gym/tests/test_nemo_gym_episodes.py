@@ -121,6 +121,17 @@ def test_a_server_that_ends_by_itself_in_an_episode_loses_it_and_a_second_time_m
     assert descendants() == []
 
 
+def test_a_grader_that_calls_sys_exit_costs_its_own_episode_and_no_server(tmp_path: Path) -> None:
+    with played_by(tmp_path, server=CALCULATOR, folder=AUTHORED) as player:
+        player.answering(["42"] * 3)
+        params = {"input": [{"role": "user", "content": "guess"}], "tools": [CALCULATOR_TOOL]}
+        player.begin([{"responses_create_params": params, "gt_answer": answer} for answer in ("sys.exit", "42", "42")])
+        episodes = player.step_until(lambda: player.producer.idle, 240)
+    ends = {rollout.prompt_id: (rollout.extra["outcome"], score.reason) for rollout, score in episodes}
+    assert [ends[name][0] for name in ("p0", "p1", "p2")] == ["environment", "ok", "ok"]
+    assert ends["p0"][1].startswith("InfrastructureError: verify answered 500")
+
+
 @pytest.mark.timeout(PATIENCE)
 def test_32_episodes_of_a_tiny_model_that_calls_a_tool(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     made = quickstart_of("tools", tmp_path_factory)

@@ -42,6 +42,8 @@ class CalculatorServer(SimpleResourcesServer):
         return int(left) + int(right) if sign == "+" else int(left) * int(right)
 
     async def verify(self, body: CalculatorVerifyRequest) -> CalculatorVerifyResponse:
+        if body.gt_answer == "sys.exit":
+            raise SystemExit(3)
         last, given = body.response.output[-1], body.model_dump()
         said = last.content[0].text if last.type == "message" else ""
         answers = sum(item.type == "function_call_output" for item in body.response.output)
