@@ -44,7 +44,7 @@ def taskset_rows(name: str) -> Iterator[dict[str, Any]]:
                 "taskset": taskset,
                 **({"taskset_folder": folder} if folder else {}),
             }
-    except Exception as error:  # whatever the code of a taskset raises
+    except (Exception, SystemExit) as error:  # whatever the code of a taskset raises
         raise DataError(f"{_one_line(error)}; an example: -d {_EXAMPLE}") from error
 
 

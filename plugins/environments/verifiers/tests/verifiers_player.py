@@ -55,6 +55,8 @@ _NAMES = (
     "endless_tasks.py",
     "endless_tasks.py?select.skip=2&select.limit=3",
     "faulty_tasks.py",
+    "faulty_tasks.py?ends=load",
+    "faulty_tasks.py?ends=toolsets",
     "two_players.py",
 )
 

@@ -41,7 +41,22 @@ class FaultyTask(vf.Task[FaultyData, vf.State, vf.TaskConfig]):
         return 1.0
 
 
-class FaultyTaskset(vf.Taskset[FaultyTask, vf.TasksetConfig]):
+class FaultyConfig(vf.TasksetConfig):
+    ends: str = ""
+    """Where the taskset calls sys.exit: "load" or "toolsets"."""
+
+
+class FaultyTaskset(vf.Taskset[FaultyTask, FaultyConfig]):
+    @classmethod
+    def toolsets(cls, config):
+        return cls.ending(config, "toolsets") or []
+
+    @staticmethod
+    def ending(config, where):
+        if config.ends == where:
+            raise SystemExit(4)
+
     def load(self):
+        self.ending(self.config, "load")
         for fault in FAULTS:
             yield FaultyTask(FaultyData(name=fault, prompt="say", fault=fault), self.config.task)

@@ -90,6 +90,12 @@ def test_a_reward_that_calls_sys_exit_costs_its_own_episode(player: VerifiersPla
     assert hosts() == before, "the same process plays on"
 
 
+def test_a_taskset_that_calls_sys_exit_when_it_is_served_fails(player: VerifiersPlayer) -> None:
+    (bad, score), (good, _) = player.play(rows_of("faulty_tasks.py?ends=toolsets")[0], faulty("sound"))
+    assert (bad.extra["outcome"], good.extra["outcome"]) == ("environment", "ok")
+    assert score.reason.startswith("SystemExit: 4")
+
+
 def test_two_roles_that_are_the_policy_train_and_have_their_own_rewards(player: VerifiersPlayer) -> None:
     before = len(player.engine.log)
     episodes = player.play(*rows_of("two_players.py"))
@@ -165,6 +171,7 @@ def test_a_process_that_hangs_is_too_late_and_leaves_nothing(tmp_path: Path) -> 
         ("nothing.py", "there is no file"),
         ("guess_digit.py?split=dev", "split is 'dev'; it must be train or test"),
         ("guess_digit.py?colour=red", "colour"),
+        ("faulty_tasks.py?ends=load", "SystemExit: 4"),
         ("endless_tasks.py", "the taskset is infinite; choose tasks with select; an example: -d env:verifiers:NAME"),
     ],
 )
