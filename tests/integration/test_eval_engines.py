@@ -38,10 +38,11 @@ def test_a_real_run_and_its_checkpoint_have_the_same_numbers(drawn: tuple[str, .
     record = RunRecord(assets.folder / tester.run("train", "run.toml", *short, "--json").assert_ok().json["run"])
     here = RunTester(assets.folder, in_process=True)
     for step in (0, 1):
-        done = here.run("eval", str(record.root), "--step", str(step), "--out", "rows.jsonl", "--json").assert_ok()
+        rows = f"{record.root.name}-{step}.jsonl"
+        done = here.run("eval", str(record.root), "--step", str(step), "--out", rows, "--json").assert_ok()
         (logged,) = [row for row in record.evaluations() if row["step"] == step]
         assert {"step": step, **tasks_of(done.json)["sort"]["figures"]} == logged
-        assert answers_of(assets.folder / "rows.jsonl") == [{"task": "sort", **row} for row in record.evaluation_rows("sort", step)]
+        assert answers_of(assets.folder / rows) == [{"task": "sort", **row} for row in record.evaluation_rows("sort", step)]
 
 
 @pytest.mark.full
@@ -60,6 +61,7 @@ def test_a_folder_without_a_whole_model_is_refused(files: dict[str, str], said: 
 
 def transformers_answers(assets: Assets) -> tuple[dict[str, object], list[dict[str, object]]]:
     """The tasks and the rows of the backend that all others are held against."""
+    (assets.folder / "here.jsonl").unlink(missing_ok=True)
     done = RunTester(assets.folder).run("eval", "base", *GREEDY, "--out", "here.jsonl", "--json").assert_ok()
     return tasks_of(done.json), answers_of(assets.folder / "here.jsonl")
 

@@ -71,7 +71,7 @@ def summary_path(out: Path) -> Path:
 class PartFile:
     """Keeps finished prompts, and writes the file of ``--out`` at the end.
 
-    :param resume: continue what is there. UsageError if it is not, and ``FILE.part`` exists; or if a file cannot be written.
+    :param resume: continue what is there. UsageError if it is not, and ``FILE`` or ``FILE.part`` exists; or if a file cannot be written.
     """
 
     def __init__(self, out: Path, *, resume: bool) -> None:
@@ -86,6 +86,8 @@ class PartFile:
         """The number of bytes of the file before a line that a kill has cut; None: all."""
         if not resume and self.path.exists():
             raise UsageError(f"--out {out}: {self.path} has an evaluation that did not complete; add --resume to continue it, or remove it")
+        if self._has_rows() and not resume:
+            raise UsageError(f"--out {out}: is there already; add --resume if it is this evaluation, else name another file")
 
     def begin(self, evaluation: Mapping[str, Any]) -> dict[tuple[str, int], FinishedPrompt]:
         """Return the prompts that are finished, by task and number. ``evaluation``: all that the answers depend on.
@@ -154,8 +156,12 @@ class PartFile:
     def _of_complete(self) -> tuple[Mapping[str, Any], dict[tuple[str, int], FinishedPrompt]] | None:
         """Return the content of a file that is complete already; None if there is none."""
         summary = summary_path(self.out)
-        if not (self.out.exists() and summary.exists()):
+        if not self._has_rows():
             return None
+        if not summary.exists():
+            raise UsageError(
+                f"--resume: {self.out} is there already, and no {summary.name} beside it: rlcore eval did not make it; name another --out"
+            )
         try:
             told = json.loads(summary.read_bytes())
             by_prompt: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
@@ -166,6 +172,10 @@ class PartFile:
             return dict(told["evaluation"]), prompts
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"--resume: {self.out} or {summary} is damaged ({error}); remove both") from None
+
+    def _has_rows(self) -> bool:
+        """An empty file, such as that of mktemp, may be written."""
+        return self.out.exists() and self.out.stat().st_size > 0
 
     def _open(self) -> FileIO:
         self._file = file = self.path.open("ab+", buffering=0)

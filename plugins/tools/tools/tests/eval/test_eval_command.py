@@ -122,12 +122,22 @@ def test_a_reward_without_accuracy(tester: RunTester) -> None:
     assert row[:5] == ["held", "4", "–", "–", "–"]
 
 
-def test_the_file_of_rows_is_whole_or_the_old_one(tester: RunTester) -> None:
+def test_a_file_that_is_there_is_not_overwritten(tester: RunTester) -> None:
+    words = ("eval", *FAKE, "-d", "held.jsonl", "--out", "rows.jsonl")
     tester.write("rows.jsonl", "old\n")
+    tester.run(*words).assert_refused("--out rows.jsonl: is there already; add --resume if it is this evaluation, else name another file")
+    tester.run(*words, "--resume").assert_refused(
+        "rows.jsonl is there already, and no rows.jsonl.eval.json beside it: rlcore eval did not make it", "name another --out"
+    )
+    assert (tester.folder / "rows.jsonl").read_text() == "old\n"
+
+
+def test_the_file_of_rows_is_written_when_it_is_complete(tester: RunTester) -> None:
+    tester.write("rows.jsonl", "")
     faulty = ("-b", "faulty", "--fault", "loses")
     done = tester.run("eval", "model", "run.toml", *faulty, "-d", "held.jsonl", "--out", "rows.jsonl", "--eval-samples", "8")
     assert done.exit_code == 1, done
-    assert done.written == (Path("rows.jsonl.part"),), "the old file stays"
+    assert done.written == (Path("rows.jsonl.part"),)
     (tester.folder / "rows.jsonl.part").unlink()
     tester.run("eval", *FAKE, "-d", "held.jsonl", "--out", "rows.jsonl").assert_ok()
     rows = [json.loads(line) for line in (tester.folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]

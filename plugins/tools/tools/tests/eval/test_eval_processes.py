@@ -38,10 +38,10 @@ def score(item):
 @pytest.mark.parametrize("count", ["2", "3"])
 def test_several_engines_draw_what_one_draws(count: str, trained: tuple[RunTester, RunRecord]) -> None:
     tester, record = trained
-    done = tester.run("eval", str(record.root), "--step", "2", "-i", count, "--out", "rows.jsonl", "--json").assert_ok()
+    done = tester.run("eval", str(record.root), "--step", "2", "-i", count, "--out", f"by-{count}.jsonl", "--json").assert_ok()
     (logged,) = [row for row in record.evaluations() if row["step"] == 2]
     assert {"step": 2, **tasks_of(done.json)["letters"]["figures"]} == logged
-    assert answers_of(tester.folder / "rows.jsonl") == [{"task": "letters", **row} for row in record.evaluation_rows("letters", 2)]
+    assert answers_of(tester.folder / f"by-{count}.jsonl") == [{"task": "letters", **row} for row in record.evaluation_rows("letters", 2)]
 
 
 def test_more_engines_than_prompts(tester: RunTester) -> None:
@@ -53,11 +53,10 @@ def test_an_engine_in_an_environment_and_the_judge_out_of_it(tester: RunTester, 
     """The reward needs a package that the environment lacks."""
     environment = other_environment(tmp_path / "environment", without=("mpmath",))
     tester.write("here.py", HERE)
-    typed = ("-rt", "./here.py:score", "--out", "rows.jsonl", "--json")
-    there = tester.run("eval", *HELD, *typed, "--inference-environment", str(environment)).assert_ok()
-    rows = answers_of(tester.folder / "rows.jsonl")
-    here = tester.run("eval", *HELD, *typed).assert_ok()
-    assert answers_of(tester.folder / "rows.jsonl") == rows
+    typed = ("-rt", "./here.py:score", "--json")
+    there = tester.run("eval", *HELD, *typed, "--inference-environment", str(environment), "--out", "there.jsonl").assert_ok()
+    here = tester.run("eval", *HELD, *typed, "--out", "here.jsonl").assert_ok()
+    assert answers_of(tester.folder / "here.jsonl") == answers_of(tester.folder / "there.jsonl")
     assert tasks_of(there.json) == tasks_of(here.json)
 
 

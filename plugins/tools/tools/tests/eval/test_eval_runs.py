@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+
 import pytest
 from rlcore_plugin_tools.run_record import RunRecord
 
@@ -14,12 +15,12 @@ from tests.eval_rows import answers_of, tasks_of
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
 def test_a_checkpoint_has_the_figures_and_rows_of_its_run(step: int, trained: tuple[RunTester, RunRecord]) -> None:
     tester, record = trained
-    done = tester.run("eval", str(record.root), "--step", str(step), "--out", "rows.jsonl", "--json").assert_ok()
+    done = tester.run("eval", str(record.root), "--step", str(step), "--out", f"step-{step}.jsonl", "--json").assert_ok()
     (logged,) = [row for row in record.evaluations() if row["step"] == step]
     assert {"step": step, **tasks_of(done.json)["letters"]["figures"]} == logged
     assert "eval/letters/pass@2/low" in logged, "two samples a prompt"
     expected = [{"task": "letters", **row} for row in record.evaluation_rows("letters", step)]
-    assert answers_of(tester.folder / "rows.jsonl") == expected
+    assert answers_of(tester.folder / f"step-{step}.jsonl") == expected
     assert len(expected) == tasks_of(done.json)["letters"]["completions"] == 8
 
 

@@ -107,8 +107,8 @@ def test_episodes_of_several_engines_cost_the_same(played: tuple[RunTester, tupl
     tester, words = played
     one = tester.run(*words, "--json").assert_ok().json
     first = timeless(rows_of(tester.folder / "rows.jsonl"))
-    two = tester.run(*words, "-i", "2", "--json").assert_ok().json
-    assert timeless(rows_of(tester.folder / "rows.jsonl")) == first
+    two = tester.run(*words, "-i", "2", "--out", "two.jsonl", "--json").assert_ok().json
+    assert timeless(rows_of(tester.folder / "two.jsonl")) == first
     for task, found in tasks_of(one).items():
         assert {**found, "figures": None} == {**tasks_of(two)[task], "figures": None}
 

@@ -195,6 +195,7 @@ def test_killed_in_the_midst_and_resumed(engines: str, tester: RunTester) -> Non
     words = ("eval", *WORDS, "-rt", "./slow.py:score", "-i", engines)
     whole = tester.run(*words, "--json").assert_ok()
     rows = rows_of(tester.folder / "rows.jsonl")
+    (tester.folder / "rows.jsonl").unlink()
     part = tester.folder / "rows.jsonl.part"
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words],
