@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
@@ -92,11 +93,14 @@ class EvalCommand(Command):
 
 
 def _settings_among(words: Sequence[str]) -> list[str]:
-    """Return the ``run.toml`` of the run that is typed first. It names plugins, whose options are flags too."""
-    try:
-        return [str(file) for word in words[:1] if not word.startswith("-") for file in subject_of(word, step=0).settings]
-    except UsageError:  # not a run
-        return []
+    """Return the ``run.toml`` of the run among the words. It names plugins, whose options are flags too."""
+    for word in words:
+        try:
+            if os.path.isdir(word):  # noqa: PTH112 - Path raises OSError if a word is a long text
+                return [str(file) for file in subject_of(word, step=0).settings]
+        except UsageError:  # not a run
+            continue
+    return []
 
 
 def _step(word: str | None) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-
+from pathlib import Path
 
 import pytest
 from rlcore_plugin_tools.run_record import RunRecord
@@ -95,3 +95,22 @@ def test_flags_of_the_plugins_that_a_typed_file_chooses_are_known_beside_a_run(t
     words = ("eval", str(record.root), "episodes.toml", "--workers", "2", "--dry-run")
     tester.run(*words).assert_ok()
     tester.run("eval", str(record.root), "--workers", "2", "--dry-run").assert_refused("--workers is not an option of rlcore eval")
+
+
+@pytest.mark.parametrize("before", [("--eval-samples", "1"), ("--system-prompt", "long " * 1000), ("--workers", "2")])
+def test_flags_of_the_plugins_of_a_run_are_known_wherever_the_run_is_typed(
+    before: tuple[str, ...], trained: tuple[RunTester, RunRecord], tmp_path: Path
+) -> None:
+    tester, record = trained
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    typed = (record.root / "run.toml").read_text()
+    for name, other in {
+        'conversation = "single_turn"': 'conversation = "agent"',
+        'environment = "none"': 'environment = "./play.py:play"',
+    }.items():
+        assert name in typed
+        typed = typed.replace(name, other)
+    (run / "run.toml").write_text(typed)
+    (run / "play.py").write_text("async def play(model, row):\n    return 1.0\n")
+    tester.run("eval", *before, str(run), "--step", "0", "--workers", "2", "--dry-run").assert_ok()
