@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,13 @@ __all__ = ["Harbor"]
 _KEY = "RLCORE_HARBOR_KEY"
 _TERMINUS = {"collect_rollout_details": True, "enable_summarize": False, "record_terminal_session": False}
 """Options of Harbor's own agent: token ids for the comparison; no summaries, which begin segments; no recorder, which it would install."""
+_NO_REWARD = frozenset(
+    {
+        *("AddTestsDirError", "DownloadVerifierDirError", "RuntimeError", "VerifierTimeoutError"),
+        *("RewardFileNotFoundError", "RewardFileEmptyError", "VerifierOutputParseError", "ValidationError"),
+    }
+)
+"""Errors of the tests that the policy can cause. Others, such as FileNotFoundError for tests that the task lacks, are its author's."""
 
 
 class Harbor(Environment):
@@ -113,7 +121,10 @@ class Harbor(Environment):
         failed = next((part for part in parts if part.exception_info is not None), None)
         rewards = (result.verifier_result.rewards if result.verifier_result else None) or {}
         extra = {f"reward_{name}": float(value) for name, value in rewards.items() if name != self._options.reward}
+        zero = self._options.on_missing_reward == "zero"
         if failed is None:
+            if not rewards and zero:
+                return EpisodeResult(reward=0.0, sampled=self._sampled(parts))
             if self._options.reward not in rewards:
                 raise InfrastructureError(f"the tests wrote no reward {self._options.reward!r}; they wrote {', '.join(rewards) or 'none'}")
             return EpisodeResult(reward=float(rewards[self._options.reward]), extra=extra, sampled=self._sampled(parts))
@@ -122,6 +133,8 @@ class Harbor(Environment):
         reason = f"{info.exception_type}: {(info.exception_message.splitlines() or [''])[0][:300]}"
         began = failed.verifier.started_at if failed.verifier is not None else None
         if not played or (began is not None and info.occurred_at >= began):
+            if played and zero and info.exception_type in _NO_REWARD:
+                return EpisodeResult(reward=0.0, sampled=self._sampled(parts), reason=reason)
             raise InfrastructureError(reason)
         reward = rewards.get(self._options.reward)
         outcome = "timeout" if info.exception_type == "AgentTimeoutError" else "crashed"
@@ -141,7 +154,10 @@ def _agent_class(name: str) -> type:
         return import_class(name, label="agent")
     known = {agent.value: path for agent, path in AgentFactory._AGENT_MAP.items()}
     if name not in known:
-        raise DataError(f"Harbor has no agent {name!r}; it has {', '.join(sorted(known))}, or name a class as package.module:Class")
+        near = get_close_matches(name, known, 1)
+        likely = f", did you mean {near[0]!r}" if near else ""
+        listed = '"$(rlcore env path harbor)"/bin/harbor run --help lists its agents'  # they are too many for a message
+        raise DataError(f"Harbor has no agent {name!r}{likely}; {listed}; or name a class as package.module:Class")
     return import_class(known[name], label="agent")
 
 

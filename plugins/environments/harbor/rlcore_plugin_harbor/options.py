@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -31,6 +31,9 @@ class HarborOptions(BaseModel):
     )
     readable: tuple[_Folder, ...] = Field(default=(), description="further folders that a session may read")
     reward: str = Field(default="reward", min_length=1, description="the reward of the task that counts, if its tests write several")
+    on_missing_reward: Literal["mask", "zero"] = Field(
+        default="mask", description="tests that fail or give no reward after the agent played are a failure of the environment, or give 0"
+    )
     memory_mb: int = Field(default=2048, ge=64, description="memory of a session if the task names none, MiB")
     disk_mb: int = Field(default=512, ge=1, description="files of a session, MiB")
     processes: int = Field(default=256, ge=8, description="most processes and threads of a session")

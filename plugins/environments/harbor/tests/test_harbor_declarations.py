@@ -25,10 +25,10 @@ TASKS = Path(__file__).parent / "tasks"
 def test_the_environment_and_its_options_are_listed_without_harbor(tmp_path: Path) -> None:
     shown = json.loads(RunTester(tmp_path, in_process=True).run("show", "environment", "harbor", "--json").assert_ok().stdout)
     names = [option["path"].rpartition(".")[2] for option in shown["options"]]
-    assert names == ["agent", "agent_options", "path", "readable", "reward", "memory_mb", "disk_mb", "processes"]
+    assert names == ["agent", "agent_options", "path", "readable", "reward", "on_missing_reward", "memory_mb", "disk_mb", "processes"]
 
 
-@pytest.mark.parametrize("given", [{"agent": ""}, {"memory_mb": 1}, {"processes": 0}, {"image": "debian"}])
+@pytest.mark.parametrize("given", [{"agent": ""}, {"memory_mb": 1}, {"processes": 0}, {"on_missing_reward": "0"}, {"image": "debian"}])
 def test_bad_options_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         HarborOptions(**given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import string
 import time
@@ -54,9 +55,11 @@ class _Harbor(EnvironmentSuite):
         self.options = options
 
 
-def play(*episodes: tuple[str, tuple[str, ...]], agent: str = "terminus-2", workers: int = 2, **options: Any) -> list[Dialogue]:
+def play(
+    *episodes: tuple[str, tuple[str, ...]], agent: str = "terminus-2", missing: str = "mask", workers: int = 2, **options: Any
+) -> list[Dialogue]:
     need("namespaces")
-    with _Harbor(agent=agent).table(workers=workers, **options) as table:
+    with _Harbor(agent=agent, on_missing_reward=missing).table(workers=workers, **options) as table:
         return table.finish([table.begin(row(task), script) for task, script in episodes], 600)
 
 
@@ -99,6 +102,59 @@ def test_a_task_that_needs_an_image_is_not_run() -> None:
     (end,) = play(("compiler", ("",)))
     assert (end.extra["outcome"], end.extra["reward"]) == ("environment", None)
     assert "task rlcore/compiler needs an image: not run (RUN in line 2 of environment/Dockerfile)" in end.extra["reason"]
+
+
+@pytest.mark.parametrize(("missing", "outcome", "reward"), [("mask", "environment", None), ("zero", "ok", 0.0)])
+def test_tests_without_a_reward_are_masked_or_give_0(missing: str, outcome: str, reward: float | None, tmp_path: Path) -> None:
+    endings = {
+        "writes none": "true",
+        "writes no number": "echo yes > /logs/verifier/reward.txt",
+        "has no reward": "echo {} > /logs/verifier/reward.json",
+    }
+    for name, script in endings.items():
+        shutil.copytree(TASKS / "greeting", tmp_path / name)
+        (tmp_path / name / "tests" / "test.sh").write_text(f"#!/bin/bash\n{script}\n")
+    ends = play(*((str(tmp_path / name), ("",)) for name in endings), agent="nop", missing=missing)
+    assert [end.extra["reward"] for end in ends] == [reward] * 3, [end.extra["reason"] for end in ends]
+    escape = answer("mkdir -p /logs/verifier/reward.txt/a")  # Harbor cannot remove it, nor the tests write it
+    (broken,) = play(("greeting", (escape, DONE, DONE)), missing=missing)
+    assert (broken.extra["outcome"], broken.extra["reward"]) == (outcome, reward), broken.extra
+
+
+def test_what_zero_does_not_cover_is_masked(tmp_path: Path) -> None:
+    for name, lines in {"other": ("#!/bin/bash", "echo '{\"files\": 1}' > /logs/verifier/reward.json"), "none": ()}.items():
+        shutil.copytree(TASKS / "greeting", tmp_path / name)
+        (test := tmp_path / name / "tests" / "test.sh").unlink()
+        if lines:
+            test.write_text("\n".join((*lines, "")))
+    ends = play(*((str(tmp_path / name), ("",)) for name in ("other", "none")), agent="nop", missing="zero")
+    assert [(end.extra["outcome"], end.extra["reward"]) for end in ends] == [("environment", None)] * 2, [end.extra for end in ends]
+    assert "the tests wrote no reward 'reward'; they wrote files" in ends[0].extra["reason"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "the row has no column task; read tasks with -d env:harbor:FOLDER"),
+        ({"task": "link"}, "secret.txt is a link that leads out of the task"),
+    ],
+)
+def test_a_row_without_a_task_or_with_one_that_reads_other_files_is_refused(given: dict[str, str], words: str, tmp_path: Path) -> None:
+    need("namespaces")
+    shutil.copytree(TASKS / "greeting", tmp_path / "link")
+    (tmp_path / "link" / "secret.txt").symlink_to("/etc/hostname")
+    messages = {"messages": [{"role": "user", "content": "a"}]}
+    with _Harbor(agent="nop").table(workers=1) as table:
+        (end,) = table.finish([table.begin({**messages, **({"task": str(tmp_path / "link")} if given else {})}, ("",))], 600)
+    assert (end.extra["outcome"], end.extra["reward"]) == ("environment", None)
+    assert words in end.extra["reason"]
+
+
+def test_an_agent_that_harbor_has_not_is_named_with_the_closest_and_how_to_see_all() -> None:
+    (end,) = play(("greeting", ("",)), agent="terminus-3")
+    said = end.extra["reason"]
+    assert "Harbor has no agent 'terminus-3', did you mean 'terminus-2'; \"$(rlcore env path harbor)\"/bin/harbor run --help lists" in said
+    assert "or name a class as package.module:Class" in said, "it is not cut"
 
 
 def test_what_the_policy_breaks_is_no_failure_of_the_environment() -> None:
