@@ -12,7 +12,7 @@ from rlcore.contracts.runtime_interface import TaskReport
 from rlcore.contracts.types import FinishReason, Prompt, Rollout, Sampling, Score
 from rlcore.learning.accuracy_at_k import Estimate, majority_at_k, mean_interval, pass_at_k, usual_ks
 from rlcore.roles.producer import GroupJob, ProducedGroup
-from rlcore.roles.rollout_chat import chat_of, extra_figures
+from rlcore.roles.rollout_chat import chat_of, extra_figures, finite_mean
 
 __all__ = ["Evaluation", "Evaluator"]
 
@@ -68,7 +68,7 @@ def _report(task: str, results: list[ProducedGroup]) -> TaskReport:
     return TaskReport(
         task=task,
         accuracy=average.mean if average else None,
-        reward=_mean([score.value for score in judged]),
+        reward=finite_mean([score.value for score in judged]) if judged else None,
         rows=tuple(_row(produced.job.prompt, rollout, score) for produced in results for rollout, score in _pairs(produced)),
         failed=len(made) - len(judged),
         at_k={
@@ -113,10 +113,6 @@ def _at_k(by_prompt: Sequence[Sequence[Score]]) -> dict[str, float]:
 
 def _accuracies(scores: Sequence[Score]) -> list[float]:
     return [score.accuracy for score in scores if score.accuracy is not None]
-
-
-def _mean(values: list[float]) -> float | None:
-    return fmean(values) if values else None
 
 
 def _row(prompt: Prompt, rollout: Rollout, score: Score) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from math import ldexp
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from rlcore.contracts.types import Rollout, Score
 
-__all__ = ["chat_of", "extra_figures"]
+__all__ = ["chat_of", "extra_figures", "finite_mean"]
 
 _MOST_NAMES = 32
 _NAME = re.compile(r"[\w.@:/ -]{1,64}")
@@ -28,7 +29,15 @@ def extra_figures(extras: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     for extra in extras:
         for name, value in _numbers(extra).items():
             found.setdefault(name, []).append(float(value))
-    return {f"conversation/{name}": fmean(found[name]) for name in sorted(found)[:_MOST_NAMES]}
+    return {f"conversation/{name}": finite_mean(found[name]) for name in sorted(found)[:_MOST_NAMES]}
+
+
+def finite_mean(values: Sequence[float]) -> float:
+    """Return the mean of finite numbers, also of those whose sum is too large for a float."""
+    try:
+        return fmean(values)
+    except OverflowError:
+        return ldexp(fmean(ldexp(value, -64) for value in values), 64)
 
 
 def chat_of(rollout: Rollout, score: Score) -> dict[str, Any]:

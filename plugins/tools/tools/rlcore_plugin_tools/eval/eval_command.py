@@ -74,7 +74,7 @@ class EvalCommand(Command):
             raise UsageError("; ".join(map(str, plan.missing)))
         with nullcontext() if args.out is None else closing(PartFile(args.out, resume=args.resume)) as part:
             try:
-                found = _evaluated(plan, subject, part, as_json=args.json)
+                found = _evaluated(plan, subject, part, as_json=args.json, quiet=args.quiet)
             except (KeyboardInterrupt, RunError):
                 if part is not None and part.path.exists():
                     print(
@@ -109,8 +109,14 @@ def _step(word: str | None) -> int | None:
     return None if word is None else int(word)
 
 
-def _evaluated(plan: Plan, subject: Subject, part: PartFile | None, *, as_json: bool) -> Evaluated:
-    """Evaluate, and print the result for a person, on standard error if standard output is for a program."""
+def _solved(plan: Plan) -> float | None:
+    """Return the reward from which an answer counts as right, None if no reward has this option."""
+    return next((entry.options["solved"] for entry in plan.config.rewards if "solved" in entry.options), None)
+
+
+def _evaluated(plan: Plan, subject: Subject, part: PartFile | None, *, as_json: bool, quiet: bool) -> Evaluated:
+    """Evaluate, and print the result for a person, on standard error if standard output is for a program. ``quiet``: only warnings before
+    it."""
     from rlcore.api.commands import SteadyConsole, escape_control
     from rlcore_plugin_tools.eval.eval_progress import completions_shown
     from rlcore_plugin_tools.eval.eval_table import show_evaluated
@@ -123,9 +129,13 @@ def _evaluated(plan: Plan, subject: Subject, part: PartFile | None, *, as_json: 
     def say(text: str) -> None:
         console.print(escape_control(text, lines=True), soft_wrap=True)
 
+    def warn(text: str) -> None:
+        if not quiet or text.startswith("warning"):
+            say(text)
+
     for line in (plan_text(plan, subject), *plan.notes):
-        say(line)
-    with completions_shown(console) as shown:
-        found = evaluate(plan, say, shown, part)
-    show_evaluated(found, plan.config.eval.eval_samples, console)
+        warn(line)
+    with nullcontext(lambda done, total: None) if quiet else completions_shown(console) as shown:
+        found = evaluate(plan, warn, shown, part)
+    show_evaluated(found, plan.config.eval.eval_samples, console, solved=_solved(plan))
     return found

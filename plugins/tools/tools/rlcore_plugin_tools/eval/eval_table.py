@@ -18,10 +18,13 @@ from rlcore_plugin_tools.runs.figures_text import figure
 __all__ = ["show_evaluated"]
 
 
-def show_evaluated(found: Evaluated, samples: int, console: Console) -> None:
-    """Print a table of accuracies with their 95 % intervals, one of outcomes and costs, then time and tokens. ``samples``: completions a
-    prompt."""
-    _show([_cells(report, found.prompts[report.task], samples) for report in found.reports], console)
+def show_evaluated(found: Evaluated, samples: int, console: Console, *, solved: float | None = None) -> None:
+    """Print a table of accuracies with their 95 % intervals, one of outcomes and costs, then time and tokens. If a reward is neither 0 nor
+    1, the mean reward is first. ``samples``: completions a prompt; ``solved``: the reward from which one is right, if it is known."""
+    partial = any(row["reward"] not in (None, 0, 1) for row in found.rows)
+    _show([_cells(report, found.prompts[report.task], samples, partial) for report in found.reports], console)
+    if partial and solved is not None:
+        _say(console, f"avg@{samples} counts an episode without an accuracy of its own as right from reward {solved:g} on (--solved)")
     _say(console, "")
     _show([_cost_cells(task, cost, found.outcomes[task]["episodes"]) for task, cost in found.costs.items()], console)
     for task, count in found.dropped.items():
@@ -46,13 +49,15 @@ def _say(console: Console, text: str) -> None:
     console.print(escape_control(text), markup=False, highlight=False, soft_wrap=True)
 
 
-def _cells(report: TaskReport, prompts: int, samples: int) -> dict[str, str]:
+def _cells(report: TaskReport, prompts: int, samples: int, partial: bool) -> dict[str, str]:
     figures, own = report.figures(), f"eval/{report.task}"
     most = max((int(k) for name in figures if (k := name.removeprefix(f"{own}/pass@")).isdecimal()), default=samples)
-    cells = {"task": escape_control(report.task), "prompts": str(prompts), f"avg@{samples}": _interval(figures, own)}
+    reward = {"reward": figure(figures.get(f"{own}/reward"))}
+    cells = {"task": escape_control(report.task), "prompts": str(prompts), **(reward if partial else {})}
+    cells[f"avg@{samples}"] = _interval(figures, own)
     if samples > 1:
         cells |= {name: _interval(figures, f"{own}/{name}") for name in (f"pass@{most}", f"maj@{most}")}
-    cells["reward"] = figure(figures.get(f"{own}/reward"))
+    cells |= reward
     for name, form in {"length": ".1f", "truncated": ".1%"}.items():
         cells[name] = format(figures[f"{own}/{name}"], form) if f"{own}/{name}" in figures else "–"
     return {**cells, "failed": str(report.failed)}

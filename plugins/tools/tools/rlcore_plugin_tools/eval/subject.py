@@ -15,7 +15,7 @@ __all__ = ["Subject", "subject_of"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A model to evaluate. ``model``: a folder, or a name on the hub; None: the model that the settings of the run name. For a run also its
-    folder, and the ``step`` after which it had this model."""
+    folder. ``step``: the update after which the run had this model, also for a checkpoint without its run."""
 
     model: str | None
     tokenizer: str | None = None
@@ -44,7 +44,8 @@ def subject_of(word: str, *, step: int | None = None, best: bool = False) -> Sub
         typed = "--best" if best else f"--step {step}"
         raise UsageError(f"{typed} chooses a checkpoint of a run, but {word} is not a run folder (run.toml, checkpoints); leave it out")
     if (folder / "checkpoint.json").is_file():
-        return Subject(model=str(folder / "model"))
+        number = folder.resolve().name.removeprefix("step-")
+        return Subject(model=str(folder / "model"), step=int(number) if number.isdecimal() else None)
     return Subject(model=word)
 
 

@@ -54,7 +54,7 @@ def _run_rows(groups: Sequence[SeedGroup]) -> list[tuple[str, ...]]:
 
 def _about(run: ComparedRun) -> tuple[str, ...]:
     planned = run.record.planned_steps
-    step = str(run.step) if planned is None else f"{run.step}/{planned}"
+    step = "–" if run.step is None else str(run.step) if planned is None else f"{run.step}/{planned}"
     seed = "–" if run.seed is None else str(run.seed)
     return str(run.record.root), run.state, step, seed, clock(run.seconds)
 

@@ -47,7 +47,7 @@ class EvaluationRecord:
         out = told["out"]
         self._rows = path if summary.is_file() else None if out is None else next(filter(Path.is_file, _places(path, Path(out))), None)
         try:
-            self.step = int(told["step"] or 0)
+            self.step: int | None = None if told["step"] is None else int(told["step"])
             self.seconds = float(told["seconds"])
             self.config: Mapping[str, Any] = dict(told["evaluation"]["settings"])
             self._figures = {name: value for task, found in told["tasks"].items() for name, value in _figures(task, found).items()}
@@ -61,8 +61,8 @@ class EvaluationRecord:
         return []
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """Return the figures of all tasks. The step is that of the checkpoint, or 0."""
-        return [{"step": self.step, **self._figures}]
+        """Return the figures of all tasks. The step is that of the checkpoint; 0 for a model that is none."""
+        return [{"step": self.step or 0, **self._figures}]
 
     def evaluation_rows(self, task: str, step: int) -> list[dict[str, Any]]:
         """Return one row per completion of a task; [] if the file of rows is not there."""

@@ -91,6 +91,7 @@ def test_a_checkpoint_without_its_run_is_a_model(tester: RunTester) -> None:
     refused = tester.run("eval", trained["checkpoint"], *FAKE[1:], "-d", "held.jsonl", "--dry-run", "--json").assert_ok()
     assert refused.json["model"] == str(model)
     assert refused.json["run"] is None
+    assert refused.json["step"] == int(Path(trained["checkpoint"]).name.removeprefix("step-")) > 0
 
 
 def test_failures_are_counted_and_are_no_zeros(tester: RunTester) -> None:
@@ -119,7 +120,7 @@ def test_a_reward_without_accuracy(tester: RunTester) -> None:
     assert "eval/held" not in figures
     assert figures["eval/held/reward"] >= 0
     row = next(line for line in tester.run(*words).assert_ok().lines if line.startswith("held  ")).split()
-    assert row[:5] == ["held", "4", "–", "–", "–"]
+    assert (row[:2], row[3:6]) == (["held", "4"], ["–"] * 3)
 
 
 def test_a_file_that_is_there_is_not_overwritten(tester: RunTester) -> None:
@@ -164,6 +165,27 @@ def test_a_huge_reward_is_as_short_as_in_other_tables(tester: RunTester) -> None
     tester.write("huge.py", "from rlcore.api import Score\n\ndef score(item):\n    return Score(value=1e300, accuracy=1.0)\n")
     done = tester.run("eval", "model", "-b", "fake", "-d", "held.jsonl", "-rt", "./huge.py:score").assert_ok()
     assert " 1e+300 " in done.stdout
+
+
+def test_rewards_whose_sum_is_no_float_have_a_mean(tester: RunTester) -> None:
+    tester.write("huge.py", "from rlcore.api import Score\n\ndef score(item):\n    return Score(value=1e308, accuracy=1.0)\n")
+    words = ("eval", "model", "-b", "fake", "-d", "held.jsonl", "-rt", "./huge.py:score", "--json")
+    assert tester.run(*words).assert_ok().json["tasks"]["held"]["figures"]["eval/held/reward"] == 1e308
+
+
+@pytest.mark.parametrize(("value", "place"), [(0.9, 2), (1.0, 5)])
+def test_the_mean_reward_is_first_if_rewards_are_parts(value: float, place: int, tester: RunTester) -> None:
+    tester.write("part.py", f"from rlcore.api import Score\n\ndef score(item):\n    return Score(value={value}, accuracy=0.0)\n")
+    done = tester.run("eval", "model", "-b", "fake", "-d", "held.jsonl", "-rt", "./part.py:score", "--eval-samples", "2").assert_ok()
+    (heading,) = (line.split() for line in done.lines if line.startswith("task  prompts"))
+    assert heading.index("reward") == place
+    assert "--solved" not in done.stdout, "the reward has no such option"
+
+
+def test_quiet_shows_no_plan(tester: RunTester) -> None:
+    done = tester.run("eval", *FAKE, "-d", "held.jsonl", "-q").assert_ok()
+    assert done.lines[0].startswith("task  prompts"), done
+    assert not done.stderr
 
 
 def test_an_evaluation_says_nothing_about_training(tester: RunTester) -> None:

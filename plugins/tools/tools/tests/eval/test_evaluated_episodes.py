@@ -30,7 +30,7 @@ async def play(model, row):
         await asyncio.sleep(600)
     if do == "spends":
         await model.chat(row["messages"], max_tokens=2)
-    return float(do == "wins")
+    return 0.5 if do == "wins half" else float(do == "wins")
 
 play.episodes_per_process = 8
 """
@@ -100,6 +100,17 @@ def test_the_tables_show_ends_and_cost(played: tuple[RunTester, tuple[str, ...]]
     (row,) = [line for line in lines[lines.index(heading) :] if line.startswith("good ")]
     assert row.split()[1] == "12"
     assert row.rstrip().endswith("4 ok, 2 crashed")
+
+
+def test_the_threshold_of_accuracy_is_named_beside_partial_rewards(played: tuple[RunTester, tuple[str, ...]]) -> None:
+    tester, words = played
+    assert "--solved" not in tester.run(*words[:-2]).assert_ok().stdout
+    tester.write_jsonl("half.jsonl", [{"messages": [{"role": "user", "content": "a"}], "do": "wins half"}])
+    for more, accuracy, said in (((), 0.0, "from reward 1 on (--solved)"), (("--solved", "0.5"), 1.0, "from reward 0.5 on (--solved)")):
+        done = tester.run(*words[: words.index("-d")], "-d", "half.jsonl", *more).assert_ok()
+        assert said in done.stdout
+        (row,) = [line.split() for line in done.lines if line.startswith("half  ") and "[" in line]
+        assert row[:4] == ["half", "1", "0.500", f"{accuracy:.3f}"]
 
 
 def test_episodes_of_several_engines_cost_the_same(played: tuple[RunTester, tuple[str, ...]]) -> None:

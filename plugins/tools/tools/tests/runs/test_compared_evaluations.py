@@ -88,6 +88,16 @@ def test_seeds_are_one_column(two: RunTester) -> None:
     assert of(found, "eval/held")["figures"][1]["over"] == "seeds"
 
 
+def test_the_step_is_that_of_the_checkpoint_and_unknown_for_another_model(two: RunTester) -> None:
+    trained = Path(two.run("train", "run.toml", "--json").assert_ok().json["checkpoint"])
+    two.run("eval", str(trained), "run.toml", "-d", "held.jsonl", "--out", "c.jsonl").assert_ok()
+    step = int(trained.name.removeprefix("step-"))
+    assert [run["step"] for group in compared(two, "a.jsonl", "c.jsonl")["groups"] for run in group["runs"]] == [None, step]
+    text = two.run("compare", "a.jsonl", "c.jsonl").assert_ok().stdout
+    rows = [line.split() for line in text.splitlines() if "evaluation" in line.split()]
+    assert [row[3] for row in rows] == ["–", str(step)]
+
+
 def test_an_evaluation_beside_a_run(two: RunTester) -> None:
     """The run was last evaluated at step 2, the model of the evaluation was not trained."""
     answers = [{**row, "ans_valid": 1.0} for row in rows_of(two.folder / "a.jsonl") if row["task"] == "held"]
