@@ -228,6 +228,7 @@ def rlcore_note_data(config: Any, data: Mapping[str, Sequence[Prompt]]) -> Seque
 
     :param config: as for ``rlcore_check_run``.
     :param data: the prompts of each data set, by its name.
+    :raises DataError: the run cannot use a prompt; a dry run refuses it, and a run before it loads a model.
     """
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pluggy
 from pydantic import BaseModel
 
-from rlcore.contracts.errors import PluginError, RlcoreError
+from rlcore.contracts.errors import DataError, PluginError, RlcoreError
 from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, EnvironmentSpec, PluginKind, Spec
 from rlcore.registry.discovery import Plugin, PluginRow, find_plugins, overlooked, switch_notes
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
@@ -346,7 +346,7 @@ class Registry:
     def check_run(self, config: Any, hook: str = "rlcore_check_run", **more: Any) -> list[str]:
         """Return the sentences of every plugin's hook about the configuration, preceded by the plugin's name.
 
-        A hook that fails is a problem too.
+        A hook that fails is a problem too. A DataError is passed on.
 
         :param more: further arguments of the hook.
         """
@@ -355,6 +355,8 @@ class Registry:
             try:
                 with stdout_to_stderr():
                     answers = getattr(manager.hook, hook)(config=config, **more)
+            except DataError:
+                raise
             except (Exception, SystemExit) as error:
                 problems.append(f"{owner}: {hook} raised {reason(error)}")
                 continue

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rlcore.api import EnvironmentSpec, hookimpl
+from rlcore.api import DataError, EnvironmentSpec, hookimpl
+
+if TYPE_CHECKING:
+    from rlcore.api import Prompt
 
 rlcore_api = "2.0"
 
@@ -42,3 +46,18 @@ def rlcore_check_run(config: Any) -> list[str]:
             "out, and raise workers"
         )
     return found
+
+
+@hookimpl
+def rlcore_note_data(config: Any, data: Mapping[str, Sequence[Prompt]]) -> list[str]:
+    """Return no note. Raise DataError if the run has not as many players as the game of a row."""
+    from rlcore_plugin_textarena.options import wrong_count
+
+    if config.sampling.environment.lower() != "textarena":
+        return []
+    names = tuple(config.sampling.environment_options.get("players") or config.sampling.options.get("players") or ())
+    for name, prompts in data.items():
+        for prompt in prompts:
+            if problem := wrong_count(prompt.columns, names):
+                raise DataError(f"{name}: {problem}")
+    return []

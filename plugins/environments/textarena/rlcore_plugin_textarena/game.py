@@ -15,7 +15,7 @@ from textarena.envs.registration import ENV_REGISTRY
 
 from rlcore.api import DataError, InfrastructureError
 from rlcore.api.environments import Environment, EpisodeResult, Model
-from rlcore_plugin_textarena.options import TextArenaOptions
+from rlcore_plugin_textarena.options import TextArenaOptions, wrong_count
 from rlcore_plugin_textarena.row_names import RowName
 
 __all__ = ["TextArena"]
@@ -87,11 +87,8 @@ class TextArena(Environment):
         names, count = self._options.players or tuple(model.players), row["players"]
         if not names and count == 1:
             return ()
-        if len(names) != count:
-            raise InfrastructureError(
-                f"{row['game']} is played by {count}, and the run has {', '.join(names) or 'no players'}; "
-                f"name {count} in [sampling.options.players.NAME]"
-            )
+        if problem := wrong_count(row, names):
+            raise InfrastructureError(problem)
         rotation = row.get("rotation", 0) % count
         return names[rotation:] + names[:rotation]
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-__all__ = ["TextArenaOptions"]
+__all__ = ["TextArenaOptions", "wrong_count"]
+
+
+def wrong_count(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return why the players of a run cannot play the game of a row; "" if they can, or if the row does not say how many play."""
+    count = row.get("players")
+    if not isinstance(count, int) or len(names) == count or (not names and count == 1):
+        return ""
+    there = f"{row.get('game')} is played by {count}, and the run has {', '.join(names) or 'no players'}"
+    return f"{there}; name {count} in [sampling.options.players.NAME]" if count > 1 else f"{there}; leave the players out"
 
 
 class TextArenaOptions(BaseModel):

@@ -14,6 +14,7 @@ from rlcore_plugin_textarena.options import TextArenaOptions
 from rlcore_plugin_textarena.row_names import RowName
 
 from rlcore.api import DataError, UsageError
+from rlcore.api.commands import RunConfig
 from rlcore.api.data import read_rows
 from rlcore.testing import Registry
 
@@ -69,6 +70,27 @@ def test_a_player_who_is_none_of_the_run_is_told_before_it_starts() -> None:
     (problem,) = problems("textarena", [], None, episodes_per_process=4)
     assert "process, which plays one" in problem
     assert "the run has none" in problems("TextArena", ["x"], None)[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "run", "says"),
+    [
+        ({"game": "TicTacToe-v0", "players": 2}, {}, {}, "eval/t: TicTacToe-v0 is played by 2, and the run has no players; name 2 in"),
+        ({"game": "Nim-v0", "players": 3}, {"players": ["a", "b"]}, {}, "is played by 3, and the run has a, b; name 3 in"),
+        ({"game": "Hanoi-v0", "players": 1}, {}, {"a": {}, "b": {}}, "is played by 1, and the run has a, b; leave the players out"),
+        ({"game": "TicTacToe-v0", "players": 2}, {}, {"a": {}, "b": {}}, ""),
+        ({"game": "Hanoi-v0", "players": 1}, {}, {}, ""),
+        ({"game": "TicTacToe-v0"}, {}, {}, ""),
+    ],
+)
+def test_rows_for_another_number_of_players_are_refused(columns: Any, options: Any, run: Any, says: str) -> None:
+    config: Any = RunConfig(sampling={"environment": "TextArena", "environment_options": options, "options": {"players": run}})
+    prompts = {"eval/t": [SimpleNamespace(columns=columns)]}
+    if not says:
+        assert Registry.discover().check_run(config, "rlcore_note_data", data=prompts) == []
+        return
+    with pytest.raises(DataError, match=says.replace("[", ".")):
+        Registry.discover().check_run(config, "rlcore_note_data", data=prompts)
 
 
 def test_without_its_environment_it_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

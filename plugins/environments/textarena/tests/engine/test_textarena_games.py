@@ -17,7 +17,7 @@ from rlcore_plugin_workers.environments import Interpreters
 
 from rlcore.api import DataError
 from rlcore.api.data import read_rows
-from rlcore.testing import EnvironmentSuite, Registry
+from rlcore.testing import EnvironmentSuite, Registry, RunTester
 from rlcore.testing.conversations.environment_suite import _playing
 
 if not os.environ.get("RLCORE_TEST_TEXTARENA"):
@@ -241,3 +241,12 @@ def test_a_process_that_stops_is_ended_at_the_deadline_and_masked() -> None:
         (after,) = one.finish([one.begin(guess_row(1), ("no",))], 120.0)
     assert (late.extra["outcome"], late.extra["reward"]) == ("timeout", None)
     assert after.extra["outcome"] == "ok", "the next episode has a new process"
+
+
+def test_a_game_of_two_without_players_is_refused_by_the_dry_run(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    words = (tester.fake_run(), "--environment", "textarena", "-rt", "environment", "-d", "env:textarena:TicTacToe-v0?count=2")
+    says = "TicTacToe-v0 is played by 2, and the run has no players; name 2 in [sampling.options.players.NAME]"
+    for dry in (("--dry-run",), ()):
+        tester.run("train", *words, *dry).assert_refused(f"train: {says}")
+    tester.run("eval", "model", *words, "--dry-run").assert_refused(f"eval/env:textarena:TicTacToe-v0?count=2: {says}")
