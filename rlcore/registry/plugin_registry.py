@@ -346,9 +346,7 @@ class Registry:
     def check_run(self, config: Any, hook: str = "rlcore_check_run", **more: Any) -> list[str]:
         """Return the sentences of every plugin's hook about the configuration, preceded by the plugin's name.
 
-        A hook that fails is a problem too. A DataError is passed on.
-
-        :param more: further arguments of the hook.
+        A hook that fails is a problem too; a DataError is passed on. ``more``: further arguments of the hook.
         """
         problems: list[str] = []
         for owner, manager in self.hooks():

@@ -40,6 +40,8 @@ class Published:
     path: str
     tool: str
     end: str
+    ends_by_call: bool = False
+    """Whether ``end`` is a command of the tool, and not the last answer."""
 
     def folder(self) -> Path:
         """Install it, or find it. A build that failed is begun anew."""
@@ -61,7 +63,7 @@ class Published:
 
     def script(self, text: str) -> tuple[str, ...]:
         """What the policy answers so that the agent writes a file and ends."""
-        return (self._call(f"printf {text} > answer.txt"), self._call(self.end) if self.tool == "bash" else self.end)
+        return (self._call(f"printf {text} > answer.txt"), self._call(self.end) if self.ends_by_call else self.end)
 
     def _call(self, command: str) -> str:
         arguments = {"cmd": command} if self.tool == "exec_command" else {"command": command, "description": "writes"}
@@ -70,7 +72,11 @@ class Published:
 
 AGENTS = {
     "mini-swe-agent": Published(
-        packages=("mini-swe-agent==2.4.6",), path="bin", tool="bash", end="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+        packages=("mini-swe-agent==2.4.6",),
+        path="bin",
+        tool="bash",
+        end="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+        ends_by_call=True,
     ),
     "claude-code": Published(
         packages=("@anthropic-ai/claude-code@2.1.197",), path="node_modules/@anthropic-ai/claude-code-linux-x64", tool="Bash", end="done"

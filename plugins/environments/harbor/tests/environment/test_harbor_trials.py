@@ -113,7 +113,7 @@ def test_tests_without_a_reward_are_masked_or_give_0(missing: str, outcome: str,
     }
     for name, script in endings.items():
         shutil.copytree(TASKS / "greeting", tmp_path / name)
-        (tmp_path / name / "tests" / "test.sh").write_text(f"#!/bin/bash\n{script}\n")
+        (tmp_path / name / "tests/test.sh").write_text(f"#!/bin/bash\n{script}\n")
     ends = play(*((str(tmp_path / name), ("",)) for name in endings), agent="nop", missing=missing)
     assert [end.extra["reward"] for end in ends] == [reward] * 3, [end.extra["reason"] for end in ends]
     escape = answer("mkdir -p /logs/verifier/reward.txt/a")  # Harbor cannot remove it, nor the tests write it
@@ -122,12 +122,12 @@ def test_tests_without_a_reward_are_masked_or_give_0(missing: str, outcome: str,
 
 
 def test_what_zero_does_not_cover_is_masked(tmp_path: Path) -> None:
-    for name, lines in {"other": ("#!/bin/bash", "echo '{\"files\": 1}' > /logs/verifier/reward.json"), "none": ()}.items():
+    for name, lines in {"another name": ("#!/bin/bash", "echo '{\"files\": 1}' > /logs/verifier/reward.json"), "no tests": ()}.items():
         shutil.copytree(TASKS / "greeting", tmp_path / name)
-        (test := tmp_path / name / "tests" / "test.sh").unlink()
+        (test := tmp_path / name / "tests/test.sh").unlink()
         if lines:
             test.write_text("\n".join((*lines, "")))
-    ends = play(*((str(tmp_path / name), ("",)) for name in ("other", "none")), agent="nop", missing="zero")
+    ends = play(*((str(tmp_path / name), ("",)) for name in ("another name", "no tests")), agent="nop", missing="zero")
     assert [(end.extra["outcome"], end.extra["reward"]) for end in ends] == [("environment", None)] * 2, [end.extra for end in ends]
     assert "the tests wrote no reward 'reward'; they wrote files" in ends[0].extra["reason"]
 
