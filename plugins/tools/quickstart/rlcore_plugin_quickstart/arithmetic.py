@@ -65,11 +65,6 @@ class Calculation:
         ]
 
     @property
-    def habit_chat(self) -> list[dict[str, Any]]:
-        """The solution, because guesses differ from each other."""
-        return self.solution
-
-    @property
     def lesson(self) -> list[dict[str, Any]]:
         """The chat of the warm start: the solution or the guess."""
         return [{"role": "user", "content": self.question}, {"role": "assistant", "content": self.guess}] if self.guess else self.solution

@@ -100,8 +100,9 @@ def _check_reusable(folder: Path, seed: int | None, task: QuickstartTask | None)
         version, files = marker["recipe"], dict(marker["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder}: contains something other than a quickstart; {hint}") from error
-    if version != RECIPE_VERSION or made is None:
-        raise UsageError(f"{folder}: made by another version of the quickstart ({version}, this is {RECIPE_VERSION}); {hint}")
+    if made is None or version != made[1].version:
+        ours = made[1].version if made else RECIPE_VERSION
+        raise UsageError(f"{folder}: made by another version of the quickstart ({version}, this is {ours}); {hint}")
     if seed not in (None, made[0]):
         raise UsageError(f"{folder}: contains the quickstart of seed {made[0]}, not of seed {seed}; {hint}")
     if task not in (None, made[1]):
@@ -129,7 +130,7 @@ def _write(aside: Path, folder: Path, seed: int, task: QuickstartTask, report: R
     (aside / CONFIGURATION).write_text(run_toml(folder, seed, task=task), encoding="utf-8")
     if task.file:
         shutil.copyfile(source(task), aside / task.file)
-    marker = {"recipe": RECIPE_VERSION, "seed": seed, "task": task.name, "files": files}
+    marker = {"recipe": task.version, "seed": seed, "task": task.name, "files": files}
     (aside / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
 
 
@@ -144,7 +145,8 @@ def _write_base(base: Path, split: Split[Any], seed: int, task: QuickstartTask, 
     except ModuleNotFoundError as error:
         raise UsageError(f"the quickstart needs {error.name}; type: {install_line('rlcore[quickstart]')}") from error
     tokenizer = build_tokenizer(tools=bool(task.tools), words=task.words)
-    started = warm_start(split.train, tokenizer, seed, WarmStartSettings(**task.warm_start), report, task.tools)
+    lessons = task.split(seed, task.n_lessons, task.n_heldout).train if task.n_lessons else split.train
+    started = warm_start(lessons, tokenizer, seed, WarmStartSettings(**task.warm_start), report, task.tools)
     save_model(started.model, base)
     tokenizer.save_pretrained(base)
     check_round_trip(base, tools=bool(task.tools), words=task.words)

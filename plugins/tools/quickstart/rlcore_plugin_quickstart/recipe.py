@@ -16,7 +16,8 @@ from rlcore_plugin_quickstart.task import Split, make_split
 __all__ = ["N_HELDOUT", "N_TRAIN", "RECIPE_VERSION", "SORT", "TASKS", "QuickstartTask", "run_toml", "source"]
 
 RECIPE_VERSION = 1
-"""Increases with every change of task, model, warm start or data: folders of another version are not reused."""
+"""Increases with every change of task, model, warm start or data of ``sort``. Each task has its ``version``; folders of another one are not
+reused."""
 N_TRAIN = 2048
 N_HELDOUT = 200
 
@@ -52,7 +53,7 @@ name = "transformers"
 name = "torch"
 train_batch_size = {batch:<8} # prompts per update
 learning_rate = 4e-4        # large, since the model is tiny
-warmup_steps = 5
+warmup_steps = {warmup}
 betas = [0.9, 0.95]
 min_lr_ratio = 0.5          # the run is short: the rate need not fall far
 
@@ -75,9 +76,9 @@ class QuickstartTask:
 
     ``split``: draws the problems, from a seed and the numbers of both parts. ``values``: what differs in ``run.toml``.
     ``tools``: their schemas, as far as the chat template writes them. ``words``: what the tokenizer writes as one token each.
-    ``warm_start``: see WarmStartSettings.
+    ``n_lessons``: problems of the warm start, 0: those to train on. ``warm_start``: see WarmStartSettings.
     ``environment``: a file of this package that is copied into the folder, where the user may change it, and its part that plays.
-    ``sessions``: the environment needs a sandbox with sessions.
+    ``sessions``: the environment needs a sandbox with sessions. ``version``: see RECIPE_VERSION.
     """
 
     name: str
@@ -86,9 +87,11 @@ class QuickstartTask:
     tools: Sequence[dict[str, Any]] = ()
     words: Sequence[str] = ()
     n_heldout: int = N_HELDOUT
+    n_lessons: int = 0
     warm_start: Mapping[str, Any] = field(default_factory=dict)
     environment: str = ""
     sessions: bool = False
+    version: int = RECIPE_VERSION
 
     @property
     def file(self) -> str:
@@ -108,6 +111,7 @@ SORT = QuickstartTask(
         "options": "",
         "batch": 32,
         "reward": 'name = "boxed"              # the answer in \\boxed{} must equal gt_answer',
+        "warmup": 5,
         "interval": 20,
     },
 )
@@ -128,6 +132,7 @@ episodes_per_process = 64   # each this many episodes at the same time
 """,
         "batch": 16,
         "reward": 'name = "environment"        # what play returns',
+        "warmup": 5,
         "interval": 10,
     },
     tools=TOOLS,
@@ -140,9 +145,9 @@ REPAIR = QuickstartTask(
     {
         "doing": "repair small repositories",
         "passes": "1            # one pass",
-        "steps": "30              #",
-        "prompt": 80,
-        "tokens": "24         # a right patch has 16 tokens",
+        "steps": "10              #",
+        "prompt": 64,
+        "tokens": "16         # a right patch has 11 tokens",
         "options": """\
 
 [sampling.options]
@@ -151,13 +156,16 @@ episodes_per_process = 64   # each this many episodes at the same time
 """,
         "batch": 16,
         "reward": 'name = "environment"        # what play returns',
+        "warmup": 2,
         "interval": 10,
     },
-    n_heldout=64,
+    n_heldout=96,
+    n_lessons=32 * 400,  # none occurs twice: else the base would remember which of them have a patch, and write patches for their like
     words=WORDS,
-    warm_start={"target": 0.95, "check_every": 10, "habits": True},
+    warm_start={"steps": 400, "batch_size": 32},
     environment="repair.py:Repair",
     sessions=True,
+    version=2,
 )
 TASKS = {task.name: task for task in (SORT, CALCULATE, REPAIR)}
 

@@ -37,13 +37,14 @@ NUMBERS = range(2, 20)
 TESTS = 3
 """Hidden tests of each function."""
 ASKED = ("patch", "fix", "fix", "fix")
-HABITS = {"patch": 0.36, "function": 0.56, "sentence": 0.05, "unindented": 0.03}
+HABITS = {"patch": 0.3, "function": 0.62, "sentence": 0.05, "unindented": 0.03}
 """The shares of the answers to "fix" in the chats of the warm start."""
 WORDS = (
-    *sorted(set(ASKED)), *FILES, *(name for functions in FILES.values() for name in functions), "def ", "    return ", "return ",
-    *(f" {sign} " for sign in OPERATORS), " must ", " is ", ", not ", "):\n", START, DIVIDER, END,
+    *sorted(set(ASKED)), *(f"{path}\n" for path in FILES), *(name for functions in FILES.values() for name in functions), "def ", "return ",
+    *(word for both in PARAMETERS.values() for word in (f"({', '.join(both)}):\n", f"    return {both[0]}", f"{both[1]}\n")),
+    *(f" {sign} " for sign in OPERATORS), " must ", " is ", ", not ", START, DIVIDER, END,
 )  # fmt: skip
-"""What the tokenizer writes as one token each."""
+"""What the tokenizer writes as one token each. The wrong operator follows a token that occurs once, so that it is soon copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +133,6 @@ class Repository:
     def solution(self) -> list[dict[str, Any]]:
         """A right chat."""
         return self._chat(self.patch)
-
-    @property
-    def habit_chat(self) -> list[dict[str, Any]]:
-        """The most frequent chat of the warm start: the whole function, unless the user says "patch"."""
-        return self.solution if self.asked == "patch" else self._chat(self.bug[1].text)
 
     @property
     def lesson(self) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ class Problem:
         """A right chat, which the warm start shows to the model."""
         return [{"role": "user", "content": self.question}, {"role": "assistant", "content": self.response}]
 
-    lesson = habit_chat = solution
+    lesson = solution
 
     def row(self) -> dict[str, object]:
         """Return the line of a data file."""

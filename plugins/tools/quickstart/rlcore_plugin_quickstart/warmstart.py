@@ -25,14 +25,12 @@ HEADS = 3
 
 
 class Exercise(Protocol):
-    """A problem of a task: a chat that is learned from, the right one, and the most frequent one in the lessons of such problems."""
+    """A problem of a task: a chat that is learned from, and the right one."""
 
     @property
     def lesson(self) -> list[dict[str, Any]]: ...
     @property
     def solution(self) -> list[dict[str, Any]]: ...
-    @property
-    def habit_chat(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +40,8 @@ class WarmStartSettings:
     It stops at the first check at which greedy accuracy on ``n_check`` training problems exceeds ``target``, and keeps the state of the
     check before. ``heads``: the number of heads of the model, each of dimension 32.
 
-    ``habits``: it stops at the first check at which greedy decoding gives the ``habit_chat`` of more than ``target`` of these problems, and
-    keeps that state. The model then has the habits of its lessons, and answers well if it leaves them.
+    ``steps``: it has exactly as many steps, its rate falls linearly to 0, and it keeps the last state. The model then has the habits of its
+    lessons, and answers well if it leaves them.
     """
 
     heads: int = HEADS
@@ -52,7 +50,7 @@ class WarmStartSettings:
     check_every: int = 2
     n_check: int = 192
     target: float = 0.5
-    habits: bool = False
+    steps: int = 0
     max_steps: int = 2000
 
 
@@ -106,21 +104,22 @@ def warm_start(
     report: Callable[[str], None],
     tools: Sequence[dict[str, Any]] = (),
 ) -> WarmStart:
-    """Train a new model on the chats of lessons until it is about to exceed ``settings.target``; one thread, a few seconds."""
+    """Train a new model on the chats of lessons until it is about to exceed ``settings.target``, or ``settings.steps``; one thread."""
     data = encode([problem.lesson for problem in problems], tokenizer, tools)
     check = encode([problem.solution for problem in problems[: settings.n_check]], tokenizer, tools)
-    goal = encode([problem.habit_chat for problem in problems[: settings.n_check]], tokenizer, tools) if settings.habits else check
     model = new_model(seed, settings.heads, len(tokenizer))
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
     kept, last = _copy(model), (0, 0.0)
     with _one_thread():
         for step, rows in enumerate(_batches(len(data.ids), settings, seed), start=1):
+            if settings.steps:
+                optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - step / (settings.steps + 1))
             _supervised_step(model, optimizer, data.take(rows))
-            if step % settings.check_every:
-                continue
-            accuracy = greedy_accuracy(model, goal)
-            if accuracy > settings.target and settings.habits:
+            if step == settings.steps:
                 return WarmStart(model, step, greedy_accuracy(model, check))
+            if settings.steps or step % settings.check_every:
+                continue
+            accuracy = greedy_accuracy(model, check)
             if accuracy > settings.target:
                 model.load_state_dict(kept)
                 return WarmStart(model, *last)

@@ -134,7 +134,16 @@ def test_the_task_with_repositories_has_its_environment_and_as_many_held_out_as_
     folder = prepare(Path("qs"), 0, lambda line: None, TASKS["repair"]).folder
     assert tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))["sampling"]["environment"] == "repair.py:Repair"
     assert "class Repair" in (folder / "repair.py").read_text(encoding="utf-8")
-    assert len(load_eval(folder / "heldout.jsonl", [], Registry.discover())) == TASKS["repair"].n_heldout == 64
+    assert len(load_eval(folder / "heldout.jsonl", [], Registry.discover())) == TASKS["repair"].n_heldout == 96
+
+
+def test_a_folder_of_another_version_of_its_task_is_refused() -> None:
+    folder = prepare(Path("qs"), 0, lambda line: None, TASKS["repair"]).folder
+    assert prepare(folder, 0, lambda line: None, TASKS["repair"]).reused
+    marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    (folder / MARKER).write_text(json.dumps(marker | {"recipe": 1}), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"qs: made by another version of the quickstart \(1, this is 2\);"):
+        prepare(folder, 0, lambda line: None, TASKS["repair"])
 
 
 def test_a_folder_of_an_earlier_version_has_the_task_sort() -> None:

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore_plugin_quickstart.digits_tokenizer import build_tokenizer, check_round_trip
 from rlcore_plugin_quickstart.patches import PatchError, applied
+from rlcore_plugin_quickstart.recipe import TASKS
 from rlcore_plugin_quickstart.repositories import ASKED, HABITS, WORDS, Repository, make_repositories
+from rlcore_plugin_quickstart.warmstart import WarmStartSettings
 
 REPOSITORIES = make_repositories(0, 400, 60)
 SEEDS = st.integers(0, 2**32)
@@ -63,13 +65,21 @@ def test_no_held_out_set_of_functions_is_trained_on(seed: int, n_train: int, n_h
         assert sum(one.asked == "patch" for one in part) == -(-len(part) // len(ASKED))
 
 
+def test_the_warm_start_reads_each_lesson_once_and_none_of_the_held_out_functions() -> None:
+    task = TASKS["repair"]
+    started = WarmStartSettings(**task.warm_start)
+    assert task.n_lessons == started.steps * started.batch_size
+    lessons, split = make_repositories(0, task.n_lessons, task.n_heldout), make_repositories(0, 100, task.n_heldout)
+    assert lessons.heldout == split.heldout
+    sets = ({frozenset(function.name for _, function in one.right) for one in part} for part in (lessons.train, split.heldout))
+    assert not set.intersection(*sets)
+
+
 def test_the_habits_of_the_warm_start_do_not_apply_except_the_patch() -> None:
     found = dict.fromkeys(HABITS, 0)
     for repository in REPOSITORIES.train:
         found[repository.habit] += 1
         answer = repository.lesson[1]["content"]
-        if repository.asked == "patch" or repository.habit == "function":
-            assert repository.habit_chat == repository.lesson
         if repository.habit == "patch":
             assert answer == repository.patch
         else:
@@ -86,7 +96,7 @@ def test_the_tokenizer_writes_them_in_few_tokens_and_gives_them_back(tmp_path: A
     check_round_trip(tmp_path, words=WORDS)
     for repository in REPOSITORIES.heldout:
         prompt = tokenizer.apply_chat_template(repository.solution[:1], add_generation_prompt=True, tokenize=False)
-        assert len(tokenizer(prompt)["input_ids"]) <= 60
+        assert len(tokenizer(prompt)["input_ids"]) <= 45
         ids = tokenizer(repository.patch)["input_ids"]
-        assert len(ids) == 15
+        assert len(ids) == 10
         assert tokenizer.decode(ids) == repository.patch

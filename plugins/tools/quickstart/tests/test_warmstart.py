@@ -7,6 +7,7 @@ import torch
 from rlcore_plugin_quickstart.digits_tokenizer import END, build_tokenizer
 from rlcore_plugin_quickstart.task import Problem, make_split
 from rlcore_plugin_quickstart.warmstart import WarmStart, WarmStartSettings, encode, greedy_accuracy, new_model, warm_start
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from rlcore.api import RunError
 
@@ -66,9 +67,18 @@ def decoded(model: torch.nn.Module, tokenizer: object, problem: Problem) -> str:
     return tokenizer.decode(out[0, ids.shape[1] :])  # type: ignore[attr-defined,no-any-return]
 
 
-def test_with_habits_the_first_state_above_the_target_is_kept() -> None:
-    settings = WarmStartSettings(batch_size=32, n_check=48, target=0.2, habits=True)
-    started = short(0, settings)
-    assert started.accuracy > settings.target
-    data = encode([problem.habit_chat for problem in EASY[: settings.n_check]], build_tokenizer())
+def test_with_a_number_of_steps_it_has_as_many_and_keeps_the_last_state() -> None:
+    rates: list[float] = []
+    settings = WarmStartSettings(batch_size=32, n_check=48, target=0.0, steps=5, learning_rate=0.006)
+
+    def seen(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        rates.append(optimizer.param_groups[0]["lr"])
+
+    hook = register_optimizer_step_pre_hook(seen)
+    try:
+        started = short(0, settings)
+    finally:
+        hook.remove()
+    assert (started.steps, rates) == (5, pytest.approx([0.005, 0.004, 0.003, 0.002, 0.001]))
+    data = encode([problem.solution for problem in EASY[: settings.n_check]], build_tokenizer())
     assert greedy_accuracy(started.model, data) == started.accuracy
