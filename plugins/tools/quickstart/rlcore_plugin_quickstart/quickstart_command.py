@@ -61,12 +61,12 @@ class QuickstartCommand(Command):
         wanted = _sketch(Path("quickstart"), 0, args, task)
         seed = wanted.config.run.seed if "run.seed" in train_flags(args) else None
         folder: Path = args.folder if args.folder is not None else default_folder(seed or 0, task)
-        if args.dry_run and made_for(folder) is None:
-            return run_plan(_sketch(folder, seed or 0, args, task), args)
-        if wanted.missing:
+        if wanted.missing and not args.dry_run:
             raise UsageError(_told(wanted.missing))
         if task.sessions:
             _must_have_sessions(task)
+        if args.dry_run and made_for(folder) is None:
+            return run_plan(_sketch(folder, seed or 0, args, task), args)
         told = sys.stderr if args.json else sys.stdout
         assets = prepare(folder, seed, lambda line: None if args.quiet else print(line, file=told, flush=True), task)
         return run_plan(plan_of([assets.run_toml], args), args)

@@ -19,7 +19,8 @@ import asyncio
 import inspect
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ ATTEMPTS = 1
 """Patches that the policy may try. After each but the last, it reads why the patch does not apply, or what the failed test says now."""
 APPLIES = 0.2
 """Reward of a patch that applies and breaks nothing, so that the model learns the format before it finds the bug."""
+SESSIONS = 4
+"""Sessions that each process has at the same time. More would not be faster, and each takes some 40 MB."""
 MIB = 1 << 20
 LIMITS = Limits(
     cpu_seconds=2.0, wall_seconds=60.0, memory_bytes=256 * MIB, disk_bytes=16 * MIB, files=256, processes=16, address_bytes=1 << 40
@@ -40,21 +43,26 @@ PRINTED = 1 << 16
 PYTHON = (sys.executable, "-I", "-S", "-B", "-c")
 
 WORK = """
-import json, subprocess, sys
-from pathlib import Path
+import json, sys
+
+def read(path):
+    with open(path) as file:
+        return file.read()
 
 paths, command = json.loads(sys.stdin.readline())
 for line in sys.stdin:
     answer, test = json.loads(line)
     try:
-        after = applied({path: Path(path).read_text() for path in paths}, answer)
+        after = applied({path: read(path) for path in paths}, answer)
     except ValueError as error:
         print(json.dumps([False, str(error)]), flush=True)
         continue
     for path, text in after.items():
-        Path(path).write_text(text)
+        with open(path, "w") as file:
+            file.write(text)
     said = ""
     if test:
+        import subprocess  # here, because the session starts faster without it
         try:
             done = subprocess.run(command, input=json.dumps([test]), capture_output=True, text=True, timeout=10)
             said = json.loads(done.stdout)[0][1]
@@ -89,12 +97,13 @@ class Repair(Environment):
     def __init__(self) -> None:
         """Open the sandbox. :raises SandboxError: this machine has none with sessions; the message says what to install."""
         self._sandbox = open_sandbox(SandboxOptions(level="namespaces", backend_options={"packages": []}))
+        self._free = asyncio.Semaphore(SESSIONS)
 
     async def play(self, model: Model, row: Mapping[str, Any]) -> EpisodeResult:
         """Return the result of one episode. The numbers in ``extra`` become the metrics ``conversation/applies`` and so on."""
         messages, files = list(row["messages"]), row["files"]
         answer = await _answer(model, messages)
-        with await self._session(WORK, files) as session:
+        async with self._session(WORK, files) as session:
             await _say(session, [list(files), [*PYTHON, TESTS]])
             for left in reversed(range(ATTEMPTS)):
                 applies, said = await self._applied(session, answer, row["shown_test"] if left else None)
@@ -107,11 +116,17 @@ class Repair(Environment):
         extra = {"applies": float(after != files), "accuracy": float(reward == 1.0), "result": result}
         return EpisodeResult(reward=reward, extra=extra)
 
-    async def _session(self, program: str, files: Mapping[str, str]) -> Session:
+    @asynccontextmanager
+    async def _session(self, program: str, files: Mapping[str, str]) -> AsyncIterator[Session]:
         source = f"{inspect.getsource(patches)}\n{program}" if program is WORK else program
         given = {path: text.encode() for path, text in files.items()}
         job = SessionJob(argv=(*PYTHON, source), readable=(Path(sys.prefix),), files=given, limits=LIMITS)
-        return await asyncio.to_thread(self._sandbox.session, job)
+        async with self._free:
+            session = await asyncio.to_thread(self._sandbox.session, job)
+            try:
+                yield session
+            finally:
+                await asyncio.to_thread(session.close)
 
     async def _applied(self, session: Session, answer: str, test: Sequence[str] | None) -> tuple[bool, str]:
         """Apply a patch in the session of the policy. Return if it applies, and what the policy reads about it."""
@@ -126,7 +141,7 @@ class Repair(Environment):
     async def _graded(self, row: Mapping[str, Any], files: Mapping[str, str]) -> tuple[float, str]:
         """Return the reward for the files, and a sentence about it."""
         tests = [*row["pass_to_pass"], *row["fail_to_pass"]]
-        with await self._session(TESTS, files) as session:
+        async with self._session(TESTS, files) as session:
             await _say(session, [test[:2] for test in tests], end=True)
             printed = await asyncio.to_thread(session.stdout.read, PRINTED)
             if len(printed) == PRINTED:

@@ -9,6 +9,7 @@ from rlcore_plugin_quickstart import rlcore_register_commands
 
 from rlcore.api.commands import EXTRAS, install_line
 from rlcore.testing import RunTester, check_command
+from tests.levels import need
 
 
 def test_the_command_conforms(tmp_path: Path) -> None:
@@ -24,15 +25,17 @@ def test_the_plan_of_the_task_with_a_calculator(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_the_task_with_repositories(tmp_path: Path) -> None:
+    need("namespaces")
     tester = RunTester(tmp_path, in_process=True)
     assert "repair.py:Repair" in tester.run("quickstart", "--task", "repair", "--dry-run").assert_ok().stdout
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("quickstart")]
 
 
-def test_without_bubblewrap_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=["run", "dry run"])
+def test_without_bubblewrap_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    refused = RunTester(tmp_path, in_process=True).run("quickstart", "--task", "repair")
+    refused = RunTester(tmp_path, in_process=True).run("quickstart", "--task", "repair", *flags)
     refused.assert_refused(
         "error: the task repair runs what the model writes in sessions of a sandbox, which need bubblewrap and a kernel that lets it make "
         "namespaces; type: apt install bubblewrap (no sandbox can be made here (namespaces: bubblewrap is not installed)"

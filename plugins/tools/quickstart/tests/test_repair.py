@@ -120,6 +120,32 @@ def test_a_path_outside_the_repository_is_refused(environment: Repair, path: str
     assert victim.read_text() == f"    return {WRONG.expression}\n"
 
 
+def test_episodes_wait_for_each_other_if_too_many_would_have_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    living, most = [0], [0]
+
+    class Counted:
+        def session(self, job: object) -> Counted:
+            living[0] += 1
+            most[0] = max(most[0], living[0])
+            return self
+
+        def close(self) -> None:
+            living[0] -= 1
+
+    monkeypatch.setattr(repair, "open_sandbox", lambda options: Counted())
+    environment = Repair()
+
+    async def one() -> None:
+        async with environment._session("", {}):
+            await asyncio.sleep(0.01)
+
+    async def many() -> None:
+        await asyncio.gather(*(one() for _ in range(3 * repair.SESSIONS)))
+
+    asyncio.run(many())
+    assert (living, most) == ([0], [repair.SESSIONS])
+
+
 def test_nothing_is_left_of_an_episode(environment: Repair) -> None:
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     daemon = ["import os", "if os.fork() == 0:", "    os.setsid()", "    while True: pass", FIX]
@@ -150,9 +176,9 @@ def test_the_right_values_of_hidden_tests_are_in_no_session(environment: Repair,
     given: list[str] = []
     session, say = Repair._session, repair._say
 
-    async def seen_session(self: Repair, program: str, files: Mapping[str, str]) -> Any:
+    def seen_session(self: Repair, program: str, files: Mapping[str, str]) -> Any:
         given.append(program + json.dumps(files))
-        return await session(self, program, files)
+        return session(self, program, files)
 
     async def seen_say(session: Any, value: Any, *, end: bool = False) -> None:
         given.append(json.dumps(value))
