@@ -11,7 +11,6 @@ supervisor has a lock for reading, so that no session can get one for writing.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import errno
@@ -22,11 +21,12 @@ from typing import Any
 
 from rlcore_plugin_sandbox.jail.syscalls import machine, number
 
-__all__ = ["FileLocks", "keep_devices_shared"]
+__all__ = ["PAUSE", "FileLocks", "keep_devices_shared"]
 
+PAUSE = 0.02
+"""Seconds between two looks at a lock that another process has."""
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # SECCOMP_IOCTL_NOTIF_…
 _CALL, _ANSWER = struct.Struct("=QII iIQ 6Q"), struct.Struct("=QqiI")  # struct seccomp_notif, seccomp_notif_resp
-_PAUSE = 0.02  # seconds between two looks at a lock that another process has
 _RECORD = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, process
 _F_OFD_SETLK, _END = 37, (1 << 63) - 1
 _QUERIES = 100  # a process may have any number of locks of its own between it and that of another process
@@ -42,7 +42,11 @@ class FileLocks:
     def __init__(self, notifier: int, device: int) -> None:
         self._notifier, self._device = notifier, device
         self._waiting: dict[int, tuple[int, int]] = {}  # call -> duplicate, operation
-        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call waits for a lock, so that ``look`` is due every ``PAUSE`` seconds."""
+        return bool(self._waiting)
 
     def answer_next(self) -> None:
         """Answer one call, or let it wait for its lock. The notifier must be readable."""
@@ -68,7 +72,6 @@ class FileLocks:
             return
         self._waiting[call] = duplicate, operation & 0xFFFFFFFF
         self._try(call)
-        self._look_again()
 
     def _told_record(self, call: int, process: int, duplicate: int, address: int) -> int:
         """Write the lock that excludes the one at an address of the caller, as F_GETLK does; return the number of the error."""
@@ -82,15 +85,10 @@ class FileLocks:
             return error.errno or errno.EIO
         return 0
 
-    def _look_again(self) -> None:
-        if self._waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_PAUSE, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
+    def look(self) -> None:
+        """Answer the waiting calls whose locks are free now."""
         for call in list(self._waiting):
             self._try(call)
-        self._look_again()
 
     def _try(self, call: int) -> None:
         """Answer a call unless it has to wait. A caller that no longer waits gets no lock."""

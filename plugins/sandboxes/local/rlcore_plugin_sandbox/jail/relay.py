@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
+import sys
+import threading
 
-__all__ = ["relay"]
+__all__ = ["start"]
 
 _CHUNK = 1 << 16
 _PAUSE = 0.02  # seconds before the next try if descriptors are short, or if the queue of the Unix socket is full
 
 
-async def relay(listener: socket.socket, address: str) -> None:
+def start(listener: socket.socket, address: str) -> None:
+    """Relay in a thread, until this process ends. An error of the relay's own must not pass for the command's: it ends this process."""
+
+    def serve() -> None:
+        try:
+            asyncio.run(_relay(listener, address))
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+async def _relay(listener: socket.socket, address: str) -> None:
     """Serve ``listener``, which must not block, until this task is cancelled. No client and no server can end it."""
     loop, connections = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     while True:

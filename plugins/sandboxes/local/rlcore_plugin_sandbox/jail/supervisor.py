@@ -7,12 +7,12 @@ because it is process 1, cannot be dumped, and the system call filter refuses th
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import time
@@ -20,8 +20,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rlcore_plugin_sandbox.jail import namespaces, program, seccomp, watch
-from rlcore_plugin_sandbox.jail.file_locks import FileLocks, keep_devices_shared
-from rlcore_plugin_sandbox.jail.relay import relay
+from rlcore_plugin_sandbox.jail.file_locks import PAUSE, FileLocks, keep_devices_shared
 from rlcore_plugin_sandbox.jail.syscalls import machine
 
 __all__ = ["HOME", "WORKSPACE", "main"]
@@ -62,7 +61,11 @@ def main(control: int, setup: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(_RELAYS, hard), hard))
     session = _Session(pid, channel, stderr, limits, locks)
-    _say(channel, asyncio.run(session.supervise(listener, f"/proc/self/fd/{reach[0]}" if reach else "")))
+    if listener is not None:
+        from rlcore_plugin_sandbox.jail import relay  # imports asyncio, which costs more than all the rest of the supervisor
+
+        relay.start(listener, f"/proc/self/fd/{reach[0]}")
+    _say(channel, session.supervise())
 
 
 def _say(channel: socket.socket, answer: Mapping[str, Any]) -> NoReturn:
@@ -151,25 +154,27 @@ class _Session:
         self._errors = b""
         self._ending = ""
         self._status, self._peak, self._cpu = 0, 0, 0.0
-        self._woken = asyncio.Event()
+        self._poll = select.poll()
 
-    async def supervise(self, listener: socket.socket | None, address: str) -> dict[str, Any]:
+    def supervise(self) -> dict[str, Any]:
         """Wait for the end of the command, a limit, or the owner; then end all processes and return the answer."""
-        loop = asyncio.get_running_loop()
         os.set_blocking(self._stderr, False)
-        loop.add_reader(self._stderr, self._read_errors)
-        for descriptor in (self._channel.fileno(), os.pidfd_open(self._pid)):
-            loop.add_reader(descriptor, self._woken.set)
-        for descriptor, locks in self._locks.items():
-            loop.add_reader(descriptor, locks.answer_next)
-        relaying = loop.create_task(relay(listener, address)) if listener is not None else None
+        telling = {self._channel.fileno(), os.pidfd_open(self._pid)}
+        for descriptor in (self._stderr, *telling, *self._locks):
+            self._poll.register(descriptor, select.POLLIN)
+        last = time.monotonic()
         while not self._ending:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), max(0.0, min(_TICK, self._left())))
-            self._woken.clear()
-            self._look()
-            if relaying is not None and relaying.done():
-                relaying.result()  # it ends only by an error of its own, which must not pass for the command's
+            seconds = min(last + _TICK - time.monotonic(), self._left(), *(PAUSE for locks in self._locks.values() if locks.waits))
+            ready = {descriptor for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1000)}
+            if self._stderr in ready:
+                self._read_errors()
+            for descriptor, locks in self._locks.items():
+                locks.look()
+                if descriptor in ready:
+                    locks.answer_next()
+            if ready & telling or self._left() <= 0 or time.monotonic() >= last + _TICK:
+                self._look()
+                last = time.monotonic()
         self._end()
         return self._answer()
 
@@ -215,7 +220,8 @@ class _Session:
         except BlockingIOError:
             return False
         if not data:
-            asyncio.get_running_loop().remove_reader(self._stderr)
+            with contextlib.suppress(KeyError):  # it was at its end before
+                self._poll.unregister(self._stderr)
         self._errors = (self._errors + data)[-_STDERR:]
         return bool(data)
 

@@ -5,7 +5,7 @@ From Linux' ``asm/unistd_64.h`` and ``asm-generic/unistd.h``; the numbers are pa
 
 from __future__ import annotations
 
-import platform
+import os
 
 __all__ = ["ARCHITECTURES", "NUMBERS", "machine", "number"]
 
@@ -15,7 +15,8 @@ ARCHITECTURES = {"x86_64": 0, "aarch64": 1}
 
 def machine() -> str:
     """Return ``x86_64`` or ``aarch64``; for other machines the system's own name."""
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    name = os.uname().machine.lower()  # importing platform costs too much here
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def number(name: str, of_machine: str | None = None) -> int | None:

@@ -11,7 +11,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["SOCKET", "Run", "Use", "everyone", "lives", "one", "to_look_at"]
@@ -22,14 +21,13 @@ _TELLING = 1.0
 _CLOCK = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass
 class Use:
     """The present use of all processes of a run: seconds of CPU, bytes of memory, threads, and the limit that they exceed, if any."""
 
-    cpu: float = 0.0
-    memory: int = 0
-    over: str | None = None
-    tasks: int = 0
+    def __init__(self) -> None:
+        self.cpu = 0.0
+        self.memory = self.tasks = 0
+        self.over: str | None = None  # not a dataclass, whose import would cost every session 10 ms
 
 
 class Run:
