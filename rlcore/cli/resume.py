@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -52,5 +53,6 @@ class ResumeCommand(Command):
 
 def _settings(words: Sequence[str]) -> list[str]:
     """Return the ``run.toml`` of the run among the words. It names plugins, whose options are flags too."""
-    found = [run for word in words if not word.startswith("-") and Path(word).is_dir() for run in past_runs(Path(word))[:1]]
+    folders = [Path(word) for word in words if not word.startswith("-") and os.path.isdir(word)]  # noqa: PTH112 - Path raises if too long
+    found = [run for folder in folders for run in past_runs(folder)[:1]]
     return [str(run.root / "run.toml") for run in found[:1]]

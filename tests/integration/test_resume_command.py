@@ -145,6 +145,7 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
     for folder in (".", "", "runs"):  # the first holds a run.toml of a user's
         tester.run("resume", folder).assert_refused("holds no run", f"there are runs in runs/{run.parent.name}")
     tester.run("resume", "nowhere").assert_refused("nowhere is not a folder")
+    tester.run("resume", "nowhere", "--project", 5000 * "a").assert_refused("nowhere is not a folder")  # longer than a path may be
     tester.run("resume", str(run / "checkpoints/step-4")).assert_refused(
         f"is a checkpoint; type the folder of its run: rlcore resume {run}"
     )
