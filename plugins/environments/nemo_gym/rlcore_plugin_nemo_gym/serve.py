@@ -32,7 +32,7 @@ def main() -> None:
     app = server.setup_webserver()
     server.setup_exception_middleware(app)
     loop = asyncio.new_event_loop()
-    serving = loop.create_task(uvicorn.Server(uvicorn.Config(app, log_level="warning", **address)).serve())
+    serving = loop.create_task(uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=int(port), log_level="warning")).serve())
     while not serving.done():
         with suppress(SystemExit):  # of the task of one request, which fails by it
             loop.run_until_complete(serving)
