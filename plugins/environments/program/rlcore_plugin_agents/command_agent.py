@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from rlcore_gateway.process_tree import MARK, Orphans, kill_tree, new_mark
 from rlcore_gateway.worker_process import ending
@@ -36,6 +38,7 @@ _PR_SET_DUMPABLE = 4
 _TICK = 0.2  # seconds between two looks for orphans that ended
 _ORPHANS = Orphans()
 _INTERPRETER = re.compile(r"(python|pypy|node|perl|ruby|(ba|da|k|z)?sh)[\d.]*")
+_MODULE_SECONDS = 20  # to look for a module
 _PYTHON_FLAGS = re.compile(r"-[BEIOSsu]+")
 
 
@@ -69,7 +72,7 @@ class CommandLineAgent(Environment):
                 before = await _whole(self._make_workspace, folders.workspace, row)
             except OSError as error:
                 raise InfrastructureError(f"the folders of the episode cannot be made: {error}") from error
-            had_script = self._has_script(folders.workspace)
+            had_script = await _whole(self._has_script, folders.workspace)
             return await self._played(model, row, folders, before, had_script)
         finally:
             await _whole(closing.close)
@@ -138,8 +141,10 @@ class CommandLineAgent(Environment):
         }
 
     def _has_script(self, workspace: Path) -> bool:
-        """Return whether the script that the grader's interpreter runs is there, also if there is none to look for."""
+        """Return whether the script or module that the grader's interpreter runs is there, also if there is none to look for."""
         words = [_filled(word, {"workspace": str(workspace)}) for word in self._options.grader]
+        if len(words) > 2 and "python" in Path(words[0]).name and words[1] == "-m":
+            return _has_module(words[0], words[2].partition(".")[0], workspace, os.pathsep.join([*map(str, self._options.path), *_PATH]))
         script = next((word for word in words[1:] if not ("python" in words[0] and _PYTHON_FLAGS.fullmatch(word))), "-")
         try:
             return not _INTERPRETER.fullmatch(Path(words[0]).name) or script.startswith("-") or (workspace / script).exists()
@@ -156,10 +161,10 @@ class CommandLineAgent(Environment):
         await _whole(folders.renew_notes)
         await _whole(write_files, folders.notes, notes, "notes")
         await _whole(write_files, folders.workspace, row.get("grader_files") or {}, "column grader_files")
-        if not self._has_script(folders.workspace):
+        if not await _whole(self._has_script, folders.workspace):
             if not had_script:  # no agent could lose it, and one that has to write it would grade itself
                 raise InfrastructureError(
-                    f"the grader {shlex.join(options.grader)} names a script that does not exist; correct the option grader"
+                    f"the grader {shlex.join(options.grader)} names a script or module that does not exist; correct the option grader"
                 )
             if options.grade == "exit_code":  # the agent removed it; the interpreter's exit code would not tell that
                 return 0.0
@@ -186,7 +191,8 @@ class CommandLineAgent(Environment):
             reward = nan
         if ended.code or not isfinite(reward):
             raise InfrastructureError(
-                f"the grader {options.grader[0]} {ended.words()}; its last line is {last!r:.100}, and must be a number"
+                f"the grader {options.grader[0]} {ended.words()}; with grade last_line it must end with exit code 0 and a line that is a "
+                f"number, and its last line is {last!r:.100}"
             )
         return reward
 
@@ -198,6 +204,17 @@ def _prompt(row: Mapping[str, Any]) -> str:
             content = message["content"]
             return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
     raise InfrastructureError("the row has no message of the user, which is the task of the agent")
+
+
+def _has_module(python: str, module: str, workspace: Path, path: str) -> bool:
+    """Return whether ``python -m`` finds a module. It imports nothing of the workspace. True if it cannot be known."""
+    code = "import importlib.util, os, sys; sys.path.insert(0, os.getcwd()); sys.exit(3 * (importlib.util.find_spec(sys.argv[1]) is None))"
+    try:
+        words = [shutil.which(python, path=path) or python, "-I", "-c", code, module]
+        done = subprocess.run(words, cwd=workspace, env={"PATH": path}, capture_output=True, timeout=_MODULE_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return True
+    return done.returncode != 3
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -231,12 +248,13 @@ async def _run(words: Sequence[str], folders: EpisodeFolders, env: Mapping[str, 
 async def _run_marked(
     mark: str, words: Sequence[str], folders: EpisodeFolders, env: Mapping[str, str], seconds: float, stdin: str
 ) -> _Ended:
-    paths = [folders.notes / name for name in ("stdin", "stdout", "stderr")]
-    paths[0].write_text(stdin, "utf-8")
     program = shutil.which(words[0], path=env["PATH"])
     if program is None:
         raise InfrastructureError(f"there is no program {words[0]!r} in {env['PATH']}; add its folder to path, or type its path")
-    with paths[0].open("rb") as given, paths[1].open("wb") as output, paths[2].open("wb") as errors:
+    with ExitStack() as files:  # without names: what a grader says must not be a file that the graded code can open
+        given, output, errors = (files.enter_context(TemporaryFile(dir=folders.notes)) for _ in range(3))
+        given.write(stdin.encode())
+        given.seek(0)
         try:
             process = await asyncio.create_subprocess_exec(
                 program,
@@ -250,16 +268,16 @@ async def _run_marked(
             )
         except (OSError, ValueError) as error:
             raise InfrastructureError(f"{words[0]} cannot be started: {error}") from error
-    _ORPHANS.started(mark, process.pid)
-    late = False
-    try:
-        await asyncio.wait_for(_end_of(process), seconds or None)
-    except TimeoutError:
-        late = True
-    finally:
-        await _whole(kill_tree, process.pid, mark)
-        code = await process.wait()
-    return _Ended(None if late else code, *(_tail(path) for path in paths[1:]))
+        _ORPHANS.started(mark, process.pid)
+        late = False
+        try:
+            await asyncio.wait_for(_end_of(process), seconds or None)
+        except TimeoutError:
+            late = True
+        finally:
+            await _whole(kill_tree, process.pid, mark)
+            code = await process.wait()
+        return _Ended(None if late else code, _tail(output), _tail(errors))
 
 
 async def _end_of(process: Process) -> None:
@@ -269,11 +287,7 @@ async def _end_of(process: Process) -> None:
         _ORPHANS.reap()
 
 
-def _tail(path: Path) -> str:
-    """Return the end of a file, "" if the agent removed or replaced it."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            return file.read(_TAIL).decode(errors="replace")
-    except OSError:
-        return ""
+def _tail(file: IO[bytes]) -> str:
+    """Return the end of a file."""
+    file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+    return file.read(_TAIL).decode(errors="replace")

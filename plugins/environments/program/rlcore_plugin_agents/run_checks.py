@@ -148,8 +148,8 @@ def _command_in_a_sandbox(config: Any, options: Any, found: Mapping[str, str | N
     for path in dict.fromkeys(Path(path).resolve() for path in paths):
         if not any(path.is_relative_to(folder) for folder in shown):
             yield (
-                f"sampling.options.sandbox: the agent could not read {path}; add it, or the folder of its whole installation, to "
-                "sampling.options.sandbox.readable"
+                f"sampling.options.sandbox: the agent could not read {path}; add the folder {path if path.is_dir() else path.parent}, or "
+                "that of its whole installation, to sampling.options.sandbox.readable"
             )
     if config.sampling.options["episodes_per_process"] > 1:
         yield (

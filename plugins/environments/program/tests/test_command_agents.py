@@ -162,14 +162,18 @@ def test_the_end_of_an_episode(script: str, options: dict[str, Any], end: tuple[
         ("the grader /bin/sh was killed by signal 9", {"grader": ("/bin/sh", "-c", "kill -9 $$")}),
         (r"ended with exit code 127.*; reward 0 has exit code 1, 2, 5 \(grader_zero", {"grader": ("/bin/sh", "-c", "no-such-program")}),
         ("ended with exit code 2;", {"grader": ("/bin/sh", "-c", "exit 2"), "grader_zero_codes": (1,)}),
-        ("grader python3 -I none.py names a script that does not exist", {"grader": "python3 -I none.py"}),
-        ("names a script that does not exist", {"grader": "python3.11 /none/none.py", "grade": "last_line"}),
-        ("names a script that does not exist", {"grader": "sh none.sh"}),
-        ("names a script that does not exist", {"grader": "perl {workspace}/none.pl"}),
+        ("grader python3 -I none.py names a script or module that does not exist", {"grader": "python3 -I none.py"}),
+        ("names a script or module that does not exist", {"grader": "python3.11 /none/none.py", "grade": "last_line"}),
+        ("names a script or module that does not exist", {"grader": "sh none.sh"}),
+        ("names a script or module that does not exist", {"grader": "python3 -m pytst -q"}),
+        ("names a script or module that does not exist", {"grader": "perl {workspace}/none.pl"}),
         ("the grader sleep took too long", {"grader": "sleep 99", "grader_seconds": 0.5}),
-        ("its last line is 'nan', and must be a number", {"grader": "echo nan", "grade": "last_line"}),
-        ("its last line is '1', and must be a number", {"grader": ("/bin/sh", "-c", "echo 1; exit 1"), "grade": "last_line"}),
-        ("its last line is '', and must be a number", {"grader": "true", "grade": "last_line"}),
+        ("its last line is 'nan'", {"grader": "echo nan", "grade": "last_line"}),
+        (
+            "must end with exit code 0 and a line that is a number, and its last line is '1'",
+            {"grader": ("/bin/sh", "-c", "echo 1; exit 1"), "grade": "last_line"},
+        ),
+        ("its last line is ''", {"grader": "true", "grade": "last_line"}),
     ],
 )
 def test_a_grader_that_fails_is_a_failure_of_the_environment(message: str, options: dict[str, Any]) -> None:
@@ -203,6 +207,17 @@ def test_files_of_the_grader_come_after_the_agent_and_not_through_its_links(tmp_
     assert (end.outcome, end.reward) == ("ok", 0.5)
     assert (tmp_path / "precious").read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["precious", "tmp"]
+
+
+def test_what_a_grader_says_is_no_file_with_a_name() -> None:
+    """Else the code that it grades could write its reward there by name."""
+    assert play("exit 0", grader=("/bin/sh", "-c", "readlink /proc/$$/fd/1 | grep -c deleted"), grade="last_line").reward == 1.0
+    assert play("exit 0", grader=("/bin/sh", "-c", 'ls "${0%/*}" | grep -q std', "{row}")).reward == 0.0
+
+
+def test_a_module_that_the_agent_writes_may_be_the_grader() -> None:
+    assert play("echo 'import sys; sys.exit(0)' > checks.py", grader="python3 -m checks").reward == 1.0
+    assert play("mkdir checks; echo 'raise SystemExit(1)' > checks/__main__.py", grader="python3 -m checks").reward == 0.0
 
 
 @pytest.mark.parametrize("grader", ["python3 tests.py", "bash tests.py", "perl {workspace}/tests.py"])

@@ -131,7 +131,7 @@ def test_nothing_is_graded_while_a_process_of_the_agent_cannot_be_ended(monkeypa
         patch.setattr(psutil.Process, "kill", lambda process: None)
         with pytest.raises(InfrastructureError, match="a program left behind did not end"):
             asyncio.run(play(f"{beating()}; {WAIT}", grader="true"))
-    assert [one.name() for one in descendants()] == ["sh"]
+    assert "sh" in {one.name() for one in descendants()} <= {"sh", "sleep"}
     assert asyncio.run(play("exit 0", grader="true")).reward == 1.0  # the next episode ends it
     assert not descendants()
 
