@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_every_command_of_the_page_is_accepted(source: Path, installed: Path) ->
     (source / "my_loss.py").write_text(
         re.findall(r"<!-- test: my_loss.py -->\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
     )
+    shutil.rmtree(source / "demo", ignore_errors=True)  # another test trained there, with fewer rows
     (source / "run.toml").write_text('[model]\nmodel = "org/model"\n[data]\ndataset = "train.jsonl"\n[[rewards]]\nname = "boxed"\n')
     blocks = "".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))
     commands = [match["words"].split() for match in SAMPLE.finditer(blocks)]
