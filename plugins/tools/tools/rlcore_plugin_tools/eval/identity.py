@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -23,10 +24,13 @@ _FREE = frozenset(
     }
 )
 """Settings that change how fast an evaluation is, and no answer. The number of engines is one too, which ``reads`` leaves out."""
+_DATA = ("data.dataset", "eval.eval_dataset")
+_MOST_BYTES = 4 << 20  # of a named file: code is smaller, and data sets have fingerprints
 
 
 def evaluation_identity(plan: Plan, fingerprints: Mapping[str, str]) -> dict[str, Any]:
-    """Return settings by path, the files of the model, versions, plugins, and the ``fingerprints`` of data sets and tokenizer."""
+    """Return settings by path, the files of the model, versions, plugins, the ``fingerprints`` of data sets and tokenizer, and digests of
+    files that settings name."""
     settings = flat_settings(tomllib.loads(plan.to_toml()))
     attested = [plan.registry.attest(kind, name) for kind, name in plugins_of(plan)]
     return {
@@ -34,8 +38,33 @@ def evaluation_identity(plan: Plan, fingerprints: Mapping[str, str]) -> dict[str
         "files": _files(Path(str(plan.config.model.model))),
         "versions": {"python": platform.python_version(), "rlcore": version("rlcore")},
         "plugins": [{**asdict(one), "kind": one.kind.value} for one in attested],
-        "data": dict(fingerprints),
+        "data": {**fingerprints, **_named_files(settings)},
     }
+
+
+def _named_files(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return digests of files that settings name, such as the script of an agent, a grader, or the module of a taskset."""
+    found = {}
+    told = [text for path, value in settings.items() for text in _texts(value) if not path.startswith(_DATA) or text.startswith("env:")]
+    for text in sorted(set(told)):
+        name = text.split(":", 2)[-1].partition("?")[0] if text.startswith("env:") else text
+        path = Path(name)
+        try:
+            if path.suffix and path.is_file() and path.stat().st_size <= _MOST_BYTES:
+                found[f"file {name}"] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        except (OSError, ValueError):  # not a path, or one that nothing here may read
+            continue
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
 
 
 def _files(folder: Path) -> dict[str, str]:

@@ -7,12 +7,14 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rlcore_plugin_tools.eval.identity import _named_files
 from rlcore_plugin_tools.eval.part_file import FinishedPrompt, PartFile, finished_prompts
 
 from rlcore.testing import RunOutcome, RunTester
@@ -213,3 +215,30 @@ def test_killed_in_the_midst_and_resumed(engines: str, tester: RunTester) -> Non
     assert 4 <= done.json["kept"] < 12
     assert without_seconds(rows_of(tester.folder / "rows.jsonl")) == without_seconds(rows)
     assert tasks_of(done.json) == tasks_of(whole.json)
+
+
+def test_an_edited_file_that_a_setting_names_makes_another_evaluation(tester: RunTester) -> None:
+    """The script of an agent, a grader, the module of a taskset: their code decides answers or rewards."""
+    settings = {"sampling.options.command": ["python3", "agent.py"], "eval.eval_dataset": {"a": "env:verifiers:./tasks.py?count=4"}}
+    (tester.folder / "agent.py").write_text("1")
+    (tester.folder / "tasks.py").write_text("1")
+    (tester.folder / "held.jsonl").write_text("{}")
+    with chdir(tester.folder):
+        first = _named_files({**settings, "data.dataset": "held.jsonl"})
+        assert sorted(first) == ["file ./tasks.py", "file agent.py"]
+        for name in ("agent.py", "tasks.py"):
+            (tester.folder / name).write_text("2")
+            assert _named_files(settings) != first
+            (tester.folder / name).write_text("1")
+        assert _named_files(settings) == first
+
+
+def test_a_resumed_evaluation_refuses_an_edited_file(complete: tuple[RunTester, RunOutcome]) -> None:
+    tester, _ = complete
+    tester.write("prompt.py", "1")
+    words = (*WORDS[:-1], "other.jsonl", "--system-prompt", "prompt.py")
+    tester.run("eval", *words).assert_ok()
+    tester.write("prompt.py", "2")
+    refused = tester.run("eval", *words, "--resume")
+    assert refused.exit_code == 2
+    assert "file prompt.py" in refused.stderr
