@@ -203,9 +203,14 @@ def _expected_one(annotation: Any) -> str:
         return "a text that is not empty"
     word = _WORDS.get(origin or inner, getattr(inner, "__name__", str(inner)))
     if bounds.keys() == {"ge", "le"}:
-        return f"{word} from {bounds['ge']} to {bounds['le']}"
-    limits = [f"{words} {bounds[name]}" for name, words in _BOUNDS.items() if name in bounds]
+        return f"{word} from {_bound(bounds['ge'])} to {_bound(bounds['le'])}"
+    limits = [f"{words} {_bound(bounds[name])}" for name, words in _BOUNDS.items() if name in bounds]
     return f"{word} {' and '.join(limits)}" if limits else word
+
+
+def _bound(value: Any) -> str:
+    """Return it without a final .0: typing keeps one annotation for bounds 0 and 0.0, whichever came first in the process."""
+    return str(value).removesuffix(".0")
 
 
 _TRUE = ("true", "yes", "on", "1")

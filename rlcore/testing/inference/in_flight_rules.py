@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.types import Completion, FinishReason
 from rlcore.testing.inference.engine_suite import EngineSuite
 from rlcore.testing.records import make_request
@@ -13,6 +14,8 @@ from rlcore.testing.time_limit import within
 
 __all__ = ["InFlightRules"]
 
+ATTEMPTS = 3
+"""Attempts of a short request to overtake long ones."""
 CROWDS = 8
 """Crowds of cancelled requests, one after the other: an engine that keeps their places is full then."""
 
@@ -23,12 +26,18 @@ class InFlightRules(EngineSuite):
     def test_streams(self) -> None:
         """One ``poll`` makes progress without running all requests to the end, and a short request overtakes long ones."""
         with self.shared() as engine:
-            engine.submit(self.requests(8))
-            early = {completion.request_id for completion in engine.poll(0.0)}
-            assert len(early) < 8, "one poll ran eight long requests to their end: nothing could be admitted or updated meanwhile"
-            engine.submit([make_request("short", self.prompts()[0], noise=99, max_new_tokens=1)])
-            order = list(self.drain(engine, 9 - len(early)))
-            assert order.index("short") < len(order) - 1, "a one-token request came after every long one that ran before it"
+            overtook = any(self._a_short_request_overtakes(engine, attempt) for attempt in range(ATTEMPTS))
+            assert overtook, "a one-token request came after every long one that ran before it"
+
+    def _a_short_request_overtakes(self, engine: InferenceBackend, attempt: int) -> bool:
+        """Return whether it did: over HTTP on a busy machine it may begin after long requests of a tiny model have ended."""
+        long = [replace(request, request_id=f"{request.request_id}-{attempt}") for request in self.requests(8)]
+        engine.submit(long)
+        early = {completion.request_id for completion in engine.poll(0.0)}
+        assert len(early) < 8, "one poll ran eight long requests to their end: nothing could be admitted or updated meanwhile"
+        engine.submit([make_request("short", self.prompts()[0], noise=99, max_new_tokens=1)])
+        order = list(self.drain(engine, 9 - len(early)))
+        return order.index("short") < len(order) - 1
 
     def test_every_call_comes_back_in_time(self) -> None:
         """Each call returns within ``deadline``; an engine that hangs is not asked again."""
