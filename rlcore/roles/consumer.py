@@ -8,37 +8,33 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.errors import ConfigError, RunError, WeightsError
+from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, ModelRole, Need, Objective, PendingSave, RewardDetail, TrainingBackend
 from rlcore.contracts.loss_wrappers import KlEstimator
-from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Tensor, WeightsManifest, WeightSource
+from rlcore.contracts.snapshots import BUCKET_BYTES, Probe
 from rlcore.contracts.types import Group
 from rlcore.contracts.weight_transfer import Publisher
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.kl import K1, reward_kl
-from rlcore.learning.objective import WEIGHT, WEIGHT_SQUARED
 from rlcore.learning.shares import StepShares, cut_shares, joined
 from rlcore.registry.error_context import error_context
-from rlcore.registry.targets import described
+from rlcore.roles.named_backend import NamedSaving, NamedSource, begun_saves
 from rlcore.roles.part_states import PartWithState, load_state, save_state
+from rlcore.roles.update_figures import described_batch, mean_by_rollout, over_steps, with_sample_size
 from rlcore.runlog.folder import write_json
 from rlcore.schedule.accounting import TimeAccount
 
 __all__ = ["Algorithm", "Consumer", "SharePlan"]
-
-_COUNTS = ("skipped_rollouts", "skipped_steps")
-"""Metrics that are summed over the optimizer steps of an update; all others are averaged."""
 
 _OWN = "consumer.json"
 """The backend, the estimator and the loss that wrote the trainer's folder, and the consumer's own counts."""
@@ -191,13 +187,13 @@ class Consumer:
             shares = self._shares(assembled, self._parts(assembled))
         batch = self._with_logprobs(assembled, shares)
         batch = replace(batch, advantages=self._advantages(groups, masked, batch))
-        self.advantages = _by_rollout(batch)
+        self.advantages = mean_by_rollout(batch)
         with error_context(f"loss {algorithm.loss_name!r}", "preparing the batch"):
             batch = prepare_loss(algorithm.loss_name, algorithm.loss, batch)
         parts = self._parts(batch)
         metrics = [self._step(part, share) for part, share in zip(parts, shares.steps if shares else [None] * len(parts), strict=True)]
-        totals = _over_steps(metrics)
-        figures = {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **_describe(batch)}
+        totals = over_steps(metrics)
+        figures = {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **described_batch(batch)}
         with error_context(f"loss {algorithm.loss_name!r}", "observing an update"):
             algorithm.loss.updated(MappingProxyType(figures))
         return figures
@@ -213,7 +209,7 @@ class Consumer:
                 probe = None
                 if probe_ids is not None:
                     probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
-                source = _NamedSource(self._backend, self._backend.weight_source(), self._error_context, self._sleep)
+                source = NamedSource(self._backend, self._backend.weight_source(), self._error_context, self._sleep)
                 if publisher is None:
                     source.manifest()
                     for _ in source.buckets(self._bucket_bytes):
@@ -233,7 +229,7 @@ class Consumer:
             own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped, **parts}
             write_json(folder / "trainer" / _OWN, own)
         begun: list[PendingSave] = []
-        saving = _NamedSaving(begun, lambda: self._error_context(f"saving into {folder}"))
+        saving = NamedSaving(begun, lambda: self._error_context(f"saving into {folder}"))
         with ExitStack() as failed:
             failed.callback(saving.end)
             writes: dict[str, Callable[[Path], PendingSave | None]] = {"model": self._backend.save_model}
@@ -242,7 +238,7 @@ class Consumer:
             for name, write in {**writes, "trainer": self._backend.save}.items():
                 (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
                 with self._error_context(f"saving into {folder / name}"):
-                    begun += _begun(write(folder / name))
+                    begun += begun_saves(write(folder / name))
             for path, part, who in self._parts_with_state(folder):
                 save_state(path, part, who, write=self._rank == 0)
             failed.pop_all()
@@ -376,7 +372,7 @@ class Consumer:
             return self._count_skipped(metrics, part.version)
         self._skipped = 0
         _check_finite(metrics, part.version)
-        return {"skipped_steps": 0.0, **_with_sample_size(metrics)}
+        return {"skipped_steps": 0.0, **with_sample_size(metrics)}
 
     def _count_skipped(self, metrics: Mapping[str, float], version: int) -> Mapping[str, float]:
         """Return the metrics of a skipped step. The others may be NaN and would spoil the means of the update."""
@@ -387,66 +383,6 @@ class Consumer:
                 f"not finite (grad_norm {metrics.get('grad_norm')}), and training.max_skipped_steps is {self._max_skipped}"
             )
         return {"skipped_steps": 1.0}
-
-
-@dataclass(frozen=True, slots=True)
-class _NamedSource(WeightSource):
-    """A weight source whose errors name the training backend, whichever object reads it."""
-
-    backend: TrainingBackend
-    source: WeightSource
-    error_context: Callable[[str], AbstractContextManager[None]]
-    read: Callable[[], None]
-    """Called when the last bucket was read."""
-
-    def manifest(self) -> WeightsManifest:
-        with self.error_context("listing its weights"):
-            manifest = self.source.manifest()
-        if manifest.kind not in self.backend.capabilities.kinds:
-            raise WeightsError(
-                f"the training backend {type(self.backend).__name__} publishes weights of kind {manifest.kind}, but declares "
-                f"{', '.join(sorted(self.backend.capabilities.kinds))}; add {manifest.kind} to its capabilities.kinds"
-            )
-        return manifest
-
-    def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
-        buckets = iter(self.source.buckets(max_bytes))
-        while True:
-            with self.error_context("handing out weights"):
-                bucket = next(buckets, None)
-            if bucket is None:
-                self.read()
-                return
-            yield bucket
-
-
-def _begun(saving: Any) -> list[PendingSave]:
-    """Return the ``PendingSave`` that a backend's ``save_model`` or ``save`` returned, in a list; an empty list if it has finished
-    writing."""
-    if saving is not None and not (callable(getattr(saving, "done", None)) and callable(getattr(saving, "result", None))):
-        raise TypeError(f"the returned value is {described(saving)}, it must be a PendingSave or None")
-    return [] if saving is None else [saving]
-
-
-@dataclass(frozen=True, slots=True)
-class _NamedSaving:
-    """All writes of a backend in progress. Errors name the backend."""
-
-    begun: Sequence[PendingSave]
-    error_context: Callable[[], AbstractContextManager[None]]
-
-    def done(self) -> bool:
-        return all(saving.done() for saving in self.begun)
-
-    def end(self) -> None:
-        """Wait for the writes and ignore their errors: something else failed, and their folder will be removed."""
-        with suppress(Exception):
-            self.result()
-
-    def result(self) -> None:
-        with self.error_context(), ExitStack() as waited:  # wait for all of them, even if one fails
-            for saving in self.begun:
-                waited.callback(saving.result)
 
 
 def _check_finite(metrics: Mapping[str, float], version: int) -> None:
@@ -460,39 +396,3 @@ def _diverged(what: str) -> RunError:
         f"{what}: the policy has diverged; lower the learning rate (-lr) or the gradient norm (--max-grad-norm), and start from the last "
         "checkpoint"
     )
-
-
-def _with_sample_size(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """Replace the mean and the mean square of the token weights by the effective sample size.
-
-    Both add up over micro-batches and ranks; the effective sample size does not. It is (sum w)^2 / (n sum w^2), Kish's formula, as a share
-    of n."""
-    rest = {name: value for name, value in metrics.items() if name not in (WEIGHT, WEIGHT_SQUARED)}
-    if metrics.get(WEIGHT_SQUARED, 0.0) > 0.0:
-        rest["effective_sample_size"] = metrics[WEIGHT] ** 2 / metrics[WEIGHT_SQUARED]
-    return rest
-
-
-def _by_rollout(batch: TrainBatch) -> np.ndarray:
-    """Return float32: the mean advantage over the tokens of each rollout with its branches, 0 for a rollout without tokens."""
-    places = [(group, rollout.index) for group, rollout in zip(batch.group.tolist(), batch.rollouts, strict=True)]
-    number = {place: count for count, place in enumerate(sorted(set(places)))}
-    owner = np.repeat([number[place] for place in places], batch.lengths).astype(np.int64)
-    sums, lengths = (np.bincount(owner, weights, minlength=len(number)) for weights in (batch.advantages, None))
-    means: np.ndarray = (sums / np.maximum(lengths, 1)).astype(np.float32)
-    return means
-
-
-def _over_steps(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for record in metrics for name in record)
-    values = {name: [record[name] for record in metrics if name in record] for name in names}
-    return {name: float(np.sum(of_steps) if name in _COUNTS else np.mean(of_steps)) for name, of_steps in values.items()}
-
-
-def _describe(batch: TrainBatch) -> dict[str, float]:
-    trained = np.repeat(batch.in_loss, batch.lengths)
-    return {
-        "tokens": float(trained.sum()),
-        "rollouts_in_loss": float(batch.in_loss.sum()),
-        "advantage_abs_mean": float(np.abs(batch.advantages[trained]).mean()) if trained.any() else 0.0,
-    }

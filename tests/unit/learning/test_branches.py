@@ -16,7 +16,7 @@ from rlcore.contracts.types import RolloutKind
 from rlcore.learning import BatchSettings, assemble_batch, assemble_rewards, run_estimator
 from rlcore.learning.advantages import GroupMean, GroupNorm
 from rlcore.rewards.reward_mixer import mix
-from rlcore.roles.consumer import _by_rollout
+from rlcore.roles.update_figures import mean_by_rollout
 
 SETTINGS = BatchSettings(max_new_tokens=64)
 
@@ -62,7 +62,7 @@ def test_each_player_has_a_baseline_of_its_own() -> None:
 def test_the_branches_of_a_rollout_share_its_place_among_the_advantages_of_a_report() -> None:
     games = [played(0, [("x", 2), ("o", 1)]), played(1, [("o", 1), ("x", 4)])]
     batch = assemble_batch([group(games, [Score(value=0.0)] * 2)], np.array([3.0, 1.0, -6.0, 2.0]), SETTINGS)  # x, x, o, o
-    assert _by_rollout(batch).tolist() == pytest.approx([0.0, 1.2])
+    assert mean_by_rollout(batch).tolist() == pytest.approx([0.0, 1.2])
 
 
 def test_a_reward_without_branches_gives_its_value_to_each() -> None:
