@@ -25,6 +25,7 @@ KINDS = {
     "data": "Data sources and row formats",
     "sandboxes": "Sandboxes",
     "trackers": "Trackers",
+    "control": "Controllers",
     "runtimes": "Runtimes",
 }
 """Packages of the kit, in the order of the page; those that are not here stand at its end."""

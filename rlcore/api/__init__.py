@@ -2,8 +2,8 @@
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that a plugin offers: RewardSpec, LossSpec, AdvantageSpec,
               AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, LearningRateScheduleSpec, InferenceBackendSpec,
-              TrainingBackendSpec, TrackerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec,
-              ConversationSpec, EnvironmentSpec, RowFormatSpec
+              TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec,
+              CommandSpec, ConversationSpec, EnvironmentSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
               Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule
@@ -12,6 +12,7 @@ engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFligh
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole
 weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor
 trackers      Tracker, RunInfo
+controllers   Controller, Decision
 records       Prompt, Message, Lease, Segment, Rollout, Group
 errors        RlcoreError; UsageError, with its subclasses ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
               (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the judged text)
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from rlcore.contracts.batches import Normalisers as Normalisers
     from rlcore.contracts.batches import RewardBatch as RewardBatch
     from rlcore.contracts.batches import TrainBatch as TrainBatch
+    from rlcore.contracts.control import Controller as Controller
+    from rlcore.contracts.control import Decision as Decision
     from rlcore.contracts.errors import ConfigError as ConfigError
     from rlcore.contracts.errors import DataError as DataError
     from rlcore.contracts.errors import InfrastructureError as InfrastructureError
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import AggregationSpec as AggregationSpec
     from rlcore.contracts.specs import AlgorithmSpec as AlgorithmSpec
     from rlcore.contracts.specs import CommandSpec as CommandSpec
+    from rlcore.contracts.specs import ControllerSpec as ControllerSpec
     from rlcore.contracts.specs import ConversationSpec as ConversationSpec
     from rlcore.contracts.specs import CorrectionSpec as CorrectionSpec
     from rlcore.contracts.specs import DataSourceSpec as DataSourceSpec

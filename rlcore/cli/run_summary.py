@@ -20,7 +20,8 @@ def show_outcome(summary: Summary, console: Console, *, reports: bool = False) -
 
 
 def _result(summary: Summary) -> Iterator[str]:
-    yield "Stopped early, and saved." if summary.interrupted else "Done."
+    stopped = f"Stopped by {summary.stopped}." if summary.stopped else "Done."
+    yield "Stopped early, and saved." if summary.interrupted else stopped
     if accuracy := summary.accuracy_text():
         yield f"held-out accuracy   {accuracy}"
     if (best := summary.best) is not None:

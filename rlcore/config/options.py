@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlcore.config.layers import Draft, Layer, TypedFlag, get_path, replaced
-from rlcore.config.plugin_selection import Missing, Part, PluginSelection
+from rlcore.config.plugin_selection import LISTS, Missing, Part, PluginSelection
 from rlcore.config.run_config import RunConfig
 from rlcore.config.setting_table import Setting, alternatives, core_settings, from_text, model_settings, whole_type, without_bounds
 from rlcore.config.validation_errors import unknown_option, validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.contracts.specs import PluginKind
+from rlcore.contracts.specs import LABELS, PluginKind
 from rlcore.registry.error_context import closest
 from rlcore.registry.known_plugins import NotInstalledError
 from rlcore.registry.plugin_registry import Registry
@@ -50,7 +50,7 @@ def gather_options(config: RunConfig, chosen: PluginSelection, draft: Draft) -> 
     given: dict[str, Any] = {}
     tables: dict[str, dict[str, Any]] = {}
     _check_shared(by_table, draft)
-    notes = _ownerless(config, by_table, chosen, draft)
+    notes = _ownerless(config, chosen, draft)
     for path, parts in by_table.items():
         open_parts = path == "algorithm.options" and len(parts) < 2
         kept, dropped = _known(dict(get_path(config, path) or {}), path, parts, chosen, draft, keep=open_parts)
@@ -107,38 +107,43 @@ def plugin_settings(chosen: PluginSelection) -> dict[str, Setting]:
 
 
 def _check_shared(by_table: Mapping[str, Sequence[Part]], draft: Draft) -> None:
-    """Raise ConfigError if two trackers share a table, because their options could not be told apart."""
-    for path, parts in by_table.items():
-        if path.startswith("log.options.") and len(parts) > 1:
-            names = " and ".join(part.name for part in parts)
-            both = f"the trackers {names} would both have their options in [{path}]"
-            raise ConfigError(f"{draft.where('log.trackers')}{both}; keep one, or give one class another name")
+    """Raise ConfigError if two plugins of a list share a table, because their options could not be told apart."""
+    for setting, (kind, table) in LISTS.items():
+        for path, parts in by_table.items():
+            if path.startswith(f"{table}.") and len(parts) > 1:
+                names = " and ".join(part.name for part in parts)
+                both = f"the {LABELS[kind]}s {names} would both have their options in [{path}]"
+                raise ConfigError(f"{draft.where(setting)}{both}; keep one, or give one class another name")
 
 
-def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen: PluginSelection, draft: Draft) -> list[str]:
-    """Return notes about tables of trackers that a later layer replaced. Raises ConfigError for a tracker that was never chosen."""
-    if any(f"log.trackers.{index}" not in chosen.parts for index in range(len(config.log.trackers))):
+def _ownerless(config: RunConfig, chosen: PluginSelection, draft: Draft) -> list[str]:
+    """Return notes about tables of listed plugins that a later layer replaced. Raises ConfigError for a plugin that was never chosen."""
+    return [note for setting in LISTS for note in _ownerless_in(setting, config, chosen, draft)]
+
+
+def _ownerless_in(setting: str, config: RunConfig, chosen: PluginSelection, draft: Draft) -> list[str]:
+    (kind, tables), parts = LISTS[setting], [part for path, part in chosen.parts.items() if path.startswith(f"{setting}.")]
+    if len(parts) < len(get_path(config, setting)):
         return []  # one is not installed, and each table may belong to it
-    notes = []
-    for name in config.log.options:
-        path = f"log.options.{name}"
-        if path in by_table:
+    notes, label, names = [], LABELS[kind], [part.spec.name for part in parts]
+    for name in get_path(config, tables):
+        path = f"{tables}.{name}"
+        if name in names:
             continue
-        names = [table.rpartition(".")[2] for table in by_table if table.startswith("log.options.")]
         layer = draft.owner(path)
         where = layer.place(path) if layer else path
-        for part in (part for part in chosen if part.kind is PluginKind.TRACKER):
+        for part in parts:
             if name.lower() in (part.name.lower(), part.spec.name, *part.spec.aliases):
                 raise ConfigError(
-                    f"{where}: [{path}]: the options of the tracker {part.name} belong in [{part.options_path}]; use that table"
+                    f"{where}: [{path}]: the options of the {label} {part.name} belong in [{part.options_path}]; use that table"
                 )
-        if draft.rank(path) < draft.rank("log.trackers") and (layer is None or layer.name != "flag"):
-            notes.append(f"options of [{path}] that do not apply, because the run has no such tracker: {where}")
+        if draft.rank(path) < draft.rank(setting) and (layer is None or layer.name != "flag"):
+            notes.append(f"options of [{path}] that do not apply, because the run has no such {label}: {where}")
             continue
-        has = f"its trackers are: {', '.join(names)}" if names else "it has no tracker"
+        has = f"its {label}s are: {', '.join(names)}" if names else f"it has no {label}"
         near = closest(name, names)
-        what = "write one of these" if near else f"type --trackers {name}"
-        raise ConfigError(f"{where}: [{path}] is for a tracker that the run does not have{near}; {has}; {what}")
+        what = "write one of these" if near else f"type --{setting.rpartition('.')[2]} {name}"
+        raise ConfigError(f"{where}: [{path}] is for a {label} that the run does not have{near}; {has}; {what}")
     return notes
 
 

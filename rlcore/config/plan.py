@@ -14,11 +14,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from rlcore.config.control_rules import check_controllers
 from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
-from rlcore.config.plugin_selection import ENVIRONMENT, OWN_TABLES, UPDATE_PARTS, Missing, PluginSelection, choose, choose_recipe
+from rlcore.config.plugin_selection import ENVIRONMENT, LISTS, OWN_TABLES, UPDATE_PARTS, Missing, PluginSelection, choose, choose_recipe
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.remarks import remarks
 from rlcore.config.reproducibility import Reproducibility, reproducibility
@@ -64,6 +65,7 @@ class Plan:
     conversation_options: BaseModel | None = None
     environment_options: BaseModel | None = None
     tracker_options: tuple[BaseModel | None, ...] = ()
+    controller_options: tuple[BaseModel | None, ...] = ()
     inference_options: BaseModel | None = None
     training_options: BaseModel | None = None
     loss_options: BaseModel | None = None
@@ -100,7 +102,7 @@ class Plan:
             *dict.fromkeys((PluginKind.DATA, source_of(source, self.registry)) for source in config.data_sets),
             *((PluginKind.FORMAT, name) for name in _named_format(config)),
             *((PluginKind.REWARD, reward.name) for reward in config.rewards),
-            *((PluginKind.TRACKER, name) for name in config.log.trackers),
+            *((kind, name) for path, (kind, _) in LISTS.items() for name in get_path(config, path)),
         ]
 
     def to_toml(self) -> str:
@@ -165,6 +167,7 @@ def _finished(
     if require:
         check_required(facts)
     check_rules(facts)
+    check_controllers(facts)
     if problems := registry.check_run(config):
         raise ConfigError("; ".join(problems))
     _check_targets(config, chosen, registry)
@@ -194,6 +197,7 @@ def _finished(
         conversation_options=instances.get("sampling.conversation"),
         environment_options=instances.get(ENVIRONMENT),
         tracker_options=tuple(instances.get(f"log.trackers.{index}") for index in range(len(config.log.trackers))),
+        controller_options=tuple(instances.get(f"run.controllers.{index}") for index in range(len(config.run.controllers))),
         inference_options=instances.get("inference.name"),
         training_options=instances.get("training.name"),
         loss_options=instances.get("algorithm.loss"),
@@ -239,16 +243,19 @@ def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: Plu
 
 def _filled(config: RunConfig, options: Options, chosen: PluginSelection) -> RunConfig:
     """Return the configuration with every option of the chosen plugins and the name of every data source filled in."""
-    of_trackers = {path for path in options.tables if path.startswith("log.options.")}
-    if len(of_trackers) == len(config.log.trackers):  # otherwise one is not installed, and a table may belong to any tracker
-        config = replaced(config, "log.options", {})
+    listed: set[str] = set()
+    for setting, (_, tables) in LISTS.items():
+        own = {path for path in options.tables if path.startswith(f"{tables}.")}
+        if len(own) == len(get_path(config, setting)):  # otherwise one is not installed, and a table may belong to any of them
+            config = replaced(config, tables, {})
+        listed |= own
     for path, table in options.tables.items():
         if path.startswith("data."):
             index, sources = int(path.split(".")[2]), config.data.sources
             named = {"source": chosen.parts[f"data.dataset.{index}.source"].name, "options": table}
             source = sources[index].model_copy(update=named)
             config = replaced(config, "data.dataset", (*sources[:index], source, *sources[index + 1 :]))
-        elif table or path not in of_trackers:
+        elif table or path not in listed:
             config = replaced(config, path, table)
     return config
 

@@ -33,7 +33,10 @@ from rlcore.registry.install import RELEASED, install_line
 from rlcore.registry.known_plugins import NotInstalledError
 from rlcore.registry.plugin_registry import Registry
 
-__all__ = ["ENVIRONMENT", "OWN_TABLES", "UPDATE_PARTS", "Missing", "Part", "PluginSelection", "choose", "choose_recipe", "unsupported"]
+__all__ = [
+    *("ENVIRONMENT", "LISTS", "OWN_TABLES", "UPDATE_PARTS"),
+    *("Missing", "Part", "PluginSelection", "choose", "choose_recipe", "unsupported"),
+]
 
 
 _SETTINGS: Mapping[str, PluginKind] = {
@@ -57,6 +60,13 @@ UPDATE_PARTS: Mapping[str, PluginKind] = {
 """Settings that name a small part of an update ("none": no such part), with the kind of plugin. Each has its own options table."""
 OWN_TABLES: Mapping[str, PluginKind] = {**UPDATE_PARTS, ENVIRONMENT: PluginKind.ENVIRONMENT}
 """The same for every setting that may name no plugin."""
+
+LISTS: Mapping[str, tuple[PluginKind, str]] = {
+    "log.trackers": (PluginKind.TRACKER, "log.options"),
+    "run.controllers": (PluginKind.CONTROLLER, "run.controller_options"),
+}
+"""Settings that name several plugins, with their kind and the table that has a table of options for each, by name."""
+_TABLES = dict(LISTS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +156,8 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     wanted += [(kind, path, named(path)) for path, kind in OWN_TABLES.items() if named(path) != "none"]
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
-    wanted += [(PluginKind.TRACKER, f"log.trackers.{index}", name) for index, name in enumerate(config.log.trackers)]
+    for path, (kind, _) in LISTS.items():
+        wanted += [(kind, f"{path}.{index}", name) for index, name in enumerate(get_path(config, path))]
     parts: dict[str, Part] = {}
     missing: list[Missing] = []
     for kind, path, name in wanted:
@@ -177,7 +188,7 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
         where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
     table = f"{path}_options" if path in OWN_TABLES else f"{path.rpartition('.')[0]}.options"  # next to the name
-    options_path = f"log.options.{spec.name}" if kind is PluginKind.TRACKER else table
+    options_path = f"{_TABLES[kind]}.{spec.name}" if kind in _TABLES else table
     return Part(kind=kind, path=path, name=name, options_path=options_path, spec=spec, owner=owner, model=model)
 
 

@@ -111,6 +111,11 @@ class RunSection(Section):
     master_port: Annotated[int, Field(ge=1, le=65535)] | None = setting(None, help="port for the collectives of the trainers")
     ray_dir: Folder | None = setting(None, help="folder for the temporary files of the runtime")
     enable_profiling: bool = setting(False, help="write a profile of every role")
+    controllers: Listed[PluginName] = setting((), help="controllers, which may stop the run, evaluate, save and change settings")
+    controller_options: dict[str, dict[str, Any]] = Field(
+        default={}, description="options of each controller, by its name: [run.controller_options.NAME]"
+    )
+    controller_deadline: Seconds = setting(60.0, help="seconds for one call of a controller")
     options: dict[str, Any] = Field(default={}, description="options of the runtime")
 
 

@@ -232,7 +232,7 @@ def arity(annotation: Any) -> str | int:
 
 
 def from_text(words: Sequence[str], annotation: Any) -> Any:
-    """Return the value that the words of one flag mean. "none" becomes None if the setting may be None."""
+    """Return the value that the words of one flag mean. "none" becomes None if the setting may be None, and an empty list for names."""
     options = [without_bounds(part) for part in alternatives(annotation)]
     if type(None) in options and list(words) == ["none"]:
         return None
@@ -241,6 +241,8 @@ def from_text(words: Sequence[str], annotation: Any) -> Any:
         if origin in (tuple, list, set, frozenset) and not (len(words) == 1 and str in options):
             if len(words) == 1 and isinstance(listed := _json(words[0]), list):  # the form that a file uses
                 return listed
+            if list(words) == ["none"] and parts[1:] == (...,):
+                return []
             items = [parts[0]] * len(words) if parts else [str] * len(words)
             return [from_text([word], item) for word, item in zip(words, items, strict=True)]
     if len(words) != 1:

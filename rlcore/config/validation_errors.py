@@ -25,6 +25,8 @@ _BY_TYPE = frozenset(
     }
 )
 """Kinds of error that the type in words explains better than pydantic's message."""
+_BY_NAME = ("log.options", "run.controller_options")
+"""Tables that hold a table of options for each plugin of a list."""
 
 
 def validation_error(error: ValidationError, draft: Draft, model: type[BaseModel], *, prefix: str = "", owner: str = "core") -> ConfigError:
@@ -52,8 +54,8 @@ def validation_error(error: ValidationError, draft: Draft, model: type[BaseModel
         rule = 'must be a list of tables, each with a name, written [[rewards]] and name = "…"'
     if _is_model(annotation) and first["type"] != "value_error":  # otherwise it is a table, and one of its own rules was broken
         rule = f"must be a table, written [{path}]"
-    if path.endswith("options") or path.startswith("log.options."):
-        rule += f", written [{path}{'.NAME' if path == 'log.options' else ''}]"
+    if path.endswith("options") or path.rpartition(".")[0] in _BY_NAME:
+        rule += f", written [{path}{'.NAME' if path in _BY_NAME else ''}]"
     most = first["ctx"]["le"] if first["type"] == "less_than_equal" else None
     return ConfigError(_sentence(path, get_path(draft.data, path), rule, draft, owner, most))
 

@@ -82,7 +82,12 @@ class CorrectionSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningRateScheduleSpec(Spec):
-    """The course of the learning rate after the warm-up: the value of ``training.lr_schedule``, with a table ``…_options``. Since 2.0."""
+    """The course of the learning rate after the warm-up: the value of ``training.lr_schedule``, with a table ``…_options``. Since 2.0.
+
+    ``constant``: the rate stays at the peak, so that a controller may set it.
+    """
+
+    constant: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         AggregationSpec,
         AlgorithmSpec,
         CommandSpec,
+        ControllerSpec,
         ConversationSpec,
         CorrectionSpec,
         DataSourceSpec,
@@ -133,6 +134,14 @@ def rlcore_register_trackers() -> Sequence[TrackerSpec]:  # type: ignore[empty-b
     """Return the trackers of metrics; ``--trackers`` chooses some.
 
     Called once, when rlcore discovers the installed plugins. Since 1.0.
+    """
+
+
+@hookspec
+def rlcore_register_controllers() -> Sequence[ControllerSpec]:  # type: ignore[empty-body]
+    """Return the controllers, which steer a run; ``--controllers`` chooses some.
+
+    Called once, when rlcore discovers the installed plugins. Since 2.0.
     """
 
 

@@ -252,6 +252,12 @@ class Runtime(FromSpec, ABC, described_by=RuntimeSpec):
     def watch(self) -> FilterReport:
         """Return the statistics of the group filter."""
 
+    def control(self, after: int, settings: Mapping[str, Any]) -> None:
+        """Use these values of settings, which controllers changed, from the update after version ``after``: all that differ from the
+        plan, by path. ``Coordinator.control`` and ``Consumer.control`` of every rank do so. The loop calls this before ``begin`` of a
+        resumed run, and between two updates. Since 2.0."""
+        raise NotImplementedError(f"{type(self).__name__} has no method control, so no setting can change while it trains")
+
     @abstractmethod
     def start_clock(self) -> None:
         """Start to count seconds here, and discard those recorded before (start, first evaluation)."""

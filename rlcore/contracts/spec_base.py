@@ -44,6 +44,7 @@ class PluginKind(StrEnum):
     ENVIRONMENT = "environment"
     FORMAT = "format"
     LR_SCHEDULE = "lr_schedule"
+    CONTROLLER = "controller"
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Gold": get_args(Gold), **REPRODUCIBLE}

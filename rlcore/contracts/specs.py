@@ -30,6 +30,7 @@ __all__ = [
     "AggregationSpec",
     "AlgorithmSpec",
     "CommandSpec",
+    "ControllerSpec",
     "ConversationSpec",
     "CorrectionSpec",
     "DataSourceSpec",
@@ -147,8 +148,32 @@ class TrackerSpec(Spec):
 
     def __post_init__(self) -> None:
         Spec.__post_init__(self)
-        if "." in self.name:
-            raise ValueError(f"TrackerSpec name {self.name!r}: leave the dot out, for the options stand in [log.options.NAME]")
+        _check_without_dot(self, "log.options")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSpec(Spec):
+    """A controller, which steers a run. Its options are in ``[run.controller_options.NAME]``, so its name contains no dot. Since 2.0.
+
+    ``sets``: the settings that it may set, such as ``algorithm.kl_coeff``, or ``algorithm.options.clip`` for an option of the loss.
+    ``scales``: the settings that it multiplies by a factor, so that a schedule or another controller may set them, too.
+    """
+
+    on_class = ("sets", "scales")
+
+    sets: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        _check_without_dot(self, "run.controller_options")
+        if both := set(self.sets) & set(self.scales):
+            raise ValueError(f"ControllerSpec {self.name!r}: {min(both)} is in sets and in scales; leave it out of one")
+
+
+def _check_without_dot(spec: Spec, table: str) -> None:
+    if "." in spec.name:
+        raise ValueError(f"{type(spec).__name__} name {spec.name!r}: leave the dot out, for the options stand in [{table}.NAME]")
 
 
 def _check_among(spec: Spec, label: str, known: Collection[str]) -> None:
@@ -328,6 +353,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.ENVIRONMENT: (EnvironmentSpec, "environment", "environments"),
     PluginKind.FORMAT: (RowFormatSpec, "row format", "row_formats"),
     PluginKind.LR_SCHEDULE: (LearningRateScheduleSpec, "learning-rate schedule", "lr_schedules"),
+    PluginKind.CONTROLLER: (ControllerSpec, "controller", "controllers"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["LearningRateSchedule", "LoraSettings", "OptimizerSettings"]
+__all__ = ["LearningRateFactor", "LearningRateSchedule", "LoraSettings", "OptimizerSettings"]
 
 
 class LearningRateSchedule(ABC):
@@ -20,13 +20,20 @@ class LearningRateSchedule(ABC):
         """
 
 
+@dataclass(slots=True)
+class LearningRateFactor:
+    """A factor of the learning rate that controllers change between two updates. Since 2.0."""
+
+    value: float = 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
     """The settings of AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2).
 
     A step multiplies matrices by 1 - rate * ``weight_decay``; biases and norms do not decay. Epsilon is 1e-8. ``max_grad_norm`` bounds the
     L2 norm over all trained tensors. The learning rate warms up linearly, then follows ``schedule`` for the rest of ``total_steps`` steps;
-    None: a cosine. ``rlcore.learning.learning_rate`` computes it.
+    None: a cosine. Controllers multiply it by ``factor``. ``rlcore.learning.learning_rate`` computes it.
     """
 
     learning_rate: float
@@ -37,6 +44,7 @@ class OptimizerSettings:
     min_lr_ratio: float = 0.1
     total_steps: int = 1
     schedule: LearningRateSchedule | None = None
+    factor: LearningRateFactor = field(default_factory=LearningRateFactor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -483,7 +483,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right and the duty to produce one group. It holds only indices, because every producer reads the same data set."""
+    """The right and the duty to produce one group. It holds only indices, because every producer reads the same data set.
+
+    ``settings``: the settings that controllers had changed for this version, by path; see ``Coordinator.control``."""
 
     lease_id: int
     episode: int
@@ -491,3 +493,4 @@ class Lease:
     n_sampled: int
     n_greedy: int = 0
     version: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)

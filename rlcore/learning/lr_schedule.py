@@ -87,12 +87,13 @@ def learning_rate(settings: OptimizerSettings, step: int) -> float:
     """Return the learning rate of optimizer step ``step``, counted from 0.
 
     Linear warm-up: step ``s`` of ``warmup_steps`` takes ``(s + 1) / warmup_steps`` of the rate, so no step is wasted at 0. Then
-    ``learning_rate * (min_lr_ratio + (1 - min_lr_ratio) * share)`` with the ``share`` of the schedule.
+    ``learning_rate * (min_lr_ratio + (1 - min_lr_ratio) * share)`` with the ``share`` of the schedule. All of it times the ``factor`` of
+    the controllers.
 
     :raises RunError: the schedule fails, or its share is not a finite number of at least 0.
     """
     if step < settings.warmup_steps:
-        return settings.learning_rate * (step + 1) / settings.warmup_steps
+        return settings.learning_rate * (step + 1) / settings.warmup_steps * settings.factor.value
     schedule, after = settings.schedule or Cosine(), step - settings.warmup_steps
     who = f"learning-rate schedule {type(schedule).__name__}"
     with error_context(who, f"computing the share of step {after}"):
@@ -100,4 +101,4 @@ def learning_rate(settings: OptimizerSettings, step: int) -> float:
     if not 0.0 <= share < math.inf:
         raise RunError(f"{who} returned the share {share} for step {after}; it must be a finite number of at least 0")
     floor = settings.min_lr_ratio
-    return settings.learning_rate * (floor + (1.0 - floor) * share)
+    return settings.learning_rate * (floor + (1.0 - floor) * share) * settings.factor.value

@@ -126,6 +126,7 @@ def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
             config=f"rlcore.learning.lr_schedule:{target}Options" if options else "",
             summary=summary,
             source=source,
+            constant=name == "constant",
         )
         for name, target, options, summary, source in (
             ("constant", "Constant", False, "The peak, to the end", ""),

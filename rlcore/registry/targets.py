@@ -13,6 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from rlcore.contracts.command_line import Command
+from rlcore.contracts.control import Controller
 from rlcore.contracts.conversation import Conversation
 from rlcore.contracts.environment import ChosenEnvironment, Environment
 from rlcore.contracts.errors import PluginError
@@ -48,6 +49,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.ENVIRONMENT: Environment,
     PluginKind.FORMAT: RowFormat,
     PluginKind.LR_SCHEDULE: LearningRateSchedule,
+    PluginKind.CONTROLLER: Controller,
 }
 """The class of which the target of each kind makes instances; a recipe has no target."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,8 @@ class Algorithm:
     kl_in_reward: float = 0.0
     kl_kind: KlEstimator = field(default_factory=K1)
     whole_rollouts: bool = False
+    kept_needs: frozenset[Need] = frozenset()
+    """Needs of the beginning, which stay when a controller sets a coefficient to 0: the shares of a batch may be planned already."""
 
     @property
     def optimizer_steps(self) -> int:
@@ -70,7 +73,7 @@ class Algorithm:
     @property
     def needs(self) -> frozenset[Need]:
         """The values that must be computed or loaded for it."""
-        return self.objective.needs | ({Need.REFERENCE} if self.kl_in_reward else frozenset())
+        return self.objective.needs | ({Need.REFERENCE} if self.kl_in_reward else frozenset()) | self.kept_needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +101,19 @@ class Consumer:
         sleeps: bool = False,
         max_skipped_steps: int = 0,
         export: str | None = None,
+        retuned: Callable[[Algorithm, Mapping[str, Any]], Algorithm] | None = None,
     ) -> None:
         """:param bucket_bytes: the size of the buckets that the publisher requests, the same on every rank.
         :param sleeps: the backend gives its device back once its weights are published, and takes it back for the next update.
         :param max_skipped_steps: optimizer steps in a row that the backend may skip.
-        :param export: the dtype that the model is rounded to in ``export/`` of each checkpoint."""
+        :param export: the dtype that the model is rounded to in ``export/`` of each checkpoint.
+        :param retuned: returns the algorithm with other values of settings."""
         self._bucket_bytes = bucket_bytes
         self._rank = rank
         self._sleeps, self._asleep = sleeps, False
         self._max_skipped, self._skipped = max_skipped_steps, 0
         self._backend, self._export = backend, export
-        self._algorithm = algorithm
+        self._algorithm, self._retuned = algorithm, retuned
         self._account = account
         self.notes: list[str] = []
         """Notes for the user about how the run continues."""
@@ -197,6 +202,11 @@ class Consumer:
         with error_context(f"loss {algorithm.loss_name!r}", "observing an update"):
             algorithm.loss.updated(MappingProxyType(figures))
         return figures
+
+    def control(self, settings: Mapping[str, Any]) -> None:
+        """Use these values of settings from the next update on: all that differ from the plan, by path."""
+        assert self._retuned is not None, "the consumer was made without a plan"
+        self._algorithm = self._retuned(self._algorithm, settings)
 
     def publish(self, publisher: Publisher | None, version: int, probe_ids: np.ndarray | None, tolerance: float) -> None:
         """Publish the current policy under ``version``, with the trainer's log probabilities of the probe if there is one.

@@ -39,6 +39,11 @@ class PastRun:
             raise ConfigError(f"{self.root / 'summary.json'} is damaged ({error}); remove it, and the run counts as unfinished") from None
 
     @property
+    def stopped(self) -> str:
+        """The reason why controllers ended it, "" if they did not. Only of a finished run."""
+        return str(json_document(self.root / "summary.json").get("stopped", ""))
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of its checkpoints: in the run folder, or in the place that ``-sd`` names."""
         with (self.root / "run.toml").open("rb") as file:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config import Plan, RunConfig, plan_run
-from rlcore.config.plugin_selection import UPDATE_PARTS
+from rlcore.config.plugin_selection import LISTS, UPDATE_PARTS
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.specs import PluginKind
 from rlcore.registry.plugin_registry import Registry
@@ -26,6 +26,7 @@ _SETTING_OF = {
     "estimator": "algorithm.estimator",
     "runtime": "run.runtime",
     "trackers": "log.trackers",
+    "controllers": "run.controllers",
     "transport": "weights.transport",
     "dataset": "data.dataset",
     "eval_dataset": "eval.eval_dataset",
@@ -38,7 +39,7 @@ _ABSENT = "rows.jsonl"
 """The path of rows until their file has a name."""
 _NAMED = {
     "rewards": PluginKind.REWARD,
-    "log.trackers": PluginKind.TRACKER,
+    **{path: kind for path, (kind, _) in LISTS.items()},
     "algorithm.loss": PluginKind.LOSS,
     "algorithm.estimator": PluginKind.ESTIMATOR,
     **UPDATE_PARTS,
@@ -140,7 +141,7 @@ def _settings(registry: Registry, given: Mapping[str, Any], problems: list[Usage
             except UsageError as error:
                 problems.append(error)
                 continue
-            several = {"rewards": [{"name": name} for name in names], "log.trackers": names}
+            several = {"rewards": [{"name": name} for name in names], **dict.fromkeys(LISTS, names)}
             settings[path] = several.get(path, names[0] if names else "")
     return settings
 

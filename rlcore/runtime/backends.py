@@ -5,12 +5,17 @@ A backend's declared capabilities are checked against the run's requirements bef
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from rlcore.config import Plan
+from rlcore.config.control_rules import OF_LOSS
 from rlcore.config.plugin_selection import unsupported
 from rlcore.contracts.conversation import Conversation, ConversationContext
 from rlcore.contracts.environment import ChosenEnvironment
@@ -35,6 +40,7 @@ from rlcore.learning.overlong_punishment import SoftOverlong
 from rlcore.registry.error_context import close_part, error_context
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.runtime.loading import loading
+from rlcore.runtime.steering import with_settings
 from rlcore.schedule import ScheduleSettings, TimeAccount
 
 __all__ = ["build_algorithm", "check_backend", "inference_notes", "make_consumer", "make_conversation", "make_engine"]
@@ -51,11 +57,11 @@ def make_consumer(
     """
     keep_freed_memory()
     config, training, resume, lora = plan.config, plan.config.training, plan.resume, _lora(plan)
-    algorithm = build_algorithm(plan)
+    algorithm, optimizer = build_algorithm(plan), optimizer_settings(plan, schedule.horizon)
     context = TrainingContext(
         model=config.model.model if resume is None or lora else str(resume.checkpoint / "model"),
         reference=config.model.model,
-        optimizer=optimizer_settings(plan, schedule.horizon),
+        optimizer=optimizer,
         rollouts_per_forward=int(training.train_microbatch_size),
         tokens_per_forward=training.tokens_per_forward,
         prompts_per_slice=int(training.train_minibatch_size),
@@ -86,7 +92,15 @@ def make_consumer(
     sleeps = config.run.placement == "colocated" and backend.capabilities.sleeps
     skips, export = training.max_skipped_steps, config.log.export_dtype
     consumer = Consumer(
-        backend, algorithm, account, config.weights.bucket_mb << 20, rank, sleeps=sleeps, max_skipped_steps=skips, export=export
+        backend,
+        algorithm,
+        account,
+        config.weights.bucket_mb << 20,
+        rank,
+        sleeps=sleeps,
+        max_skipped_steps=skips,
+        export=export,
+        retuned=partial(_retuned, plan, optimizer),
     )
     if resume is not None:
         consumer.load(resume.checkpoint, model_alone=lora is None)
@@ -205,11 +219,26 @@ def optimizer_settings(plan: Plan, updates: int) -> OptimizerSettings:
     )
 
 
-def build_algorithm(plan: Plan) -> Algorithm:
-    """Build estimator, loss and objective, with the core's settings around them."""
+def _retuned(plan: Plan, optimizer: OptimizerSettings, algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorithm:
+    """Return the algorithm with other values of settings, and set the factor of the learning rate. The estimator stays, and so does the
+    loss; if its options change, a new one continues from its state."""
+    other = with_settings(plan, settings)
+    optimizer.factor.value = other.config.training.learning_rate / plan.config.training.learning_rate
+    loss = algorithm.loss
+    if any(path.startswith(OF_LOSS) for path in settings):
+        loss = plan.registry.make(PluginKind.LOSS, plan.config.algorithm.loss, options=other.loss_options)
+        if state := {name: np.asarray(value) for name, value in algorithm.loss.state().items()}:
+            loss.restore(state)
+    return replace(build_algorithm(other, loss, algorithm.estimator), kept_needs=algorithm.needs)
+
+
+def build_algorithm(plan: Plan, loss: Loss | None = None, estimator: AdvantageEstimator | None = None) -> Algorithm:
+    """Build estimator, loss and objective, with the core's settings around them.
+
+    :param loss: the loss to keep, None for a new one; the same for ``estimator``."""
     config, settings = plan.config, plan.config.algorithm
-    loss: Loss = plan.registry.make(PluginKind.LOSS, settings.loss, options=plan.loss_options)
-    estimator: AdvantageEstimator = plan.registry.make(PluginKind.ESTIMATOR, settings.estimator, options=plan.estimator_options)
+    loss = loss or plan.registry.make(PluginKind.LOSS, settings.loss, options=plan.loss_options)
+    estimator = estimator or plan.registry.make(PluginKind.ESTIMATOR, settings.estimator, options=plan.estimator_options)
     if not (isinstance(loss.needs, frozenset | set) and loss.needs <= set(Need)):
         raise PluginError(f"loss {settings.loss!r} needs {loss.needs!r}; needs must be a frozenset of {', '.join(Need)}")
     made = plan.update_options

@@ -267,6 +267,8 @@ class JobMaker:
         """Return the job of a lease: sampled rollouts first, then greedy ones. The lease's version determines the temperature."""
         self._leases[lease.lease_id] = lease
         sampling = self._sampling.at(lease.version)
+        if (temperature := lease.settings.get("sampling.temperature")) is not None:
+            sampling = replace(sampling, temperature=temperature)
         greedy = replace(sampling, temperature=0.0)
         return GroupJob(
             key=lease.lease_id,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -232,6 +232,10 @@ class OneProcess(Runtime):
 
     def _state_now(self) -> dict[str, Any]:
         return {"coordinator": self._coordinator.state(), "watch": self._watch.state()}
+
+    def control(self, after: int, settings: Mapping[str, Any]) -> None:
+        self._coordinator.control(after, settings)
+        self._consumer.control(settings)
 
     def status(self) -> Status:
         return self._coordinator.status()

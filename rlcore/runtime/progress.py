@@ -96,7 +96,8 @@ class Summary:
     filter and the number of updates that it starved, empty without a filter. ``dropped`` counts prompts that were too long, by data set.
     ``bad_rows`` counts the rows that were left out because they are bad, by data set and reason.
     ``remarks`` are sentences for the user. ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are the run's values.
-    ``train_on`` holds the flags for ``rlcore resume`` that double the length of the run. ``objects`` names the kinds of plugins that were
+    ``train_on`` holds the flags for ``rlcore resume`` that double the length of the run. ``stopped`` is the reason why controllers
+    ended the run, "" if none did. ``objects`` names the kinds of plugins that were
     objects of a Python program (``reward``), which a resumed run needs again.
 
     ``peak_memory`` is the peak in bytes by process, since its start: the driver, and the workers that have their own process.
@@ -118,6 +119,7 @@ class Summary:
     shares: Mapping[str, float] = field(default_factory=dict)
     best: BestFigure | None = None
     interrupted: bool = False
+    stopped: str = ""
     switched_off: Mapping[str, str] = field(default_factory=dict)
     filter: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -160,7 +162,7 @@ class Summary:
         best = self.best
         more = "" if self.interrupted else in_python(f" {self.train_on}", {}).replace(" ", ", ")
         shown = {
-            "run": "stopped early, and saved" if self.interrupted else "done",
+            "run": "stopped early, and saved" if self.interrupted else f"stopped by {self.stopped}" if self.stopped else "done",
             "training": self.pace_text(),
             "held-out accuracy": self.accuracy_text(),
             "best evaluation": "" if best is None else f"{best.name} {best.value:.3f} after {best.step} updates",

@@ -106,6 +106,11 @@ def check_changes(plan: Plan, run: PastRun, *, step: int | None = None, typed: M
         return
     before, now = settings.run, plan.config.run
     farther = now.num_episodes > before.num_episodes or (now.max_steps or steps) > (before.max_steps or steps)
+    if stopped := run.stopped:
+        if not farther and now.controllers == before.controllers:
+            ended = f"{run.root} is finished, after {steps} updates, because {stopped}"
+            raise UsageError(f"{ended}; to train further, type --controllers none, or raise --max-steps or -e")
+        return
     if not farther or (now.max_steps is not None and now.max_steps <= steps):
         flag = "-e" if now.max_steps is None or now.max_steps > steps else "--max-steps"
         raise UsageError(f"{run.root} is finished, after {steps} updates; to train further, raise {flag}")

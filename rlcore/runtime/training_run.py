@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from math import ceil
 from pathlib import Path
 
 from rlcore.config import Plan
 from rlcore.config.resume_rules import RATE_SETTINGS, changed_settings, settings_of
+from rlcore.contracts.control import Decision
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError, disk_full
 from rlcore.contracts.interfaces import PendingSave
 from rlcore.contracts.runtime_interface import Interrupt, Runtime, TaskReport, TimeReport, Update
@@ -35,7 +35,9 @@ from rlcore.runtime.factories import first_version, used_plugins
 from rlcore.runtime.interrupt import SignalInterrupt
 from rlcore.runtime.listeners import Listeners
 from rlcore.runtime.progress import Progress, Summary, samples_of
+from rlcore.runtime.run_length import dropped_prompts, short_batch, train_on
 from rlcore.runtime.sampler_gap import SamplerGap
+from rlcore.runtime.steering import Control
 from rlcore.runtime.timing import peak_memory, profiled
 
 __all__ = ["TrainingRun"]
@@ -88,6 +90,7 @@ class TrainingRun:
         for tracker in self._config.log.trackers:  # a broken one is refused before anything starts
             self._plan.registry.load(PluginKind.TRACKER, tracker)
         self._plan, self._bad_rows = leave_out_bad_rows(self._plan, self._progress)
+        self._control = Control(self._plan)
         with ExitStack() as closing:
             closing.callback(self._drop_save)
             closing.callback(self._writer.shutdown)
@@ -95,10 +98,12 @@ class TrainingRun:
             runtime: Runtime = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress)
             self._runtime = runtime
             self._check_beginning()
-            for said in filter(None, (self._short_batch(), "; ".join(self._dropped()))):
+            for said in filter(None, (short_batch(self._config, runtime), "; ".join(dropped_prompts(self._config, runtime)))):
                 self._progress.note(said)
+            finished = self.root is not None and (self.root / "summary.json").exists()
             self._folder = self._open_folder(closing)
             self._recall()
+            self._control.resume(runtime, finished=finished)
             if self._plan.resume is not None:  # a kill may have come between the last checkpoint and its pruning
                 self._pruning(self._plan.resume.step)()
             closing.callback(self._log_last_reward_errors)
@@ -140,6 +145,7 @@ class TrainingRun:
             self._best.saw(row["step"], row)
             if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
                 self._held_out[row["step"]] = self._best.accuracy(figures)
+                self._control.evaluated(row["step"], figures)
             self._reward_last = row.get("reward/mean", self._reward_last)
             taken, rate = taken + int(row.get("optimizer_steps", 0)), row.get("learning_rate", rate)
         if point is not None and RATE_SETTINGS & self._manifest["resumes"][-1]["settings"].keys():
@@ -152,29 +158,6 @@ class TrainingRun:
         self._asked.update(self._held_out)
         if absent:
             self._progress.note(f"warning: {log} lacks the updates {', '.join(map(str, sorted(absent)))}, and they are not repeated")
-
-    def _dropped(self) -> list[str]:
-        """Return a sentence for each data set from which prompts are left out."""
-        most = self._config.data.max_prompt_tokens
-        return [
-            f"{name}: {count} prompts are longer than {most} tokens and are left out (--overlong drop)"
-            for name, count in self._runtime.dropped.items()
-        ]
-
-    def _short_batch(self) -> str:
-        """Return a sentence if the prompts run out before ``max_steps``, or in the middle of the last batch."""
-        batch, run = self._config.training.train_batch_size, self._config.run
-        total = run.num_episodes * self._runtime.prompts
-        updates, last = ceil(total / batch), total % batch
-        wanted = updates if run.max_steps is None else run.max_steps
-        if not total or self._config.algorithm.dynamic_batching or wanted < updates:  # a runtime need not count its prompts
-            return ""
-        if wanted > updates:
-            episodes = ceil(wanted * batch / self._runtime.prompts)
-            what = f"--max-steps {wanted} cannot be reached: {total} prompts are {updates} updates of -tbs {batch}"
-            return f"{what}; type -e {episodes} for more"
-        short = f"the last of {updates} updates is short, with {last} instead of {batch} prompts"
-        return f"{short}: -tbs {batch} does not divide {total} prompts" if last else ""
 
     def _trained(self, interrupt: Interrupt) -> TimeReport:
         """Begin and ``_train``. If the run starves, save the policy first: a policy that has learned every prompt starves too."""
@@ -221,26 +204,26 @@ class TrainingRun:
         runtime, version = self._runtime, first_version(self._plan)
         interval = self._config.eval.eval_interval
         asked = version - version % interval if interval else 0
-        if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation, if there was one, was lost
+        if self._control.lacks_evaluation or not any(asked <= step <= version for step in self._held_out):  # the newest was lost
             self._evaluate(version, wait=True)
         runtime.start_clock()
         self._since, due = time.monotonic(), False
-        while not interrupt.requested and runtime.next_batch():
+        while not interrupt.requested and not self._control.stopped and runtime.next_batch():
             self._listeners.groups_scored(runtime.take_scored(), version)
             update = runtime.train(log_rollouts=self._logs_rollouts(version + 1))
             version = update.version
-            self._record(update)
+            decision = self._record(update)
             self._end_save(wait=False)
-            due = due or _due(version, interval)
+            due = due or decision.evaluate or _due(version, interval)
             if due and self._awaited is None:  # one evaluation at a time, so that each is of the step that asks for it
                 self._evaluate(version, wait=False)
                 due = False
-            if self._save_due(version):
+            if decision.save or self._save_due(version):
                 self._save(version)
         timing = runtime.timing()
         self._log_failures()
         status = runtime.status()
-        self.interrupted = not status.finished
+        self.interrupted = not status.finished and not self._control.stopped
         if not self.interrupted:
             if not status.trained:
                 raise StarvationError(runtime.watch().nothing_trained(status.filtered, status.failed))
@@ -297,7 +280,8 @@ class TrainingRun:
         self._saved_at = time.monotonic()
         return folder
 
-    def _record(self, update: Update) -> None:
+    def _record(self, update: Update) -> Decision:
+        """Record an update, and return what the controllers decide."""
         step = update.version
         if gone := self._folder.deleted():
             raise RunError(f"{gone}: the folder is absent")
@@ -306,6 +290,8 @@ class TrainingRun:
         figures = {**update.figures, "tokens_per_second": update.figures["response_tokens"] / max(seconds, 1e-9), "seconds": seconds}
         self._tokens += int(figures["response_tokens"])
         self._reward_last = figures.get("reward/mean")
+        decision = self._decided(step, figures)
+        figures |= self._control.figures(decision)
         self._best.saw(step, figures)
         self._folder.log("metrics", {"step": step, **figures})
         self._folder.log_times(update.times, step)
@@ -318,6 +304,17 @@ class TrainingRun:
         self._log_failures()
         self._log_reward_errors()
         self._collect_evaluations(wait=False)
+        return decision
+
+    def _decided(self, step: int, figures: Mapping[str, float]) -> Decision:
+        """Return what the controllers decide after an update. They see the evaluation of the step before, which must be complete."""
+        if not self._control:
+            return Decision()
+        self._collect_evaluations(wait=self._awaited is not None)
+        before, decision = self._control.settings, self._control.decide(step, figures)
+        if decision.set != before:
+            self._runtime.control(step, decision.set)
+        return decision
 
     def _end_logging(self) -> None:
         """Wait until the pending rollouts are written. Raises RunError if the disk is full."""
@@ -355,6 +352,7 @@ class TrainingRun:
             figures = {name: figure for report in reports for name, figure in report.figures().items()}
             self._held_out[step] = self._best.accuracy(figures)
             self._best.saw(step, figures)
+            self._control.evaluated(step, figures)
             for report in reports:  # before the row that says that the evaluation is complete
                 self._folder.write_evaluation(report.task, step, report.rows, self._most_text)
             self._folder.log("metrics", {"step": step, **figures})
@@ -368,7 +366,10 @@ class TrainingRun:
         if self._checkpoint is not None and self._checkpoint.name == f"step-{step}":
             return
 
+        self._control.begin_checkpoint(step)
+
         def fill(folder: Path) -> PendingSave | None:
+            self._control.save(folder)
             saving = self._runtime.save(folder)
             with ExitStack() as failed:
                 if saving is not None:  # it writes into this folder, which is removed if the tokenizer fails
@@ -381,7 +382,7 @@ class TrainingRun:
 
         parts = self._runtime.state()
         self._log_failures()  # all failures that the state counts
-        state = {"logs": sizes_of_logs(self._folder.root), **parts}
+        state = {"logs": sizes_of_logs(self._folder.root), **parts, **self._control.state(self._awaited)}
         self._saved_at = time.monotonic()
         self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, self._pruning(step))
         self._end_save(wait=False)
@@ -447,6 +448,7 @@ class TrainingRun:
             peak_memory_bytes=sum(peaks.values()),
             peak_memory=peaks,
             interrupted=self.interrupted,
+            stopped=self._control.stopped,
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
             dropped=dict(self._runtime.dropped),
@@ -457,7 +459,7 @@ class TrainingRun:
                     [
                         watch.remark(),
                         *self._bad_rows.remarks,
-                        *self._dropped(),
+                        *dropped_prompts(self._config, self._runtime),
                         *self._runtime.remarks(),
                         self._told_of_restores(),
                         *self._listeners.warnings,
@@ -468,7 +470,7 @@ class TrainingRun:
             samples=samples_of(self._first, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
-            train_on=self._train_on(status.version),
+            train_on=train_on(self._config, self._runtime, status.version),
             objects=self._plan.registry.objects(),
         )
 
@@ -476,13 +478,6 @@ class TrainingRun:
         times = "once" if self._restores == 1 else f"{self._restores} times"
         what = f"the run restored its last checkpoint automatically {times}, because a part of it was lost"
         return f"{what}; seconds and tokens/s cover only the time after that" if self._restores else ""
-
-    def _train_on(self, steps: int) -> str:
-        run, prompts = self._config.run, self._runtime.prompts
-        if run.max_steps is None or not prompts:
-            return f"-e {2 * run.num_episodes}" if run.max_steps is None else f"--max-steps {2 * steps}"
-        episodes = ceil(2 * steps * self._config.training.train_batch_size / prompts)
-        return f"--max-steps {2 * steps}" + (f" -e {episodes}" if episodes > run.num_episodes else "")
 
 
 def _ended(saving: PendingSave) -> None:

@@ -73,6 +73,8 @@ class Coordinator:
         self._set_aside: set[int] = set()
         self._oldest: list[tuple[int, int]] = []  # heap of (version, lease id); may name groups that were lost since
         self._batch: tuple[int, ...] = ()
+        self._changes: list[tuple[int, dict[str, Any]]] = []
+        """The first version of each change of settings by controllers, with all values that differ from the plan."""
 
     @classmethod
     def restored(cls, settings: ScheduleSettings, state: Mapping[str, Any]) -> Coordinator:
@@ -98,6 +100,7 @@ class Coordinator:
         coordinator.version, coordinator._next_lease = state["version"], state["next_lease"]
         coordinator.ledger = Ledger.restored(settings.prompts, state["ledger"])
         coordinator._line = PromptQueue.restored(settings, state["cursor"], state["open"])
+        coordinator._changes = [(version, dict(values)) for version, values in state.get("changes", ())]
         return coordinator
 
     @property
@@ -126,6 +129,18 @@ class Coordinator:
             granted.append(self._issue(worker, version))
         return granted
 
+    def control(self, after: int, settings: Mapping[str, Any]) -> None:
+        """Use these values of settings, by path, for the leases of versions after ``after``: all that differ from the plan.
+
+        They are written on each lease, and ``algorithm.filter_range`` decides on its group, whenever that arrives. A version later than
+        the newest makes this independent of which comes first, the change or the next lease.
+        """
+        if not self._changes or self._changes[-1][1] != settings:
+            self._changes.append((after + 1, dict(settings)))
+
+    def _settings(self, version: int) -> Mapping[str, Any]:
+        return next((values for first, values in reversed(self._changes) if first <= version), {})
+
     def _room(self, version: int) -> tuple[int, Admission]:
         """Return how many groups of this version may be leased, and the reason for the limit."""
         started = self.version + bool(self._batch)
@@ -152,6 +167,7 @@ class Coordinator:
             n_sampled=self.settings.n_sampled,
             n_greedy=self.settings.n_greedy,
             version=version,
+            settings=self._settings(version),
         )
 
     def deliver(self, deliveries: Sequence[Delivery]) -> list[DeliveryStatus]:
@@ -183,7 +199,8 @@ class Coordinator:
             reason = delivery.failed or self._unfilterable(delivery.accuracy)
             if reason:
                 return self._end(delivery.lease_id, DeliveryStatus.FAILED, reason)
-            held.masked = delivery.accuracy is not None and not self.settings.effective(delivery.accuracy)
+            changed = self._settings(held.version).get("algorithm.filter_range")
+            held.masked = delivery.accuracy is not None and not self.settings.effective(delivery.accuracy, changed)
             if held.masked and self.settings.dynamic_batching:
                 return self._end(delivery.lease_id, DeliveryStatus.FILTERED)
             held.version = min(delivery.version, self.version)
@@ -381,4 +398,5 @@ class Coordinator:
             "cursor": list(self._line.cursor()),
             "open": [[place.episode, place.position] for place in sorted(open_places)],
             "ledger": self.ledger.state(),
+            "changes": [[version, dict(values)] for version, values in self._changes],
         }

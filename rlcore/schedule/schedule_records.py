@@ -64,9 +64,12 @@ class ScheduleSettings:
             return self.max_steps
         return ceil(self.episodes * self.prompts / self.train_batch_size)
 
-    def effective(self, accuracy: float) -> bool:
-        """Return whether a group with this mean accuracy passes the filter. Without a filter every group passes."""
-        return self.filter_range is None or self.filter_range[0] < accuracy < self.filter_range[1]
+    def effective(self, accuracy: float, changed: tuple[float, float] | None = None) -> bool:
+        """Return whether a group with this mean accuracy passes the filter. Without a filter every group passes.
+
+        :param changed: the filter range that a controller set, if it did."""
+        bounds = changed or self.filter_range
+        return bounds is None or bounds[0] < accuracy < bounds[1]
 
 
 _LEAST = {"prompts": 1, "train_batch_size": 1, "n_sampled": 1, "n_greedy": 0, "episodes": 1, "max_steps": 1, "max_staleness": 0, "seed": 0}

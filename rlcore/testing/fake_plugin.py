@@ -12,6 +12,7 @@ from rlcore.contracts.specs import (
     AdvantageSpec,
     AggregationSpec,
     AlgorithmSpec,
+    ControllerSpec,
     ConversationSpec,
     CorrectionSpec,
     DataSourceSpec,
@@ -87,6 +88,13 @@ FAKE_CREDIT = AdvantageSpec(
 )
 FAKE_LOSS = LossSpec(
     name="fake", target="rlcore.testing.algorithms.fake_algorithms:FakeLoss", summary="-advantage * ratio, not clipped.", on_policy=False
+)
+FAKE_CONTROLLER = ControllerSpec(
+    name="fake",
+    target="rlcore.testing.control.fake_controller:FakeController",
+    config="rlcore.testing.control.fake_controller:FakeControllerOptions",
+    summary="Halves the learning rate after each update; stops on request.",
+    scales=("training.learning_rate",),
 )
 FAKE_CORRECTION = CorrectionSpec(
     name="fake",
@@ -222,6 +230,12 @@ def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
             name="fake", target="rlcore.testing.algorithms.fake_algorithms:FakeLearningRateSchedule", summary="A parabola to the end."
         )
     ]
+
+
+@hookimpl
+def rlcore_register_controllers() -> list[ControllerSpec]:
+    """Return one controller."""
+    return [FAKE_CONTROLLER]
 
 
 @hookimpl

@@ -22,7 +22,8 @@ inference.max_in_flight="auto"
 inference.producer_tensor_parallel_size=1 log.best_by="accuracy" log.export_dtype=null log.keep_best=true log.keep_checkpoints=3
 log.private=false log.rollout_interval=1 log.rollout_max_mb=1024.0 log.rollout_save_dir=null log.rollout_share=1.0 log.save_dir=null
 log.save_interval="auto" log.trackers=[] model.model="" model.tokenizer_path=null model.trust_remote_code=false rewards=[]
-rewards.deadline="auto" run.enable_profiling=false run.master_address=null run.master_port=null run.max_steps=null run.num_episodes=1
+rewards.deadline="auto" run.controller_deadline=60.0 run.controllers=[]
+run.enable_profiling=false run.master_address=null run.master_port=null run.max_steps=null run.num_episodes=1
 run.placement="split" run.project="rlcore" run.ray_dir=null run.run_dir="runs" run.runtime="auto" run.seed=0
 sampling.conversation="single_turn"
 sampling.environment="none" sampling.max_context_tokens=null sampling.max_new_tokens=512

@@ -80,6 +80,11 @@ def rlcore_register_algorithms():
     return [AlgorithmSpec(name="all", estimator="all", loss="all", summary="All")]
 
 @hookimpl
+def rlcore_register_controllers():
+    calls["rlcore_register_controllers"] = ()
+    return [ControllerSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
 def rlcore_register_trackers():
     calls["rlcore_register_trackers"] = ()
     return [TrackerSpec(name="all", target="a.b:C", summary="All")]

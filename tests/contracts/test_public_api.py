@@ -13,7 +13,8 @@ import rlcore.api
 
 FROZEN = """
 API_VERSION AdvantageEstimator AdvantageSpec Aggregation AggregationSpec AlgorithmSpec AsyncReward AuditCase Bucket CommandSpec
-Completion ConfigError ConversationSpec Correction CorrectionSpec DataError DataSourceSpec EnvironmentSpec
+Completion ConfigError Controller ControllerSpec ConversationSpec Correction CorrectionSpec DataError DataSourceSpec Decision
+EnvironmentSpec
 FinishReason Group InFlight InferenceBackend
 InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError KlEstimator KlSpec LearningRateSchedule
 LearningRateScheduleSpec Lease LoraSettings Loss LossBatch

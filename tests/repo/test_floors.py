@@ -35,6 +35,7 @@ CONTRACTS = (
     "algorithm_specs",
     "specs",
     "from_spec",
+    "control",
     "loss_wrappers",
     "resume_point",
     "training_settings",

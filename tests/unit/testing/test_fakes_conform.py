@@ -17,6 +17,7 @@ from rlcore.contracts.types import RewardInput
 from rlcore.testing import (
     AdvantageSuite,
     AggregationSuite,
+    ControllerSuite,
     CorrectionSuite,
     FakeInference,
     FakeTokenizer,
@@ -39,6 +40,7 @@ from rlcore.testing.algorithms.fake_algorithms import (
     FakeKl,
     FakeLearningRateSchedule,
 )
+from rlcore.testing.control.fake_controller import FakeController
 from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel
 from rlcore.testing.rewards.fake_reward import FakeRewardOptions, FakeTokenReward
 from rlcore.testing.training.fake_pipeline import FakePipeline
@@ -101,6 +103,11 @@ class TestFakeKl(KlSuite):
 class TestFakeCorrection(CorrectionSuite):
     def make(self, bounds: tuple[float, float]) -> FakeCorrection:
         return FakeCorrection(bounds)
+
+
+class TestFakeController(ControllerSuite):
+    def make(self) -> FakeController:
+        return FakeController()
 
 
 class TestFakeLearningRateSchedule(LearningRateScheduleSuite):

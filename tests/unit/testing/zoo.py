@@ -48,6 +48,7 @@ from zoo_backends import (
     UpdatesAtTheMeanTemperature,
 )
 from zoo_bugs import ENGINES, Bug
+from zoo_controllers import DeclaresNothing, ForgetsItsCount, KeepsAnObject, ReadsTheClock, ScalesBelowZero
 from zoo_losses import CountsUpdatesInSecret, KeepsItsScale, SavesTheFigures, WantsEveryFigure
 from zoo_methods import (
     AcceptsSubstring,
@@ -128,7 +129,15 @@ from zoo_updates import (
 from rlcore.contracts.interfaces import AdvantageEstimator
 from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.specs import InFlight
-from rlcore.testing import AggregationSuite, CorrectionSuite, FakeInference, FakeTraining, KlSuite, LearningRateScheduleSuite
+from rlcore.testing import (
+    AggregationSuite,
+    ControllerSuite,
+    CorrectionSuite,
+    FakeInference,
+    FakeTraining,
+    KlSuite,
+    LearningRateScheduleSuite,
+)
 from rlcore.testing.algorithms.fake_algorithms import FakeLoss
 
 
@@ -229,6 +238,11 @@ ZOO = [
     _part(LearningRateScheduleSuite, CountsItsCalls, "test_a_step_is_on_its_own"),
     _part(LearningRateScheduleSuite, BelowZeroAfterTheEnd, "test_every_share_is_a_number_of_at_least_0", "is -"),
     _part(LearningRateScheduleSuite, ForgetsTheFirstStep, "test_the_run_trains"),
+    _part(ControllerSuite, ForgetsItsCount, "test_a_resumed_run_decides_the_same", "resumed after update"),
+    _part(ControllerSuite, ReadsTheClock, "test_the_same_run_has_the_same_decisions"),
+    _part(ControllerSuite, DeclaresNothing, "test_decisions_are_of_the_contract", "in neither sets nor scales"),
+    _part(ControllerSuite, ScalesBelowZero, "test_decisions_are_of_the_contract", "the factor of training.learning_rate is -"),
+    _part(ControllerSuite, KeepsAnObject, "test_a_resumed_run_decides_the_same", "is of type object"),
     _part(CorrectionSuite, CarriesAGradient, "test_a_weight_carries_no_gradient"),
     _part(CorrectionSuite, NormalisesOverTheBatch, "test_other_rollouts_do_not_matter"),
     _part(CorrectionSuite, NeverHolds, "test_the_weights_stay_within_their_bounds"),

@@ -292,6 +292,10 @@ class ScheduleService:
     def _state_now(self) -> dict[str, Any]:
         return {"coordinator": self._coordinator.state(), "watch": self._watch.state()}
 
+    async def control(self, after: int, settings: Mapping[str, Any]) -> None:
+        """Use other values of settings for leases of later versions, as ``Coordinator.control`` does."""
+        self._coordinator.control(after, settings)
+
     async def watch(self) -> FilterMonitor:
         """Return the filter's record. Notes that were not taken stay in it."""
         return self._watch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +136,10 @@ class TrainerRanks:
     async def train(self, order: BatchOrder, log_rollouts: bool, groups: Sequence[Sequence[Any]]) -> list[TrainResult]:
         """Have the ranks make one update, and return their reports, rank 0 first. ``groups``: the stores' answers, by rank."""
         return await self._together(await self._called("train", [(order, log_rollouts, *of_stores) for of_stores in groups]))
+
+    async def control(self, settings: Mapping[str, Any]) -> None:
+        """Have the ranks use other values of settings from the next update on."""
+        await self._together(await self._called("control", [(settings,)] * len(self.workers)))
 
     async def preload(self, groups: Sequence[Sequence[Any]]) -> list[Future[Any]]:
         """Send groups of a later batch to the ranks in parallel with training, without waiting for them. The value of each call is the

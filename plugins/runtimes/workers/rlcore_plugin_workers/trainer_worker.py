@@ -195,6 +195,10 @@ class TrainerWorker:
             notes=self._take_notes(),
         )
 
+    def control(self, settings: Mapping[str, Any]) -> None:
+        """Use other values of settings from the next update on."""
+        self._consumer.control(settings)
+
     def _rows(self, batch: Batch) -> Iterator[dict[str, Any]]:
         config = self._plan.config
         return rollout_rows(batch, self._consumer.advantages, share=config.log.rollout_share, seed=config.run.seed)

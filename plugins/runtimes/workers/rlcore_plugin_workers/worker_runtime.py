@@ -285,6 +285,10 @@ class WorkerRuntime(Runtime):
     def save(self, folder: Path) -> PendingSave:
         return self._driver.run(self._ranks.save(folder))
 
+    def control(self, after: int, settings: Mapping[str, Any]) -> None:
+        self._ask("control", after, settings)
+        self._driver.run(self._ranks.control(settings))
+
     def state(self) -> dict[str, Any]:
         return self._driver.run(self._state())
 

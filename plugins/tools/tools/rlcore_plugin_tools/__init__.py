@@ -1,5 +1,5 @@
-"""The commands of rlcore except ``train``, one folder a command; the observer in ``health``; and the displays of a run in
-``display``.
+"""The commands of rlcore except ``train``, one folder a command; the observer in ``health``; the controllers in ``control``; and the
+displays of a run in ``display``.
 
 Importing this loads no numpy.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlcore.api import CommandSpec, hookimpl
+from rlcore.api import CommandSpec, ControllerSpec, hookimpl
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -33,6 +33,22 @@ _COMMANDS = (
     (70, "show", "show.show_command:ShowCommand", "explain a plugin, or where each setting of a run comes from"),
     (75, "env", "env.env_command:EnvCommand", "make, list, find and remove the virtual environments of engines and trainers"),
 )
+ADAPTIVE_KL = ControllerSpec(
+    name="adaptive_kl",
+    target="rlcore_plugin_tools.control.adaptive_kl:AdaptiveKl",
+    config="rlcore_plugin_tools.control.adaptive_kl:AdaptiveKlOptions",
+    summary="keeps the KL divergence from the reference near a target by changing kl_coeff",
+    source="Ziegler et al., Fine-Tuning Language Models from Human Preferences (arXiv 1909.08593), section 2.2",
+    sets=("algorithm.kl_coeff",),
+)
+PLATEAU = ControllerSpec(
+    name="plateau",
+    target="rlcore_plugin_tools.control.plateau:Plateau",
+    config="rlcore_plugin_tools.control.plateau:PlateauOptions",
+    summary="multiplies the learning rate by a factor whenever a figure has stopped to improve",
+    source="torch.optim.lr_scheduler.ReduceLROnPlateau",
+    scales=("training.learning_rate",),
+)
 _FUNCTIONS = {"eval": "evaluate", "score": "score", "runs": "load_run"}
 """Functions for Python by the commands that do the same: ``rlcore.evaluate``, …"""
 
@@ -49,6 +65,23 @@ def rlcore_register_commands() -> Sequence[CommandSpec]:
             function=f"rlcore_plugin_tools.functions:{_FUNCTIONS[name]}" if name in _FUNCTIONS else "",
         )
         for position, name, target, summary in _COMMANDS
+    ]
+
+
+@hookimpl
+def rlcore_register_controllers() -> Sequence[ControllerSpec]:
+    """Return early stopping, an adaptive KL coefficient, and a learning rate that follows the reward."""
+    where = "rlcore_plugin_tools.control"
+    return [
+        ControllerSpec(
+            name="early_stopping",
+            target=f"{where}.early_stopping:EarlyStopping",
+            config=f"{where}.early_stopping:EarlyStoppingOptions",
+            summary="stops the run if a figure has not improved in so many evaluations or updates",
+            source="Prechelt, Early Stopping - But When? (1998), section 2",
+        ),
+        ADAPTIVE_KL,
+        PLATEAU,
     ]
 
 

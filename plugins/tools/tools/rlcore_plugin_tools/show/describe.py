@@ -30,6 +30,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.KL: ("algorithm", "kl_kind"),
     PluginKind.CORRECTION: ("algorithm", "mismatch_correction"),
     PluginKind.LR_SCHEDULE: ("training", "lr_schedule"),
+    PluginKind.CONTROLLER: ("run", "controllers"),
     PluginKind.ALGORITHM: ("algorithm", "name"),
     PluginKind.RUNTIME: ("run", "runtime"),
     PluginKind.TRANSFER: ("weights", "transport"),
@@ -43,6 +44,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
 _OPTIONS: Mapping[PluginKind, str] = {
     PluginKind.REWARD: "rewards.options",
     PluginKind.TRACKER: "log.options.{name}",
+    PluginKind.CONTROLLER: "run.controller_options.{name}",
     **{
         kind: f"{_PLACE[kind][0]}.{_PLACE[kind][1]}_options"
         for kind in (

@@ -28,6 +28,7 @@ _HELP = {
     PluginKind.KL: "an estimator of the KL divergence from the reference",
     PluginKind.CORRECTION: "a weight for data of another policy",
     PluginKind.LR_SCHEDULE: "a course of the learning rate after the warm-up",
+    PluginKind.CONTROLLER: "a controller, which stops, evaluates, saves or changes settings",
     PluginKind.ALGORITHM: "a recipe: its formula, and every default with its origin",
     PluginKind.TRACKER: "a tracker of metrics",
     PluginKind.RUNTIME: "a runtime: where the roles of a run are executed",

@@ -1,0 +1,1 @@
+"""Controllers: early stopping, an adaptive KL coefficient, and a learning rate that follows the reward."""

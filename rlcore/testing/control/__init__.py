@@ -1,0 +1,1 @@
+"""The suite for controllers, and a fake one."""
