@@ -1,12 +1,12 @@
 """The public API for plugins: the names in ``__all__`` are the contract, and nothing else is. Imports no torch.
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that a plugin offers: RewardSpec, LossSpec, AdvantageSpec,
-              AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, LearningRateScheduleSpec, InferenceBackendSpec,
-              TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec,
-              CommandSpec, ConversationSpec, EnvironmentSpec, RowFormatSpec
+              AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, LearningRateScheduleSpec, GroupFilterSpec,
+              InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec, RuntimeSpec,
+              WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, EnvironmentSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
-              Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule
+              Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule, GroupFilter
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               FinishReason, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.errors import SandboxError as SandboxError
     from rlcore.contracts.errors import UsageError as UsageError
     from rlcore.contracts.errors import WeightsError as WeightsError
+    from rlcore.contracts.group_filter import GroupFilter as GroupFilter
     from rlcore.contracts.hookspecs import hookimpl as hookimpl
     from rlcore.contracts.interfaces import AdvantageEstimator as AdvantageEstimator
     from rlcore.contracts.interfaces import InferenceBackend as InferenceBackend
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import CorrectionSpec as CorrectionSpec
     from rlcore.contracts.specs import DataSourceSpec as DataSourceSpec
     from rlcore.contracts.specs import EnvironmentSpec as EnvironmentSpec
+    from rlcore.contracts.specs import GroupFilterSpec as GroupFilterSpec
     from rlcore.contracts.specs import InferenceBackendSpec as InferenceBackendSpec
     from rlcore.contracts.specs import InferenceCapabilities as InferenceCapabilities
     from rlcore.contracts.specs import InFlight as InFlight

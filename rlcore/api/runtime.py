@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from rlcore.config import Plan, RunConfig
 from rlcore.config.run_config import RunSection, ScheduleSection
-from rlcore.contracts.errors import RewardBudgetError, RuntimeLostError, StarvationError, WorkerLostError
+from rlcore.contracts.errors import FilterError, RewardBudgetError, RuntimeLostError, StarvationError, WorkerLostError
 from rlcore.contracts.group_outlines import outline_of
 from rlcore.contracts.runtime_interface import Interrupt, Runtime, Status, TaskReport, Update, WaitingFor
 from rlcore.contracts.snapshots import ProbeFailedError, probe_tolerance
@@ -76,6 +76,7 @@ __all__ = [
     "DeliveryStatus",
     "Evaluation",
     "Evaluator",
+    "FilterError",
     "FilterMonitor",
     "GroupJob",
     "GroupSummary",

@@ -98,6 +98,8 @@ def plugin_settings(chosen: PluginSelection) -> dict[str, Setting]:
         if part.model is None or part.path.startswith("data."):
             continue
         prefix, long = part.options_path, part.path.removeprefix("algorithm.") if part.path.startswith("algorithm.") else part.options_path
+        if part.kind is PluginKind.FILTER:
+            long = f"filters.{part.spec.name}"
         if part.kind is PluginKind.REWARD:
             prefix, long = "rewards.options", f"rewards.{part.spec.name}"
         for setting in model_settings(part.model, prefix, part.label, long=long).values():

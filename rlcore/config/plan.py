@@ -66,6 +66,7 @@ class Plan:
     environment_options: BaseModel | None = None
     tracker_options: tuple[BaseModel | None, ...] = ()
     controller_options: tuple[BaseModel | None, ...] = ()
+    filter_options: tuple[BaseModel | None, ...] = ()
     inference_options: BaseModel | None = None
     training_options: BaseModel | None = None
     loss_options: BaseModel | None = None
@@ -198,6 +199,7 @@ def _finished(
         environment_options=instances.get(ENVIRONMENT),
         tracker_options=tuple(instances.get(f"log.trackers.{index}") for index in range(len(config.log.trackers))),
         controller_options=tuple(instances.get(f"run.controllers.{index}") for index in range(len(config.run.controllers))),
+        filter_options=tuple(instances.get(f"algorithm.filters.{index}") for index in range(len(config.algorithm.filters))),
         inference_options=instances.get("inference.name"),
         training_options=instances.get("training.name"),
         loss_options=instances.get("algorithm.loss"),
@@ -340,7 +342,8 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
     tables += [f"{path}_options" for path in ("algorithm.estimator", "algorithm.loss", *OWN_TABLES)]
     for table in (*tables, "weights.options", "sampling.options", "sampling.extra"):
         paths += [f"{table}.{key}" for key in get_path(config, table)]
-    paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]
+    for _, place in LISTS.values():
+        paths += [f"{place}.{name}.{key}" for name, table in get_path(config, place).items() for key in table]
     for index, entry in enumerate(config.rewards):
         paths += [f"rewards.{index}.{key}" for key in ("name", "weight", "deadline")]
         paths += [f"rewards.{index}.policy.{key}" for key in RewardPolicy.model_fields]

@@ -60,9 +60,9 @@ UPDATE_PARTS: Mapping[str, PluginKind] = {
 """Settings that name a small part of an update ("none": no such part), with the kind of plugin. Each has its own options table."""
 OWN_TABLES: Mapping[str, PluginKind] = {**UPDATE_PARTS, ENVIRONMENT: PluginKind.ENVIRONMENT}
 """The same for every setting that may name no plugin."""
-
 LISTS: Mapping[str, tuple[PluginKind, str]] = {
     "log.trackers": (PluginKind.TRACKER, "log.options"),
+    "algorithm.filters": (PluginKind.FILTER, "algorithm.filter_options"),
     "run.controllers": (PluginKind.CONTROLLER, "run.controller_options"),
 }
 """Settings that name several plugins, with their kind and the table that has a table of options for each, by name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.config.plugin_selection import UPDATE_PARTS
+from rlcore.config.plugin_selection import LISTS, UPDATE_PARTS
 from rlcore.config.setting_table import core_settings
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import LABELS, AlgorithmSpec, PluginKind
@@ -13,6 +13,7 @@ from rlcore.registry.plugin_registry import Registry
 __all__ = ["check_recipe"]
 
 _OWN_TABLES = tuple(f"{path}_options" for path in UPDATE_PARTS)
+_BY_NAME = tuple(tables for _, tables in LISTS.values())
 _TABLES = ("algorithm.options", "algorithm.estimator_options", "algorithm.loss_options")
 
 
@@ -21,11 +22,13 @@ def check_recipe(registry: Registry, name: str) -> None:
     installed are allowed."""
     recipe, label = registry.spec(PluginKind.ALGORITHM, name), f"algorithm {name!r} of {registry.owner(PluginKind.ALGORITHM, name)}"
     assert isinstance(recipe, AlgorithmSpec)  # the registry keeps kinds apart
-    for path, kind in UPDATE_PARTS.items():
-        if (value := recipe.defaults.get(path, ("none", ""))[0]) != "none" and not registry.has(kind, str(value)):
-            raise PluginError(
-                f"{label} sets {path} to {value!r}, which is not a known {LABELS[kind]}{closest(str(value), registry.names(kind))}"
-            )
+    for path, kind in {**UPDATE_PARTS, **{path: kind for path, (kind, _) in LISTS.items()}}.items():
+        given = recipe.defaults.get(path, ("none", ""))[0]
+        for value in given if isinstance(given, list | tuple) else (given,):
+            if value != "none" and not registry.has(kind, str(value)):
+                raise PluginError(
+                    f"{label} sets {path} to {value!r}, which is not a known {LABELS[kind]}{closest(str(value), registry.names(kind))}"
+                )
     options = _options(registry, recipe, label)
     sections = {setting.partition(".")[0] for setting in core_settings()}
     for path in recipe.defaults:
@@ -34,7 +37,9 @@ def check_recipe(registry: Registry, name: str) -> None:
             parts = f"its estimator {recipe.estimator} nor its loss {recipe.loss}"
             raise PluginError(f"{label} sets the option {key}, which neither {parts} has{closest(key, options)}")
         section = path.partition(".")[0]
-        if (table not in (*_TABLES, *_OWN_TABLES, f"{section}.options") or section not in sections) and path not in core_settings():
+        by_name = table.rpartition(".")[0] in _BY_NAME
+        known = by_name or table in (*_TABLES, *_OWN_TABLES, f"{section}.options")
+        if (not known or section not in sections) and path not in core_settings():
             raise PluginError(f"{label} sets {path}, which is not a setting of rlcore{closest(path, core_settings())}")
 
 

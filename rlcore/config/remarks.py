@@ -41,14 +41,15 @@ def remarks(facts: RuleContext) -> Iterator[str]:
             f"{facts.cite('algorithm.updates_per_batch')}: a batch of {batch} prompts makes {batch} optimizer steps, because each takes at "
             "least one prompt"
         )
-    if config.algorithm.filter_range is None and config.algorithm.filter_limit != AlgorithmSection().filter_limit:
+    filters = config.algorithm.filter_range is not None or bool(config.algorithm.filters)
+    if not filters and config.algorithm.filter_limit != AlgorithmSection().filter_limit:
         yield f"{facts.cite('algorithm.filter_limit')}: no filter is set, so nothing counts towards it; --filter-range sets one"
     if config.algorithm.filter_range is not None and not _reachable(config):
         yield (
             f"{facts.cite('algorithm.filter_range')}: if every answer is either right or wrong, no group of "
             f"{config.sampling.num_generations} is within the range; type -g {config.sampling.num_generations + 2} or a wider range"
         )
-    if config.algorithm.filter_range is not None and not config.algorithm.dynamic_batching:
+    if filters and not config.algorithm.dynamic_batching:
         yield "filtered groups are masked; --dynamic-batching replaces them with new ones"
     if config.algorithm.kl_coeff > 0:
         reference = "the reference is the model without its adapters" if config.training.lora_rank else "a reference model is loaded"

@@ -143,7 +143,7 @@ def _kl_in_reward(facts: RuleContext) -> str | None:
 
 def _dynamic_needs_filter(facts: RuleContext) -> str | None:
     algorithm = facts.config.algorithm
-    if not algorithm.dynamic_batching or algorithm.filter_range is not None:
+    if not algorithm.dynamic_batching or algorithm.filters or algorithm.filter_range is not None:
         return None
     return (
         f"{facts.cite('algorithm.dynamic_batching')} replaces filtered groups, and no filter is set; type --filter-range 0.01 0.99, or "

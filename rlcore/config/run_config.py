@@ -299,6 +299,7 @@ class AlgorithmSection(Section):
     )
     dynamic_batching: bool = setting(False, help="replace filtered groups until the batch is full")
     filter_limit: Count | None = setting(10, help="most filtered groups for one update, in batches; more end the run; none: no limit")
+    filters: Listed[PluginName] = setting((), help="filters of groups, in this order: which rollouts of a group train")
     skip_threshold: AboveOne | None = setting(None, help="drop rollouts with a token whose probability ratio exceeds this; none: keep all")
     soft_over_length_punishment: bool = setting(False, help="lower the reward of responses near the length limit")
     cache_length: Whole | Auto = setting(
@@ -323,6 +324,9 @@ class AlgorithmSection(Section):
     loss_variation_options: dict[str, Any] = Field(default={}, description="options of the aggregation")
     kl_kind_options: dict[str, Any] = Field(default={}, description="options of the KL estimator")
     mismatch_correction_options: dict[str, Any] = Field(default={}, description="options of the correction")
+    filter_options: dict[str, dict[str, Any]] = Field(
+        default={}, description="options of each filter, by its name: [algorithm.filter_options.NAME]"
+    )
 
 
 class RewardPolicy(Section):

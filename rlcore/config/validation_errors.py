@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from rlcore.config.layers import Draft, as_typed, get_path
+from rlcore.config.plugin_selection import LISTS
 from rlcore.config.setting_table import Setting, alternatives, core_settings, expected, whole_type, without_bounds
 from rlcore.contracts.errors import ConfigError
 from rlcore.registry.error_context import closest
@@ -25,8 +26,6 @@ _BY_TYPE = frozenset(
     }
 )
 """Kinds of error that the type in words explains better than pydantic's message."""
-_BY_NAME = ("log.options", "run.controller_options")
-"""Tables that hold a table of options for each plugin of a list."""
 
 
 def validation_error(error: ValidationError, draft: Draft, model: type[BaseModel], *, prefix: str = "", owner: str = "core") -> ConfigError:
@@ -54,8 +53,9 @@ def validation_error(error: ValidationError, draft: Draft, model: type[BaseModel
         rule = 'must be a list of tables, each with a name, written [[rewards]] and name = "…"'
     if _is_model(annotation) and first["type"] != "value_error":  # otherwise it is a table, and one of its own rules was broken
         rule = f"must be a table, written [{path}]"
-    if path.endswith("options") or path.rpartition(".")[0] in _BY_NAME:
-        rule += f", written [{path}{'.NAME' if path in _BY_NAME else ''}]"
+    by_name = [tables for _, tables in LISTS.values()]
+    if path.endswith("options") or path.rpartition(".")[0] in by_name:
+        rule += f", written [{path}{'.NAME' if path in by_name else ''}]"
     most = first["ctx"]["le"] if first["type"] == "less_than_equal" else None
     return ConfigError(_sentence(path, get_path(draft.data, path), rule, draft, owner, most))
 

@@ -8,7 +8,16 @@ from typing import Any
 
 from rlcore.contracts.spec_base import Per, Spec
 
-__all__ = ["AdvantageSpec", "AggregationSpec", "AlgorithmSpec", "CorrectionSpec", "KlSpec", "LearningRateScheduleSpec", "LossSpec"]
+__all__ = [
+    "AdvantageSpec",
+    "AggregationSpec",
+    "AlgorithmSpec",
+    "CorrectionSpec",
+    "GroupFilterSpec",
+    "KlSpec",
+    "LearningRateScheduleSpec",
+    "LossSpec",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +97,19 @@ class LearningRateScheduleSpec(Spec):
     """
 
     constant: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFilterSpec(Spec):
+    """A filter of groups: a value of ``algorithm.filters``. Its options are in ``[algorithm.filter_options.NAME]``, so its name contains no
+    dot. Since 2.0."""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        if "." in self.name:
+            raise ValueError(
+                f"GroupFilterSpec name {self.name!r}: leave the dot out, for the options stand in [algorithm.filter_options.NAME]"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

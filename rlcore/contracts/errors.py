@@ -11,6 +11,7 @@ import errno
 __all__ = [
     "ConfigError",
     "DataError",
+    "FilterError",
     "GroupBrokenError",
     "InfrastructureError",
     "InterruptedRunError",
@@ -92,6 +93,10 @@ class InfrastructureError(RlcoreError):
 
 class SandboxError(InfrastructureError):
     """A sandbox died twice, or cannot be created on this machine. The message says what was tried and what to install."""
+
+
+class FilterError(RunError):
+    """A filter of groups raised, or gave a wrong answer. It would do so in each process, so the error ends the run."""
 
 
 class RewardBudgetError(RunError):

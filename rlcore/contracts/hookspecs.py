@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         CorrectionSpec,
         DataSourceSpec,
         EnvironmentSpec,
+        GroupFilterSpec,
         InferenceBackendSpec,
         KlSpec,
         LearningRateScheduleSpec,
@@ -116,6 +117,14 @@ def rlcore_register_corrections() -> Sequence[CorrectionSpec]:  # type: ignore[e
 @hookspec
 def rlcore_register_lr_schedules() -> Sequence[LearningRateScheduleSpec]:  # type: ignore[empty-body]
     """Return the learning-rate schedules; ``--lr-schedule`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 2.0.
+    """
+
+
+@hookspec
+def rlcore_register_filters() -> Sequence[GroupFilterSpec]:  # type: ignore[empty-body]
+    """Return the filters of groups; ``--filters`` chooses some.
 
     Called once, when rlcore discovers the installed plugins. Since 2.0.
     """

@@ -54,6 +54,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("filter/accuracy", "share", "mean accuracy that the filter read, over all its groups for this update", "with a filter"),
     Metric("filter/too_easy", "share", "of these groups, those above filter_range", "with a filter"),
     Metric("filter/too_hard", "share", "of these groups, those below it", "with a filter"),
+    Metric("filter/<filter>/rollouts", "count", "rollouts that one filter removed before this update", "with `algorithm.filters`"),
+    Metric("filter/<filter>/groups", "count", "groups of which it left no rollout to train", "with `algorithm.filters`"),
     # responses
     Metric("response_length/mean", "tokens", "mean length of the sampled responses"),
     Metric("response_length/max", "tokens", "length of the longest response"),

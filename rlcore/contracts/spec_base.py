@@ -45,6 +45,7 @@ class PluginKind(StrEnum):
     FORMAT = "format"
     LR_SCHEDULE = "lr_schedule"
     CONTROLLER = "controller"
+    FILTER = "filter"
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Gold": get_args(Gold), **REPRODUCIBLE}

@@ -14,6 +14,7 @@ from rlcore.contracts.algorithm_specs import (
     AggregationSpec,
     AlgorithmSpec,
     CorrectionSpec,
+    GroupFilterSpec,
     KlSpec,
     LearningRateScheduleSpec,
     LossSpec,
@@ -35,6 +36,7 @@ __all__ = [
     "CorrectionSpec",
     "DataSourceSpec",
     "EnvironmentSpec",
+    "GroupFilterSpec",
     "InFlight",
     "InferenceBackendSpec",
     "InferenceCapabilities",
@@ -354,6 +356,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.FORMAT: (RowFormatSpec, "row format", "row_formats"),
     PluginKind.LR_SCHEDULE: (LearningRateScheduleSpec, "learning-rate schedule", "lr_schedules"),
     PluginKind.CONTROLLER: (ControllerSpec, "controller", "controllers"),
+    PluginKind.FILTER: (GroupFilterSpec, "group filter", "filters"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}

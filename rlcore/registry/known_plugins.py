@@ -52,7 +52,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.ESTIMATOR: ("maxrl", "pass_at_k", "pkpo"),
         PluginKind.LOSS: ("gspo", "cispo", "gmpo", "sapo", "clip_cov", "kl_cov"),
     },
-    "rlcore-plugin-dapo": {PluginKind.ALGORITHM: ("dapo",)},
+    "rlcore-plugin-dapo": {PluginKind.ALGORITHM: ("dapo",), PluginKind.FILTER: ("best_of_n", "length_range", "reward_spread")},
     "rlcore-plugin-rloo": {PluginKind.ALGORITHM: ("rloo",), PluginKind.ESTIMATOR: ("rloo",)},
     "rlcore-plugin-reinforce": {
         PluginKind.ALGORITHM: ("reinforce++", "reinforce_ppb", "reinforce++-baseline", "remax", "opo", "gpg"),

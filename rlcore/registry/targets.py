@@ -17,6 +17,7 @@ from rlcore.contracts.control import Controller
 from rlcore.contracts.conversation import Conversation
 from rlcore.contracts.environment import ChosenEnvironment, Environment
 from rlcore.contracts.errors import PluginError
+from rlcore.contracts.group_filter import GroupFilter
 from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Tracker, TrainingBackend
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
 from rlcore.contracts.reward_interface import Reward
@@ -50,6 +51,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.FORMAT: RowFormat,
     PluginKind.LR_SCHEDULE: LearningRateSchedule,
     PluginKind.CONTROLLER: Controller,
+    PluginKind.FILTER: GroupFilter,
 }
 """The class of which the target of each kind makes instances; a recipe has no target."""
 

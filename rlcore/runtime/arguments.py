@@ -27,6 +27,7 @@ _SETTING_OF = {
     "runtime": "run.runtime",
     "trackers": "log.trackers",
     "controllers": "run.controllers",
+    "filters": "algorithm.filters",
     "transport": "weights.transport",
     "dataset": "data.dataset",
     "eval_dataset": "eval.eval_dataset",

@@ -29,6 +29,7 @@ from rlcore.rewards.worker_protocol import WorkerLimits
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, ProducedGroup
 from rlcore.runtime.filter_monitor import FilterMonitor
+from rlcore.runtime.group_filters import GroupFilters, make_group_filters
 from rlcore.runtime.known_data import check_name, is_good, keep_good
 from rlcore.runtime.loading import GOLD_ANSWERS, Texts, counting_rows, stop_strings
 from rlcore.schedule import Coordinator, Delivery, GroupSummary, ScheduleSettings
@@ -126,14 +127,18 @@ def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
     sampling, seed = _sampling(plan), plan.config.run.seed
     horizon = schedule_settings(plan, len(texts.training)).horizon
     annealed = AnnealedSampling(sampling=sampling, end=plan.config.sampling.temperature_end, updates=horizon)
-    return JobMaker(texts.training, annealed, seed, filter_by(plan), plan.config.sampling.oversampling)
+    return JobMaker(texts.training, annealed, seed, filter_by(plan), plan.config.sampling.oversampling, make_group_filters(plan))
 
 
 def make_filter_monitor(plan: Plan) -> FilterMonitor:
     """Build the watch that detects starvation by the group filter. It resumes with the checkpoint's budgets, if there is a checkpoint."""
     algorithm = plan.config.algorithm
     watch = FilterMonitor(
-        bounds=algorithm.filter_range, by=filter_by(plan), batch_size=plan.config.training.train_batch_size, limit=algorithm.filter_limit
+        bounds=algorithm.filter_range,
+        by=filter_by(plan),
+        batch_size=plan.config.training.train_batch_size,
+        limit=algorithm.filter_limit,
+        filters=tuple(plan.registry.spec(PluginKind.FILTER, name).name for name in algorithm.filters),
     )
     if plan.resume is not None:
         watch.restore(plan.resume.state["watch"])
@@ -255,7 +260,16 @@ class AnnealedSampling:
 class JobMaker:
     """Makes jobs from leases, and remembers the leases in flight. ``spare``: sampled rollouts in addition to those of the lease."""
 
-    def __init__(self, prompts: tuple[Prompt, ...], sampling: AnnealedSampling, seed: int, filter_by: str, spare: int = 0) -> None:
+    def __init__(
+        self,
+        prompts: tuple[Prompt, ...],
+        sampling: AnnealedSampling,
+        seed: int,
+        filter_by: str,
+        spare: int = 0,
+        filters: GroupFilters | None = None,
+    ) -> None:
+        self._filters = filters or GroupFilters(())
         self._filter_by = filter_by
         self._spare = spare
         self._prompts = prompts
@@ -289,7 +303,7 @@ class JobMaker:
             scores=produced.scores,
             cut_tokens=produced.cut_tokens,
         )
-        delivery = _delivery(group, lease, self._filter_by)
+        group, delivery = self._filters.applied(group, _delivery(group, lease, self._filter_by))
         arrival = GroupSummary(
             delivery=delivery,
             prompt_id=group.prompt_id,

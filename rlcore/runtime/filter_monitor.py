@@ -1,4 +1,4 @@
-"""Watch how many groups the group filter removes: first a counted warning, then an error with the reason. A starved run never just waits.
+"""Watch how many groups the filters remove: first a counted warning, then an error with the reason. A starved run never just waits.
 
 The cost of an update is counted in delivered groups and not in time. Producers may run ahead of the trainer, so the groups delivered
 between two updates do not belong to either of them. Every ``train_batch_size`` groups that keep a place make a batch, and the k-th batch
@@ -8,7 +8,7 @@ belongs to the k-th update.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,10 +24,11 @@ USUAL_LIMIT = AlgorithmSection().filter_limit or 10
 
 @dataclass(slots=True)
 class FilterCounts:
-    """The groups that the filter saw.
+    """The groups that the filters saw.
 
     ``filtered`` of them were removed: ``too_hard`` and ``too_easy`` count the missed end of the range, and ``unjudged`` the groups whose
-    reward gave no accuracy. ``total`` is the sum of the accuracies of the others."""
+    reward gave no accuracy. ``total`` is the sum of the accuracies of the others. ``rollouts`` and ``emptied`` count the rollouts that each
+    filter of ``algorithm.filters`` removed, and the groups of which it left none, by its name."""
 
     groups: int = 0
     filtered: int = 0
@@ -35,12 +36,20 @@ class FilterCounts:
     too_hard: int = 0
     too_easy: int = 0
     total: float = 0.0
+    rollouts: dict[str, int] = field(default_factory=dict)
+    emptied: dict[str, int] = field(default_factory=dict)
 
-    def add(self, accuracy: float | None, bounds: tuple[float, float], *, filtered: bool) -> None:
-        """Count a group. ``accuracy`` is None if there is none to filter by."""
+    def add(self, delivery: Delivery, bounds: tuple[float, float] | None, *, filtered: bool, judged: bool) -> None:
+        """Count a group. It is not ``judged`` if there is no accuracy to filter by."""
         self.groups += 1
         self.filtered += filtered
-        if accuracy is None:
+        if judged:
+            for name, removed in delivery.removed:
+                self.rollouts[name] = self.rollouts.get(name, 0) + removed
+            if delivery.filtered:
+                self.emptied[delivery.filtered] = self.emptied.get(delivery.filtered, 0) + 1
+        accuracy = delivery.accuracy if judged else None
+        if accuracy is None or bounds is None:
             self.unjudged += 1
             return
         self.total += accuracy
@@ -53,8 +62,17 @@ class FilterCounts:
         judged = self.groups - self.unjudged
         return self.total / judged if judged else None
 
-    def figures(self) -> dict[str, float]:
-        """Return ``accuracy``, and the shares ``too_hard`` and ``too_easy`` of all groups. Figures that do not exist are left out."""
+    def figures(self, filters: Sequence[str] = (), *, of_range: bool = True) -> dict[str, float]:
+        """Return ``accuracy``, and the shares ``too_hard`` and ``too_easy`` of all groups, if there is a range; and for each of ``filters``
+        the number of ``NAME/rollouts`` and ``NAME/groups`` that it removed. Figures that do not exist are left out."""
+        counts = {f"{name}/{unit}": float(by.get(name, 0)) for name in filters for unit, by in self._by_filter.items()}
+        return counts | (self._of_range() if of_range else {})
+
+    @property
+    def _by_filter(self) -> dict[str, dict[str, int]]:
+        return {"rollouts": self.rollouts, "groups": self.emptied}
+
+    def _of_range(self) -> dict[str, float]:
         if not self.groups:
             return {}
         shares = {"too_hard": self.too_hard / self.groups, "too_easy": self.too_easy / self.groups}
@@ -67,12 +85,14 @@ class FilterMonitor:
     lock.
 
     ``bounds`` is ``filter_range``, ``by`` is ``filter_by``, and ``limit`` is ``filter_limit``, in batches of ``batch_size`` prompts.
+    ``filters`` are the names of ``algorithm.filters``.
     """
 
     bounds: tuple[float, float] | None
     by: str
     batch_size: int
     limit: int | None
+    filters: tuple[str, ...] = ()
     starved_updates: int = 0
     """Updates that cost more than a third of the limit."""
     run: FilterCounts = field(default_factory=FilterCounts)
@@ -99,11 +119,11 @@ class FilterMonitor:
 
     def saw(self, delivery: Delivery, verdict: DeliveryStatus) -> None:
         """Count a delivered group. A group that failed for any reason other than a missing accuracy never reached the filter."""
-        if self.bounds is None or verdict is DeliveryStatus.UNKNOWN or delivery.failed:
+        if not self._filtering or verdict is DeliveryStatus.UNKNOWN or delivery.failed:
             return
         filtered = verdict is not DeliveryStatus.KEPT
         for tally in (self.run, self._since, self._batch):
-            tally.add(None if verdict is DeliveryStatus.FAILED else delivery.accuracy, self.bounds, filtered=filtered)
+            tally.add(delivery, self.bounds, filtered=filtered, judged=verdict is not DeliveryStatus.FAILED)
         if filtered:
             self._judge()
         if verdict.kept:
@@ -111,12 +131,19 @@ class FilterMonitor:
 
     def next_update(self) -> dict[str, float]:
         """Return the figures of the update whose batch is complete now: the groups that were filtered for it, and their accuracies."""
-        if self.bounds is None:
+        if not self._filtering:
             return {}
         if not self._batches:
             self._cut()  # the last batch, which is short
         tally = self._batches.popleft()
-        return {"groups/filtered": float(tally.filtered)} | {f"filter/{name}": value for name, value in tally.figures().items()}
+        return {"groups/filtered": float(tally.filtered)} | {f"filter/{name}": value for name, value in self._figures(tally).items()}
+
+    @property
+    def _filtering(self) -> bool:
+        return self.bounds is not None or bool(self.filters)
+
+    def _figures(self, tally: FilterCounts) -> dict[str, float]:
+        return tally.figures(self.filters, of_range=self.bounds is not None)
 
     def take_notes(self) -> list[str]:
         """Return the warnings since the last call."""
@@ -138,9 +165,14 @@ class FilterMonitor:
         )
 
     def observed(self, tally: FilterCounts | None = None) -> str:
-        """Return the range and the figures of the filter, of the whole run unless another tally is given."""
-        low, high = self.bounds or (0.0, 0.0)
+        """Return the range and the figures of the filters, of the whole run unless another tally is given."""
         tally = tally or self.run
+        by_name = ", ".join(f"{name} ({tally.emptied.get(name, 0)} of the groups)" for name in self.filters)
+        own = f"the filters {by_name}" if self.filters else ""
+        return " and ".join(filter(None, (self._observed_range(tally, self.bounds) if self.bounds else "", own)))
+
+    def _observed_range(self, tally: FilterCounts, bounds: tuple[float, float]) -> str:
+        low, high = bounds
         what = "accuracy" if self.by == "accuracy" else f"the accuracy of reward {self.by}"
         if tally.accuracy is None:
             return f"filter_range {low:g} {high:g} ({what} was given for none of {tally.groups} groups)"
@@ -152,9 +184,14 @@ class FilterMonitor:
 
     def figures(self) -> dict[str, float]:
         """Return the filter's figures of the whole run, for the summary; an empty dict without a filter."""
-        if self.bounds is None:
+        if not self._filtering:
             return {}
-        return {**self.run.figures(), "filtered": self.run.filtered, "groups": self.run.groups, "starved_updates": self.starved_updates}
+        return {
+            **self._figures(self.run),
+            "filtered": self.run.filtered,
+            "groups": self.run.groups,
+            "starved_updates": self.starved_updates,
+        }
 
     def nothing_trained(self, filtered: int, failed: int) -> str:
         """Return the message that ends a run in which all prompts were filtered or failed. ``filtered`` and ``failed`` are their
@@ -192,6 +229,9 @@ class FilterMonitor:
     def advice(self, tally: FilterCounts | None = None) -> str:
         """Return advice based on the figures, of the whole run unless another tally is given."""
         tally = tally or self.run
+        most = max(tally.emptied, key=tally.emptied.__getitem__, default="")
+        if most and 2 * tally.emptied[most] > tally.filtered:
+            return f"try other prompts (-d), more completions per prompt (-g), or other options of the filter {most}"
         if tally.unjudged > tally.too_hard + tally.too_easy:
             return "filter by a reward that gives an accuracy (--filter-by), or type --filter-range none"
         kind = "easier" if tally.too_hard > tally.too_easy else "harder" if tally.too_easy > tally.too_hard else "other"

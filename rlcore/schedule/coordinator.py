@@ -200,7 +200,8 @@ class Coordinator:
             if reason:
                 return self._end(delivery.lease_id, DeliveryStatus.FAILED, reason)
             changed = self._settings(held.version).get("algorithm.filter_range")
-            held.masked = delivery.accuracy is not None and not self.settings.effective(delivery.accuracy, changed)
+            missed = delivery.accuracy is not None and not self.settings.effective(delivery.accuracy, changed)
+            held.masked = missed or bool(delivery.filtered)
             if held.masked and self.settings.dynamic_batching:
                 return self._end(delivery.lease_id, DeliveryStatus.FILTERED)
             held.version = min(delivery.version, self.version)

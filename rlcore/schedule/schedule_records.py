@@ -102,12 +102,16 @@ class Delivery:
     ``version``: the smallest version of its tokens, or its lease's version if it has no tokens.
     ``accuracy``: the group's mean, over ``in_statistics``, of the reward that the filter reads.
     ``failed``: the reason if no rollout could be judged: a short phrase from a small set, because the ledger counts by it.
+    ``removed``: how many rollouts each filter of the run removed from the loss, by its name, without those that removed none.
+    ``filtered``: the filter that left no rollout of the group in the loss; "" if some may train.
     """
 
     lease_id: int
     version: int
     accuracy: float | None = None
     failed: str = ""
+    removed: tuple[tuple[str, int], ...] = ()
+    filtered: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rlcore.testing.algorithms.advantage_suite import AdvantageSuite as AdvantageSuite
     from rlcore.testing.algorithms.aggregation_suite import AggregationSuite as AggregationSuite
     from rlcore.testing.algorithms.correction_suite import CorrectionSuite as CorrectionSuite
+    from rlcore.testing.algorithms.group_filter_suite import GroupFilterSuite as GroupFilterSuite
     from rlcore.testing.algorithms.kl_suite import KlSuite as KlSuite
     from rlcore.testing.algorithms.loss_suite import LossSuite as LossSuite
     from rlcore.testing.algorithms.lr_schedule_suite import LearningRateScheduleSuite as LearningRateScheduleSuite

@@ -17,6 +17,7 @@ from rlcore.contracts.specs import (
     CorrectionSpec,
     DataSourceSpec,
     EnvironmentSpec,
+    GroupFilterSpec,
     InferenceBackendSpec,
     InferenceCapabilities,
     InFlight,
@@ -236,6 +237,16 @@ def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
 def rlcore_register_controllers() -> list[ControllerSpec]:
     """Return one controller."""
     return [FAKE_CONTROLLER]
+
+
+@hookimpl
+def rlcore_register_filters() -> list[GroupFilterSpec]:
+    """Return one filter of groups."""
+    return [
+        GroupFilterSpec(
+            name="fake", target="rlcore.testing.algorithms.fake_algorithms:FakeGroupFilter", summary="The mean reward and above."
+        )
+    ]
 
 
 @hookimpl

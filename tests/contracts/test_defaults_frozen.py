@@ -9,7 +9,8 @@ from rlcore.config.setting_table import core_settings
 DEFAULTS = """
 algorithm.cache_length="auto" algorithm.dynamic_batching=false algorithm.entropy_coeff=0.0 algorithm.epochs_per_batch=1
 algorithm.estimator="auto" algorithm.filter_by="accuracy" algorithm.filter_limit=10 algorithm.filter_range=null
-algorithm.filter_truncated_response=false algorithm.kl_coeff=0.0 algorithm.kl_in="loss" algorithm.kl_kind="k3" algorithm.loss="auto"
+algorithm.filter_truncated_response=false algorithm.filters=[]
+algorithm.kl_coeff=0.0 algorithm.kl_in="loss" algorithm.kl_kind="k3" algorithm.loss="auto"
 algorithm.loss_variation="sample_level" algorithm.mismatch_correction="auto" algorithm.mismatch_range="auto" algorithm.name="grpo"
 algorithm.old_logprobs="auto" algorithm.skip_threshold=null algorithm.soft_over_length_punishment=false algorithm.updates_per_batch=1
 data.bad_rows="refuse" data.chat_template=null data.columns={} data.control_tokens="special" data.dataset="" data.template={}

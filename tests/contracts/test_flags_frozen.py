@@ -74,7 +74,8 @@ training.context_parallel_size training.expert_parallel_size
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.lr_schedule
 training.min_lr_ratio training.max_grad_norm
 training.max_skipped_steps training.lora_rank training.lora_alpha training.lora_targets
-training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
+training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.filters
+algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
 schedule.max_staleness schedule.partial_rollouts
 schedule.producer_restarts schedule.producer_deadline schedule.producer_load_deadline schedule.reward_workers

@@ -15,7 +15,7 @@ FROZEN = """
 API_VERSION AdvantageEstimator AdvantageSpec Aggregation AggregationSpec AlgorithmSpec AsyncReward AuditCase Bucket CommandSpec
 Completion ConfigError Controller ControllerSpec ConversationSpec Correction CorrectionSpec DataError DataSourceSpec Decision
 EnvironmentSpec
-FinishReason Group InFlight InferenceBackend
+FinishReason Group GroupFilter GroupFilterSpec InFlight InferenceBackend
 InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError KlEstimator KlSpec LearningRateSchedule
 LearningRateScheduleSpec Lease LoraSettings Loss LossBatch
 LossSpec Message ModelRole Need Normalisers Objective OptimizerSettings Outcome PendingSave PluginError PluginKind Prompt Request Reward

@@ -37,6 +37,7 @@ CONTRACTS = (
     "from_spec",
     "control",
     "loss_wrappers",
+    "group_filter",
     "resume_point",
     "training_settings",
     "run_info",

@@ -64,6 +64,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runlog/run_manifest.py": {"command": "a key of the manifest", "plugins": "a key of the manifest"},
     "rlcore/runtime/one_process.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runtime/factories.py": {"watch": "a key of a checkpoint's state"},
+    "rlcore/runtime/filter_monitor.py": {"rollouts": "a metric"},
     "rlcore/runtime/training_run.py": {"rollouts": "the name of a thread"},
     "rlcore/runtime/arguments.py": {"environment": "an argument", "eval": "the section of a setting"},
     "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest", "train": "a word of a command to type"},

@@ -1,2 +1,2 @@
-"""Suites for the parts of an algorithm: advantage estimators, losses, aggregations, KL estimators, corrections, learning-rate schedules;
-and a fake of each."""
+"""Suites for the parts of an algorithm: advantage estimators, losses, aggregations, KL estimators, corrections, learning-rate schedules,
+group filters; and a fake of each."""

@@ -9,9 +9,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch
+from rlcore.contracts.group_filter import GroupFilter
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, RewardDetail
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
 from rlcore.contracts.training_settings import LearningRateSchedule
+from rlcore.contracts.types import Group
 from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
 from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
 from rlcore.testing.fake_plugin import FAKE_CORRECTION, FAKE_CREDIT, FAKE_LOSS
@@ -27,6 +29,7 @@ __all__ = [
     "FakeCorrection",
     "FakeCredit",
     "FakeEstimator",
+    "FakeGroupFilter",
     "FakeKl",
     "FakeKlOptions",
     "FakeLearningRateSchedule",
@@ -171,6 +174,16 @@ class FakeLearningRateSchedule(LearningRateSchedule):
     def share(self, step: int, steps: int) -> float:
         """Return the share of the peak."""
         return (1.0 - min(step / steps, 1.0)) ** 2
+
+
+class FakeGroupFilter(GroupFilter):
+    """Keeps the rollouts whose reward is at least the mean of the group."""
+
+    def keep(self, group: Group) -> list[bool]:
+        """Return one value for each rollout."""
+        values = [score.value for score in group.scores if score.in_loss]
+        mean = sum(values) / max(1, len(values))
+        return [score.in_loss and score.value >= mean for score in group.scores]
 
 
 def _centred(batch: RewardBatch, values: np.ndarray) -> np.ndarray:

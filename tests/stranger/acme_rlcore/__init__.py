@@ -9,6 +9,7 @@ from rlcore.api import (
     CorrectionSpec,
     DataSourceSpec,
     EnvironmentSpec,
+    GroupFilterSpec,
     KlSpec,
     LearningRateScheduleSpec,
     RuntimeSpec,
@@ -64,6 +65,19 @@ def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
             target="acme_rlcore.algorithm:Stairs",
             config="acme_rlcore.algorithm:StairsOptions",
             summary="Parts of equal length, each with half the rate of the one before",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_filters() -> list[GroupFilterSpec]:
+    """Register a filter of short answers."""
+    return [
+        GroupFilterSpec(
+            name="acme_shortest",
+            target="acme_rlcore.algorithm:Shortest",
+            config="acme_rlcore.algorithm:ShortestOptions",
+            summary="The shortest answers of a group",
         )
     ]
 

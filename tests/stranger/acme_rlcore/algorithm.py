@@ -1,4 +1,4 @@
-"""Small parts of an update: an aggregation, a KL estimator and a learning-rate schedule with an option each, and a mismatch correction."""
+"""Small parts of an update: an aggregation, a KL estimator, a schedule and a filter with an option each, and a mismatch correction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from acme_rlcore import GATE
-from rlcore.api import Aggregation, Correction, KlEstimator, LearningRateSchedule, LossBatch, Normalisers
+from rlcore.api import Aggregation, Correction, Group, GroupFilter, KlEstimator, LearningRateSchedule, LossBatch, Normalisers
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +59,27 @@ class Stairs(LearningRateSchedule):
     def share(self, step: int, steps: int) -> float:
         """Return a power of 1/2."""
         return 0.5 ** min(step * self.stairs // steps, self.stairs - 1)
+
+
+class ShortestOptions(BaseModel):
+    """Options of ``acme_shortest``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    short: int = Field(default=1, ge=1, description="answers of a group that train")
+
+
+class Shortest(GroupFilter):
+    """Keeps the shortest answers of a group."""
+
+    def __init__(self, options: ShortestOptions) -> None:
+        self.short = options.short
+
+    def keep(self, group: Group) -> list[bool]:
+        """Rank the rollouts that can train."""
+        places = [place for place, score in enumerate(group.scores) if score.in_loss]
+        short = sorted(places, key=lambda place: group.rollouts[place].length)[: self.short]
+        return [place in short for place in range(len(group.rollouts))]
 
 
 class Gate(Correction, spec=GATE):

@@ -136,6 +136,26 @@ def test_without_a_limit_it_warns_as_by_the_usual_one_and_goes_on() -> None:
     seen.check()
 
 
+def test_filters_by_name_are_counted_and_starve_without_a_range() -> None:
+    seen = watch(bounds=None, filters=("length", "spread"), batch_size=2, limit=1)
+    deliveries = [("length", (("length", 2),)), ("", (("length", 1), ("spread", 1))), ("spread", (("spread", 3),)), ("", ())]
+    for filtered, removed in deliveries:
+        verdict = DeliveryStatus.FILTERED if filtered else DeliveryStatus.KEPT
+        seen.saw(Delivery(lease_id=0, version=0, removed=removed, filtered=filtered), verdict)
+    counted = {"length/rollouts": 3.0, "length/groups": 1.0, "spread/rollouts": 4.0, "spread/groups": 1.0}
+    assert seen.next_update() == {"groups/filtered": 2.0, **{f"filter/{name}": value for name, value in counted.items()}}
+    assert seen.figures() == {**counted, "filtered": 2, "groups": 4, "starved_updates": 1}
+    again = watch(bounds=None, filters=("length", "spread"))
+    again.restore(json.loads(json.dumps(seen.state())))
+    assert again.figures() == seen.figures()
+    for _ in range(3):
+        seen.saw(Delivery(lease_id=0, version=0, removed=(("length", 4),), filtered="length"), DeliveryStatus.FILTERED)
+    with pytest.raises(
+        StarvationError, match=r"by the filters length \(3 of the groups\), spread \(0 of the groups\), .*of the filter length"
+    ):
+        seen.check()
+
+
 @pytest.mark.parametrize(
     ("accuracies", "words"),
     [

@@ -216,6 +216,19 @@ def test_with_dynamic_batching_a_filtered_group_is_replaced() -> None:
     assert (c.ledger.trained, c.ledger.filtered) == (4, 2)
 
 
+@pytest.mark.parametrize("bounds", [None, (0.1, 0.9)])
+def test_a_group_that_another_filter_emptied_ends_as_one_outside_the_range(bounds: tuple[float, float] | None) -> None:
+    empty = Delivery(lease_id=1, version=0, accuracy=0.5, filtered="length")
+    c = coordinator(filter_range=bounds)
+    lease(c)
+    assert c.deliver([empty]) == [DeliveryStatus.MASKED]
+    c = coordinator(filter_range=bounds, dynamic_batching=True)
+    lease(c)
+    assert c.deliver([empty]) == [DeliveryStatus.FILTERED]
+    assert lease(c) == [4]
+    assert c.ledger.filtered == 1
+
+
 def test_a_failed_group_is_recorded_with_its_reason_and_replaced() -> None:
     c = coordinator()
     lease(c)

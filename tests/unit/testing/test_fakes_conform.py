@@ -21,6 +21,7 @@ from rlcore.testing import (
     CorrectionSuite,
     FakeInference,
     FakeTokenizer,
+    GroupFilterSuite,
     InferenceBackendSuite,
     KlSuite,
     LearningRateScheduleSuite,
@@ -37,6 +38,7 @@ from rlcore.testing.algorithms.fake_algorithms import (
     FakeBaseline,
     FakeCorrection,
     FakeCredit,
+    FakeGroupFilter,
     FakeKl,
     FakeLearningRateSchedule,
 )
@@ -113,6 +115,11 @@ class TestFakeController(ControllerSuite):
 class TestFakeLearningRateSchedule(LearningRateScheduleSuite):
     def make(self) -> FakeLearningRateSchedule:
         return FakeLearningRateSchedule()
+
+
+class TestFakeGroupFilter(GroupFilterSuite):
+    def make(self) -> FakeGroupFilter:
+        return FakeGroupFilter()
 
 
 class TestFakeLoss(FakeLossSuite):

@@ -49,6 +49,7 @@ from zoo_backends import (
 )
 from zoo_bugs import ENGINES, Bug
 from zoo_controllers import DeclaresNothing, ForgetsItsCount, KeepsAnObject, ReadsTheClock, ScalesBelowZero
+from zoo_filters import AddsItsMark, AnswersWithNumbers, BeatsTheLastGroup, DrawsLots, ForgetsTheFailed, RanksTheFailed, WantsTheImpossible
 from zoo_losses import CountsUpdatesInSecret, KeepsItsScale, SavesTheFigures, WantsEveryFigure
 from zoo_methods import (
     AcceptsSubstring,
@@ -135,6 +136,7 @@ from rlcore.testing import (
     CorrectionSuite,
     FakeInference,
     FakeTraining,
+    GroupFilterSuite,
     KlSuite,
     LearningRateScheduleSuite,
 )
@@ -243,6 +245,13 @@ ZOO = [
     _part(ControllerSuite, DeclaresNothing, "test_decisions_are_of_the_contract", "in neither sets nor scales"),
     _part(ControllerSuite, ScalesBelowZero, "test_decisions_are_of_the_contract", "the factor of training.learning_rate is -"),
     _part(ControllerSuite, KeepsAnObject, "test_a_resumed_run_decides_the_same", "is of type object"),
+    _part(GroupFilterSuite, AnswersWithNumbers, "test_one_bool_for_each_rollout", "is not a bool"),
+    _part(GroupFilterSuite, ForgetsTheFailed, "test_one_bool_for_each_rollout", "2 values for the 4 rollouts"),
+    _part(GroupFilterSuite, WantsTheImpossible, "test_something_trains"),
+    _part(GroupFilterSuite, DrawsLots, "test_the_same_group_has_the_same_answer"),
+    _part(GroupFilterSuite, BeatsTheLastGroup, "test_other_groups_do_not_matter"),
+    _part(GroupFilterSuite, AddsItsMark, "test_the_group_is_not_changed"),
+    _part(GroupFilterSuite, RanksTheFailed, "test_what_cannot_train_has_no_influence"),
     _part(CorrectionSuite, CarriesAGradient, "test_a_weight_carries_no_gradient"),
     _part(CorrectionSuite, NormalisesOverTheBatch, "test_other_rollouts_do_not_matter"),
     _part(CorrectionSuite, NeverHolds, "test_the_weights_stay_within_their_bounds"),

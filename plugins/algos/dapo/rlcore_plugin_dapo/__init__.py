@@ -1,10 +1,10 @@
-"""DAPO as a recipe: parts that the core registers, and the four techniques of the paper as settings of the core."""
+"""DAPO as a recipe: parts that the core registers, and the four techniques of the paper as settings of the core. Filters of groups."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.api import AlgorithmSpec, hookimpl
+from rlcore.api import AlgorithmSpec, GroupFilterSpec, hookimpl
 
 rlcore_api = "2.0"
 
@@ -63,5 +63,34 @@ def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:
             loss="clipped",
             defaults=_DEFAULTS,
             notes=_NOTES,
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_filters() -> Sequence[GroupFilterSpec]:
+    """Return filters that go with any algorithm."""
+    return [
+        GroupFilterSpec(
+            name=name,
+            target=f"rlcore_plugin_dapo.group_filters:{target}",
+            config=f"rlcore_plugin_dapo.group_filters:{target}Options",
+            summary=summary,
+            source=source,
+        )
+        for name, target, summary, source in (
+            (
+                "reward_spread",
+                "RewardSpread",
+                "Removes groups whose rewards are nearly equal",
+                f"{_PAPER}, section 3.2, for rewards other than right and wrong",
+            ),
+            (
+                "best_of_n",
+                "BestOfN",
+                "Trains the rollouts of the highest rewards, and of the lowest if asked",
+                "best: RAFT (arXiv 2304.06767), algorithm 1; best and worst: PODS (arXiv 2504.13818)",
+            ),
+            ("length_range", "LengthRange", "Trains responses of a range of lengths", ""),
         )
     ]

@@ -12,7 +12,7 @@ from textwrap import shorten
 from typing import Any
 
 from rlcore.api import DataError, PluginError, RunError, WeightsError
-from rlcore.api.runtime import GroupJob, ProbeFailedError, RewardBudgetError, WorkerLostError
+from rlcore.api.runtime import FilterError, GroupJob, ProbeFailedError, RewardBudgetError, WorkerLostError
 from rlcore_plugin_workers.deployment import Deployment
 from rlcore_plugin_workers.driver_loop import DriverLoop, answered, first_error, in_thread
 from rlcore_plugin_workers.heartbeat import Deadlines, watch_heartbeat
@@ -24,7 +24,7 @@ __all__ = ["ProducerPool"]
 
 _REASON = 300
 """The greatest number of characters of an error that a warning repeats."""
-_FATAL = (RewardBudgetError, DataError, PluginError, ProbeFailedError)
+_FATAL = (RewardBudgetError, DataError, FilterError, PluginError, ProbeFailedError)
 """Errors that end the run and not only the producer that raised them, because every other producer would raise them too. Any other
 WeightsError also ends the run: see ``_is_lost``."""
 _START_SECONDS = 120.0

@@ -30,7 +30,6 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.KL: ("algorithm", "kl_kind"),
     PluginKind.CORRECTION: ("algorithm", "mismatch_correction"),
     PluginKind.LR_SCHEDULE: ("training", "lr_schedule"),
-    PluginKind.CONTROLLER: ("run", "controllers"),
     PluginKind.ALGORITHM: ("algorithm", "name"),
     PluginKind.RUNTIME: ("run", "runtime"),
     PluginKind.TRANSFER: ("weights", "transport"),
@@ -41,10 +40,18 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
 }
 """Section and key of the run configuration that choose a plugin of this kind."""
 
+_LISTS: Mapping[PluginKind, tuple[str, str]] = {
+    PluginKind.TRACKER: ("log", "trackers"),
+    PluginKind.FILTER: ("algorithm", "filters"),
+    PluginKind.CONTROLLER: ("run", "controllers"),
+}
+"""The same for kinds of which a run has a list."""
+
 _OPTIONS: Mapping[PluginKind, str] = {
     PluginKind.REWARD: "rewards.options",
     PluginKind.TRACKER: "log.options.{name}",
     PluginKind.CONTROLLER: "run.controller_options.{name}",
+    PluginKind.FILTER: "algorithm.filter_options.{name}",
     **{
         kind: f"{_PLACE[kind][0]}.{_PLACE[kind][1]}_options"
         for kind in (
@@ -144,8 +151,9 @@ def toml_of(kind: PluginKind, name: str, options: list[Option]) -> str:
     """Return text to paste into run.toml that chooses ``name`` with its defaults spelled out."""
     if kind is PluginKind.REWARD:
         head, tables = ["[[rewards]]", _line("name", name), _line("weight", 1.0)], {"rewards.options": options}
-    elif kind is PluginKind.TRACKER:
-        head, tables = ["[log]", _line("trackers", [name])], _by_table(options)
+    elif kind in _LISTS:
+        section, key = _LISTS[kind]
+        head, tables = [f"[{section}]", _line(key, [name])], _by_table(options)
     elif kind is PluginKind.DATA:
         head, tables = ["[[data.dataset]]", "# path =   # the data to read, required", _line("source", name)], _by_table(options)
     elif kind not in _PLACE:

@@ -29,6 +29,7 @@ _HELP = {
     PluginKind.CORRECTION: "a weight for data of another policy",
     PluginKind.LR_SCHEDULE: "a course of the learning rate after the warm-up",
     PluginKind.CONTROLLER: "a controller, which stops, evaluates, saves or changes settings",
+    PluginKind.FILTER: "a filter of groups: which rollouts of a group train",
     PluginKind.ALGORITHM: "a recipe: its formula, and every default with its origin",
     PluginKind.TRACKER: "a tracker of metrics",
     PluginKind.RUNTIME: "a runtime: where the roles of a run are executed",
