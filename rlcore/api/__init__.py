@@ -2,14 +2,15 @@
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that a plugin offers: RewardSpec, LossSpec, AdvantageSpec,
               AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, LearningRateScheduleSpec, GroupFilterSpec,
-              InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec, RuntimeSpec,
+              ModelHookSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec, RuntimeSpec,
               WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, EnvironmentSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
               Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule, GroupFilter
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               FinishReason, Tokenizer
-trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole
+trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole,
+              ModelHook
 weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor
 trackers      Tracker, RunInfo
 controllers   Controller, Decision
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.loss_wrappers import Aggregation as Aggregation
     from rlcore.contracts.loss_wrappers import Correction as Correction
     from rlcore.contracts.loss_wrappers import KlEstimator as KlEstimator
+    from rlcore.contracts.model_hook import ModelHook as ModelHook
     from rlcore.contracts.reward_interface import AsyncReward as AsyncReward
     from rlcore.contracts.reward_interface import Reward as Reward
     from rlcore.contracts.snapshots import Bucket as Bucket
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import KlSpec as KlSpec
     from rlcore.contracts.specs import LearningRateScheduleSpec as LearningRateScheduleSpec
     from rlcore.contracts.specs import LossSpec as LossSpec
+    from rlcore.contracts.specs import ModelHookSpec as ModelHookSpec
     from rlcore.contracts.specs import PluginKind as PluginKind
     from rlcore.contracts.specs import RewardSpec as RewardSpec
     from rlcore.contracts.specs import RowFormatSpec as RowFormatSpec

@@ -56,6 +56,7 @@ UPDATE_PARTS: Mapping[str, PluginKind] = {
     "algorithm.kl_kind": PluginKind.KL,
     CORRECTION: PluginKind.CORRECTION,
     "training.lr_schedule": PluginKind.LR_SCHEDULE,
+    "training.model_hook": PluginKind.MODEL_HOOK,
 }
 """Settings that name a small part of an update ("none": no such part), with the kind of plugin. Each has its own options table."""
 OWN_TABLES: Mapping[str, PluginKind] = {**UPDATE_PARTS, ENVIRONMENT: PluginKind.ENVIRONMENT}
@@ -235,6 +236,9 @@ def unsupported(offered: _Capabilities, name: str, config: RunConfig, cite: Call
             return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
     if isinstance(offered, TrainingCapabilities) and config.training.lora_rank and not offered.lora:
         return f"{cite('training.lora_rank')}: {backend} does not train adapters (capabilities.lora is False); type --lora-rank 0"
+    if isinstance(offered, TrainingCapabilities) and config.training.model_hook != "none" and not offered.model_hooks:
+        lacks = f"{backend} does not take model hooks (capabilities.model_hooks is False)"
+        return f"{cite('training.model_hook')}: {lacks}; type --model-hook none"
     if isinstance(offered, TrainingCapabilities) and (config.log.export_dtype or "") not in {"", *offered.exports}:
         advice = f"type --export-dtype {' or '.join(sorted({'none', *offered.exports}))}"
         return f"{cite('log.export_dtype')}: {backend} does not write it (capabilities.exports); {advice}"

@@ -22,6 +22,7 @@ _FIXED = (
     *("data.template", "data.chat_template", "data.tools", "data.control_tokens"),
     *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path"),
     *("training.lora_rank", "training.lora_alpha", "training.lora_targets"),
+    *("training.model_hook", "training.model_hook_options"),
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
 )
 """Checkpoints count prompts in the order that these settings define, and hold the weights that they name. The last line locates the run."""

@@ -269,8 +269,10 @@ class TrainingSection(Section):
     environment: Folder | None = setting(
         None, "--training-environment", help="folder of the Python environment of the trainers; none: this one"
     )
+    model_hook: PluginName = setting("none", help="what changes the model before it is trained, such as frozen parts; none: as it is")
     options: dict[str, Any] = Field(default={}, description="options of the training backend")
     lr_schedule_options: dict[str, Any] = Field(default={}, description="options of the learning-rate schedule")
+    model_hook_options: dict[str, Any] = Field(default={}, description="options of the model hook")
 
     @property
     def data_parallel_size(self) -> int:

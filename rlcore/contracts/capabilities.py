@@ -77,6 +77,7 @@ class TrainingCapabilities:
     ``sleeps``: releases its device on request.
     ``kinds``: the values of ``WeightsKind`` that it publishes.
     ``lora``: trains adapters (``TrainingContext.lora``).
+    ``model_hooks``: applies ``TrainingContext.model_hook``.
     ``exports``: the dtypes to which ``save_model`` can round.
     ``reproducible``: see ``Reproducible``.
     ``implementation``: see ``InferenceCapabilities``.
@@ -88,6 +89,7 @@ class TrainingCapabilities:
     devices: frozenset[str] = frozenset({"cpu"})
     kinds: frozenset[str] = frozenset({"full"})
     lora: bool = False
+    model_hooks: bool = False
     exports: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
     implementation: str = ""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         KlSpec,
         LearningRateScheduleSpec,
         LossSpec,
+        ModelHookSpec,
         PluginKind,
         RewardSpec,
         RowFormatSpec,
@@ -117,6 +118,14 @@ def rlcore_register_corrections() -> Sequence[CorrectionSpec]:  # type: ignore[e
 @hookspec
 def rlcore_register_lr_schedules() -> Sequence[LearningRateScheduleSpec]:  # type: ignore[empty-body]
     """Return the learning-rate schedules; ``--lr-schedule`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 2.0.
+    """
+
+
+@hookspec
+def rlcore_register_model_hooks() -> Sequence[ModelHookSpec]:  # type: ignore[empty-body]
+    """Return the changes of a model before it is trained; ``--model-hook`` chooses one.
 
     Called once, when rlcore discovers the installed plugins. Since 2.0.
     """

@@ -28,6 +28,8 @@ from rlcore.contracts.types import Completion, Message, Request
 if TYPE_CHECKING:
     import torch
 
+    from rlcore.contracts.model_hook import ModelHook
+
 __all__ = [
     "AdvantageEstimator",
     "InferenceBackend",
@@ -257,6 +259,10 @@ class TrainingContext:
     trust_remote_code: bool = False
     lora: LoraSettings | None = None
     """None: every weight is trained."""
+    model_hook: ModelHook | None = None
+    """Applied to the model and to the reference. If ``resumed``, the weights of ``model`` then replace those that it set."""
+    resumed: bool = False
+    """Whether ``model`` is the policy of a checkpoint."""
     reference: str = ""
     """The reference model; "" means ``model``.
 

@@ -46,6 +46,7 @@ class PluginKind(StrEnum):
     LR_SCHEDULE = "lr_schedule"
     CONTROLLER = "controller"
     FILTER = "filter"
+    MODEL_HOOK = "model_hook"
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Gold": get_args(Gold), **REPRODUCIBLE}

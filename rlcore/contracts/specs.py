@@ -20,6 +20,7 @@ from rlcore.contracts.algorithm_specs import (
     LossSpec,
 )
 from rlcore.contracts.capabilities import InferenceCapabilities, InFlight, TrainingCapabilities
+from rlcore.contracts.model_hook import ModelHookSpec
 from rlcore.contracts.spec_base import Gold, PluginKind, Reach, Spec
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "KlSpec",
     "LearningRateScheduleSpec",
     "LossSpec",
+    "ModelHookSpec",
     "PluginKind",
     "RewardSpec",
     "RowFormatSpec",
@@ -357,6 +359,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.LR_SCHEDULE: (LearningRateScheduleSpec, "learning-rate schedule", "lr_schedules"),
     PluginKind.CONTROLLER: (ControllerSpec, "controller", "controllers"),
     PluginKind.FILTER: (GroupFilterSpec, "group filter", "filters"),
+    PluginKind.MODEL_HOOK: (ModelHookSpec, "model hook", "model_hooks"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}

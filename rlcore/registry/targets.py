@@ -20,6 +20,7 @@ from rlcore.contracts.errors import PluginError
 from rlcore.contracts.group_filter import GroupFilter
 from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Tracker, TrainingBackend
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
+from rlcore.contracts.model_hook import ModelHook
 from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.row_interfaces import RowFormat, RowSource
 from rlcore.contracts.runtime_interface import Runtime
@@ -52,6 +53,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.LR_SCHEDULE: LearningRateSchedule,
     PluginKind.CONTROLLER: Controller,
     PluginKind.FILTER: GroupFilter,
+    PluginKind.MODEL_HOOK: ModelHook,
 }
 """The class of which the target of each kind makes instances; a recipe has no target."""
 

@@ -31,6 +31,7 @@ from rlcore.contracts.interfaces import (
     TrainingContext,
 )
 from rlcore.contracts.loss_wrappers import Correction, KlEstimator
+from rlcore.contracts.model_hook import ModelHook
 from rlcore.contracts.specs import EnvironmentSpec, InferenceCapabilities, PluginKind, RewardSpec, TrainingCapabilities
 from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
 from rlcore.host.allocator import keep_freed_memory
@@ -79,6 +80,8 @@ def make_consumer(
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
         lora=lora,
+        model_hook=_model_hook(plan),
+        resumed=resume is not None and lora is None,
     )
     check_backend(plan, PluginKind.TRAINING, training.name)
     owner = plan.registry.owner(PluginKind.TRAINING, training.name)
@@ -144,6 +147,14 @@ def _lora(plan: Plan) -> LoraSettings | None:
     offered = getattr(plan.registry.usable(PluginKind.INFERENCE, plan.config.inference.name), "capabilities", None)
     adapter_only = "adapter" in getattr(offered, "kinds", ()) and _way(plan) == "host"
     return LoraSettings(rank=training.lora_rank, alpha=training.lora_alpha, targets=training.lora_targets, adapter_only=adapter_only)
+
+
+def _model_hook(plan: Plan) -> ModelHook | None:
+    name = plan.config.training.model_hook
+    if name == "none":
+        return None
+    made: ModelHook = plan.registry.make(PluginKind.MODEL_HOOK, name, options=plan.update_options.get("model_hook"))
+    return made
 
 
 def _way(plan: Plan) -> str:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from rlcore.testing.trackers.tracker_suite import TrackerSuite as TrackerSuite
     from rlcore.testing.training.fake_training import FakeTraining as FakeTraining
     from rlcore.testing.training.layout_suite import TrainingLayoutSuite as TrainingLayoutSuite
+    from rlcore.testing.training.model_hook_suite import ModelHookSuite as ModelHookSuite
     from rlcore.testing.training.training_suite import TrainingBackendSuite as TrainingBackendSuite
     from rlcore.testing.transfers.engine_transfer_suite import EngineTransferSuite as EngineTransferSuite
     from rlcore.testing.transfers.transfer_suite import WeightTransferSuite as WeightTransferSuite

@@ -24,6 +24,7 @@ from rlcore.contracts.specs import (
     KlSpec,
     LearningRateScheduleSpec,
     LossSpec,
+    ModelHookSpec,
     RewardSpec,
     RowFormatSpec,
     SandboxSpec,
@@ -237,6 +238,14 @@ def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
 def rlcore_register_controllers() -> list[ControllerSpec]:
     """Return one controller."""
     return [FAKE_CONTROLLER]
+
+
+@hookimpl
+def rlcore_register_model_hooks() -> list[ModelHookSpec]:
+    """Return one model hook."""
+    return [
+        ModelHookSpec(name="fake", target="rlcore.testing.training.fake_model_hook:FakeModelHook", summary="Does not train the embedding.")
+    ]
 
 
 @hookimpl

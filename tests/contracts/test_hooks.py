@@ -65,6 +65,11 @@ def rlcore_register_lr_schedules():
     return [LearningRateScheduleSpec(name="all", target="a.b:C", summary="All")]
 
 @hookimpl
+def rlcore_register_model_hooks():
+    calls["rlcore_register_model_hooks"] = ()
+    return [ModelHookSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
 def rlcore_register_filters():
     calls["rlcore_register_filters"] = ()
     return [GroupFilterSpec(name="all", target="a.b:C", summary="All")]

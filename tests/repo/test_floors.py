@@ -33,6 +33,7 @@ CONTRACTS = (
     "capabilities",
     "spec_base",
     "algorithm_specs",
+    "model_hook",
     "specs",
     "from_spec",
     "control",

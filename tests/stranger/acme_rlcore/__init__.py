@@ -12,6 +12,7 @@ from rlcore.api import (
     GroupFilterSpec,
     KlSpec,
     LearningRateScheduleSpec,
+    ModelHookSpec,
     RuntimeSpec,
     SandboxSpec,
     TrackerSpec,
@@ -65,6 +66,19 @@ def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
             target="acme_rlcore.algorithm:Stairs",
             config="acme_rlcore.algorithm:StairsOptions",
             summary="Parts of equal length, each with half the rate of the one before",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_model_hooks() -> list[ModelHookSpec]:
+    """Register a hook that freezes the first layers."""
+    return [
+        ModelHookSpec(
+            name="acme_frozen_layers",
+            target="acme_rlcore.model_hook:FrozenLayers",
+            config="acme_rlcore.model_hook:FrozenLayersOptions",
+            summary="Trains neither the embedding nor the first layers",
         )
     ]
 

@@ -26,6 +26,7 @@ from rlcore.testing import (
     KlSuite,
     LearningRateScheduleSuite,
     LossSuite,
+    ModelHookSuite,
     RewardSuite,
     TrainingBackendSuite,
     fake_plugin,
@@ -45,6 +46,7 @@ from rlcore.testing.algorithms.fake_algorithms import (
 from rlcore.testing.control.fake_controller import FakeController
 from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel
 from rlcore.testing.rewards.fake_reward import FakeRewardOptions, FakeTokenReward
+from rlcore.testing.training.fake_model_hook import FakeModelHook
 from rlcore.testing.training.fake_pipeline import FakePipeline
 from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.weights import snapshot_of
@@ -115,6 +117,11 @@ class TestFakeController(ControllerSuite):
 class TestFakeLearningRateSchedule(LearningRateScheduleSuite):
     def make(self) -> FakeLearningRateSchedule:
         return FakeLearningRateSchedule()
+
+
+class TestFakeModelHook(ModelHookSuite):
+    def make(self) -> FakeModelHook:
+        return FakeModelHook()
 
 
 class TestFakeGroupFilter(GroupFilterSuite):

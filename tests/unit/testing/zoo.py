@@ -112,6 +112,16 @@ from zoo_methods import (
     WritesAfterUse,
     WritesAroundTheFlag,
 )
+from zoo_model_hooks import (
+    AddsALayer,
+    AddsTokens,
+    Divides,
+    DrawsAnew,
+    FreezesAll,
+    FreezesInTurn,
+    FreezesWhatIsZero,
+    ScalesLogits,
+)
 from zoo_schedules import BelowZeroAfterTheEnd, CountsItsCalls, ForgetsTheFirstStep
 from zoo_updates import (
     ChecksAtTheEnd,
@@ -139,6 +149,7 @@ from rlcore.testing import (
     GroupFilterSuite,
     KlSuite,
     LearningRateScheduleSuite,
+    ModelHookSuite,
 )
 from rlcore.testing.algorithms.fake_algorithms import FakeLoss
 
@@ -252,6 +263,14 @@ ZOO = [
     _part(GroupFilterSuite, BeatsTheLastGroup, "test_other_groups_do_not_matter"),
     _part(GroupFilterSuite, AddsItsMark, "test_the_group_is_not_changed"),
     _part(GroupFilterSuite, RanksTheFailed, "test_what_cannot_train_has_no_influence"),
+    _part(ModelHookSuite, DrawsAnew, "test_it_is_deterministic", "other values of 'lm_head.weight'"),
+    _part(ModelHookSuite, FreezesInTurn, "test_it_is_deterministic", "freeze other parameters"),
+    _part(ModelHookSuite, FreezesAll, "test_something_trains"),
+    _part(ModelHookSuite, AddsALayer, "test_names_and_shapes_are_those_of_the_config", "extra.bias"),
+    _part(ModelHookSuite, AddsTokens, "test_it_answers_with_logits", r"\(1, 12, 61\) are due"),
+    _part(ModelHookSuite, Divides, "test_it_answers_with_logits", "not finite"),
+    _part(ModelHookSuite, ScalesLogits, "test_transformers_loads_what_is_saved"),
+    _part(ModelHookSuite, FreezesWhatIsZero, "test_a_resumed_run_trains_the_same_parameters", "lm_head.weight"),
     _part(CorrectionSuite, CarriesAGradient, "test_a_weight_carries_no_gradient"),
     _part(CorrectionSuite, NormalisesOverTheBatch, "test_other_rollouts_do_not_matter"),
     _part(CorrectionSuite, NeverHolds, "test_the_weights_stay_within_their_bounds"),

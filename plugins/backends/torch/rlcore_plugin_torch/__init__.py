@@ -17,6 +17,7 @@ CAPABILITIES = TrainingCapabilities(
     sleeps=True,
     kinds=frozenset({"full", "adapter"}),
     lora=True,
+    model_hooks=True,
     exports=frozenset({"bfloat16", "float16"}),
     reproducible="bitwise",
     implementation="transformers",

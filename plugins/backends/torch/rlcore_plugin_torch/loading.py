@@ -12,7 +12,7 @@ from transformers.utils import logging as transformers_logging
 from rlcore.api import ConfigError, TrainingContext
 from rlcore_plugin_torch import CAPABILITIES
 
-__all__ = ["check_context", "load_model", "pick_device", "read_outline"]
+__all__ = ["check_context", "load_model", "pick_device", "read_outline", "settled"]
 
 _ALIGNMENT = 64
 """Bytes; torch aligns its own tensors on a CPU to this."""
@@ -86,12 +86,18 @@ def load_model(
     if absent:
         what = f"tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)"
         raise ConfigError(f"model {path!r} does not hold what its config.json describes: {what}; copy or download the checkpoint again")
+    model = settled(model.to(device))
+    _check_finite(model, path)
+    return model
+
+
+def settled(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the model without dropout, with every row of its embedding trained, and with aligned weights."""
     # Evaluation mode for training too: with dropout, the policy of the loss would differ from the policy that sampled.
-    model = model.to(device).eval()
+    model.eval()
     _train_every_row(model)
     _record_own_head(model)
     _align(model)
-    _check_finite(model, path)
     return model
 
 

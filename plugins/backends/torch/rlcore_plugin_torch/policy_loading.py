@@ -57,6 +57,12 @@ class PolicyLoader:
         device = torch.device("cpu") if self.ranks.layout.split else self.device
         trusted = self.context.trust_remote_code
         model = load_model(path, self.options.attention, device, self.master_dtype, trust_remote_code=trusted)
+        if (hook := self.context.model_hook) is not None:
+            from rlcore_plugin_torch.model_hook import hooked
+
+            resumed = self.context.resumed and path == self.context.model
+            adapters = self.context.lora is not None
+            model = hooked(hook, model, self.context.seed, resumed=resumed, adapters=adapters, trust_remote_code=trusted)
         return CausalPolicy(
             model=model,
             compute=self.dtype if self.rounds else None,

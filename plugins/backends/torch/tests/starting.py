@@ -13,9 +13,9 @@ from rlcore.api import RlcoreError, TrainingContext
 __all__ = ["error_of", "started"]
 
 
-def started(context: TrainingContext, kind: type[TorchBackend] = TorchBackend) -> TorchBackend:
+def started(context: TrainingContext, kind: type[TorchBackend] = TorchBackend, **options: Any) -> TorchBackend:
     """Set up, with one thread; closed if that fails, so that the process can go on."""
-    backend = kind(context, TorchOptions(threads=1, ranks_deadline=60.0))
+    backend = kind(context, TorchOptions(threads=1, ranks_deadline=60.0, **options))
     try:
         backend.setup(context)
     except BaseException:
