@@ -2,11 +2,11 @@
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that a plugin offers: RewardSpec, LossSpec, AdvantageSpec,
               AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, LearningRateScheduleSpec, GroupFilterSpec,
-              ModelHookSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec, RuntimeSpec,
+              ModelHookSpec, OptimizerSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec, RuntimeSpec,
               WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, EnvironmentSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
-              Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule, GroupFilter
+              Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule, GroupFilter, OptimizerFactory
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               FinishReason, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, PendingSave, ModelRole,
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import LearningRateScheduleSpec as LearningRateScheduleSpec
     from rlcore.contracts.specs import LossSpec as LossSpec
     from rlcore.contracts.specs import ModelHookSpec as ModelHookSpec
+    from rlcore.contracts.specs import OptimizerSpec as OptimizerSpec
     from rlcore.contracts.specs import PluginKind as PluginKind
     from rlcore.contracts.specs import RewardSpec as RewardSpec
     from rlcore.contracts.specs import RowFormatSpec as RowFormatSpec
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import WeightTransferSpec as WeightTransferSpec
     from rlcore.contracts.training_settings import LearningRateSchedule as LearningRateSchedule
     from rlcore.contracts.training_settings import LoraSettings as LoraSettings
+    from rlcore.contracts.training_settings import OptimizerFactory as OptimizerFactory
     from rlcore.contracts.training_settings import OptimizerSettings as OptimizerSettings
     from rlcore.contracts.types import AuditCase as AuditCase
     from rlcore.contracts.types import Completion as Completion

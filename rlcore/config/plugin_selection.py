@@ -57,6 +57,7 @@ UPDATE_PARTS: Mapping[str, PluginKind] = {
     CORRECTION: PluginKind.CORRECTION,
     "training.lr_schedule": PluginKind.LR_SCHEDULE,
     "training.model_hook": PluginKind.MODEL_HOOK,
+    "training.optimizer": PluginKind.OPTIMIZER,
 }
 """Settings that name a small part of an update ("none": no such part), with the kind of plugin. Each has its own options table."""
 OWN_TABLES: Mapping[str, PluginKind] = {**UPDATE_PARTS, ENVIRONMENT: PluginKind.ENVIRONMENT}
@@ -154,7 +155,8 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
 
     wanted = [(kind, path, named(path)) for path, kind in _SETTINGS.items()]
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
-    wanted += [(kind, path, named(path)) for path, kind in OWN_TABLES.items() if named(path) != "none"]
+    always = ("training.lr_schedule", "training.optimizer")  # "none" is no value of these, so it is looked up and refused
+    wanted += [(kind, path, named(path)) for path, kind in OWN_TABLES.items() if path in always or named(path) != "none"]
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
     for path, (kind, _) in LISTS.items():
@@ -239,6 +241,9 @@ def unsupported(offered: _Capabilities, name: str, config: RunConfig, cite: Call
     if isinstance(offered, TrainingCapabilities) and config.training.model_hook != "none" and not offered.model_hooks:
         lacks = f"{backend} does not take model hooks (capabilities.model_hooks is False)"
         return f"{cite('training.model_hook')}: {lacks}; type --model-hook none"
+    if isinstance(offered, TrainingCapabilities) and config.training.chooses_optimizer and not offered.optimizers:
+        advice = "type --optimizer adamw, or name another --trainer"
+        return f"{cite('training.optimizer')}: {backend} has only its own AdamW (capabilities.optimizers is False); {advice}"
     if isinstance(offered, TrainingCapabilities) and (config.log.export_dtype or "") not in {"", *offered.exports}:
         advice = f"type --export-dtype {' or '.join(sorted({'none', *offered.exports}))}"
         return f"{cite('log.export_dtype')}: {backend} does not write it (capabilities.exports); {advice}"

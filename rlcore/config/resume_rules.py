@@ -21,7 +21,7 @@ _FIXED = (
     *("data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle", "data.bad_rows", "data.max_rows"),
     *("data.template", "data.chat_template", "data.tools", "data.control_tokens"),
     *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path"),
-    *("training.lora_rank", "training.lora_alpha", "training.lora_targets"),
+    *("training.optimizer", "training.lora_rank", "training.lora_alpha", "training.lora_targets"),
     *("training.model_hook", "training.model_hook_options"),
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
 )

@@ -249,7 +249,8 @@ class TrainingSection(Section):
     context_parallel_size: Count = setting(1, help="trainers that one sequence is split over")
     expert_parallel_size: Count = setting(1, help="trainers that the experts of a layer are spread over")
     zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(0, "-zero", help="ZeRO stage; shards 1: moments, 2: gradients, 3: weights too")
-    learning_rate: Positive = setting(1e-6, "-lr", help="peak learning rate of AdamW")
+    optimizer: PluginName = setting("adamw", help="rule that moves the weights")
+    learning_rate: Positive = setting(1e-6, "-lr", help="peak learning rate")
     betas: Annotated[tuple[Decay, Decay], Lax] = setting((0.9, 0.95), help="decay of the first and second moment")
     weight_decay: NonNegative = setting(0.01, help="decoupled weight decay")
     warmup_steps: Whole = setting(0, help="optimizer steps of linear warm-up")
@@ -273,6 +274,12 @@ class TrainingSection(Section):
     options: dict[str, Any] = Field(default={}, description="options of the training backend")
     lr_schedule_options: dict[str, Any] = Field(default={}, description="options of the learning-rate schedule")
     model_hook_options: dict[str, Any] = Field(default={}, description="options of the model hook")
+    optimizer_options: dict[str, Any] = Field(default={}, description="options of the optimizer")
+
+    @property
+    def chooses_optimizer(self) -> bool:
+        """Whether the optimizer is a plugin; otherwise it is AdamW, which each backend has."""
+        return self.optimizer != "adamw"
 
     @property
     def data_parallel_size(self) -> int:

@@ -24,6 +24,8 @@ _USUAL = {
 def scale_remarks(facts: RuleContext) -> Iterator[str]:
     """Yield a sentence for each number that looks mistyped, one about the rewards, and one about the temperature of evaluations."""
     for path, (low, high, usual) in _USUAL.items():
+        if path == "training.learning_rate" and facts.config.training.chooses_optimizer:
+            continue
         value = get_path(facts.config, path)
         if isinstance(value, int | float) and value and not low <= value <= high:
             yield f"{facts.cite(path)} looks mistyped: {usual}{_exponent(path, value)}"

@@ -17,6 +17,7 @@ __all__ = [
     "KlSpec",
     "LearningRateScheduleSpec",
     "LossSpec",
+    "OptimizerSpec",
 ]
 
 
@@ -110,6 +111,19 @@ class GroupFilterSpec(Spec):
             raise ValueError(
                 f"GroupFilterSpec name {self.name!r}: leave the dot out, for the options stand in [algorithm.filter_options.NAME]"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSpec(Spec):
+    """A rule that moves the weights: the value of ``training.optimizer``, with a table ``…_options``. Since 2.0.
+
+    ``elementwise``: each element moves by its own gradient, moments and step count alone, so a rank steps its part of a divided tensor.
+        Otherwise each rank gathers whole tensors for the step, one at a time.
+    """
+
+    on_class = ("elementwise",)
+
+    elementwise: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,7 @@ class TrainingCapabilities:
     ``kinds``: the values of ``WeightsKind`` that it publishes.
     ``lora``: trains adapters (``TrainingContext.lora``).
     ``model_hooks``: applies ``TrainingContext.model_hook``.
+    ``optimizers``: steps with any ``OptimizerSettings.optimizer``, and not with AdamW alone.
     ``exports``: the dtypes to which ``save_model`` can round.
     ``reproducible``: see ``Reproducible``.
     ``implementation``: see ``InferenceCapabilities``.
@@ -90,6 +91,7 @@ class TrainingCapabilities:
     kinds: frozenset[str] = frozenset({"full"})
     lora: bool = False
     model_hooks: bool = False
+    optimizers: bool = False
     exports: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
     implementation: str = ""

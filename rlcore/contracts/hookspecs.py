@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         LearningRateScheduleSpec,
         LossSpec,
         ModelHookSpec,
+        OptimizerSpec,
         PluginKind,
         RewardSpec,
         RowFormatSpec,
@@ -134,6 +135,14 @@ def rlcore_register_model_hooks() -> Sequence[ModelHookSpec]:  # type: ignore[em
 @hookspec
 def rlcore_register_filters() -> Sequence[GroupFilterSpec]:  # type: ignore[empty-body]
     """Return the filters of groups; ``--filters`` chooses some.
+
+    Called once, when rlcore discovers the installed plugins. Since 2.0.
+    """
+
+
+@hookspec
+def rlcore_register_optimizers() -> Sequence[OptimizerSpec]:  # type: ignore[empty-body]
+    """Return the optimizers; ``--optimizer`` chooses one.
 
     Called once, when rlcore discovers the installed plugins. Since 2.0.
     """

@@ -47,6 +47,7 @@ class PluginKind(StrEnum):
     CONTROLLER = "controller"
     FILTER = "filter"
     MODEL_HOOK = "model_hook"
+    OPTIMIZER = "optimizer"
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Gold": get_args(Gold), **REPRODUCIBLE}

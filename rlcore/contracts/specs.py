@@ -18,6 +18,7 @@ from rlcore.contracts.algorithm_specs import (
     KlSpec,
     LearningRateScheduleSpec,
     LossSpec,
+    OptimizerSpec,
 )
 from rlcore.contracts.capabilities import InferenceCapabilities, InFlight, TrainingCapabilities
 from rlcore.contracts.model_hook import ModelHookSpec
@@ -45,6 +46,7 @@ __all__ = [
     "LearningRateScheduleSpec",
     "LossSpec",
     "ModelHookSpec",
+    "OptimizerSpec",
     "PluginKind",
     "RewardSpec",
     "RowFormatSpec",
@@ -360,6 +362,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.CONTROLLER: (ControllerSpec, "controller", "controllers"),
     PluginKind.FILTER: (GroupFilterSpec, "group filter", "filters"),
     PluginKind.MODEL_HOOK: (ModelHookSpec, "model hook", "model_hooks"),
+    PluginKind.OPTIMIZER: (OptimizerSpec, "optimizer", "optimizers"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}

@@ -1,11 +1,19 @@
-"""The settings of the optimizer and of adapters, as a trainer receives them; and the course of the learning rate."""
+"""The settings of the optimizer and of adapters, as a trainer receives them; the course of the learning rate; and optimizers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
-__all__ = ["LearningRateFactor", "LearningRateSchedule", "LoraSettings", "OptimizerSettings"]
+from rlcore.contracts.algorithm_specs import OptimizerSpec
+from rlcore.contracts.from_spec import FromSpec
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["LearningRateFactor", "LearningRateSchedule", "LoraSettings", "OptimizerFactory", "OptimizerSettings"]
 
 
 class LearningRateSchedule(ABC):
@@ -27,9 +35,33 @@ class LearningRateFactor:
     value: float = 1.0
 
 
+class OptimizerFactory(FromSpec, ABC, described_by=OptimizerSpec):
+    """A rule that moves the weights, as torch optimizers over the named parameters of a model. Since 2.0.
+
+    The trainer clips the gradients, skips steps, sets learning rates, and moves, saves and reshards the state of a parameter in
+    ``torch.optim.Optimizer.state``: tensors, numbers, texts. A parameter's step depends only on the parameter, its gradient, its state and
+    its group, because a trainer steps some parameters at a time. ``OptimizerSpec`` explains ``elementwise``.
+    """
+
+    elementwise: ClassVar[bool] = False
+
+    @abstractmethod
+    def build(
+        self, parameters: Mapping[str, torch.nn.Parameter], settings: OptimizerSettings, *, tables: Set[str]
+    ) -> Sequence[torch.optim.Optimizer]:
+        """Return optimizers that have each parameter in one group between them.
+
+        Before each step the trainer sets ``lr`` of every group to the learning rate times the group's ``lr_scale`` (1 if it has none).
+
+        :param parameters: the trained parameters by their names in the model; with adapters, the adapters alone. The shapes are those of
+            whole tensors. The values can be on several ranks, so they must not be read here.
+        :param tables: the names of those that are embeddings or the output head.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
-    """The settings of AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2).
+    """The settings of ``optimizer``; None: AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2), which is part of the trainer.
 
     A step multiplies matrices by 1 - rate * ``weight_decay``; biases and norms do not decay. Epsilon is 1e-8. ``max_grad_norm`` bounds the
     L2 norm over all trained tensors. The learning rate warms up linearly, then follows ``schedule`` for the rest of ``total_steps`` steps;
@@ -45,6 +77,7 @@ class OptimizerSettings:
     total_steps: int = 1
     schedule: LearningRateSchedule | None = None
     factor: LearningRateFactor = field(default_factory=LearningRateFactor)
+    optimizer: OptimizerFactory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from rlcore.contracts.specs import (
     KlSpec,
     LearningRateScheduleSpec,
     LossSpec,
+    OptimizerSpec,
     RuntimeSpec,
     WeightTransferSpec,
 )
@@ -140,6 +141,20 @@ def rlcore_register_lr_schedules() -> list[LearningRateScheduleSpec]:
                 "sqrt(timescale / (timescale + step))",
                 "after Attention Is All You Need (arXiv 1706.03762), equation 3",
             ),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_optimizers() -> list[OptimizerSpec]:
+    """Return the optimizer that every trainer has."""
+    return [
+        OptimizerSpec(
+            name="adamw",
+            target="rlcore.learning.adamw:AdamW",
+            summary="Adam with decoupled weight decay; vectors do not decay",
+            source="Decoupled Weight Decay Regularization (arXiv 1711.05101), algorithm 2",
+            elementwise=True,
         )
     ]
 

@@ -26,7 +26,7 @@ from rlcore.contracts.row_interfaces import RowFormat, RowSource
 from rlcore.contracts.runtime_interface import Runtime
 from rlcore.contracts.sandboxing import Sandbox
 from rlcore.contracts.specs import PluginKind, Spec
-from rlcore.contracts.training_settings import LearningRateSchedule
+from rlcore.contracts.training_settings import LearningRateSchedule, OptimizerFactory
 from rlcore.contracts.weight_transfer import WeightTransfer
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 
@@ -54,6 +54,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.CONTROLLER: Controller,
     PluginKind.FILTER: GroupFilter,
     PluginKind.MODEL_HOOK: ModelHook,
+    PluginKind.OPTIMIZER: OptimizerFactory,
 }
 """The class of which the target of each kind makes instances; a recipe has no target."""
 

@@ -33,7 +33,7 @@ from rlcore.contracts.interfaces import (
 from rlcore.contracts.loss_wrappers import Correction, KlEstimator
 from rlcore.contracts.model_hook import ModelHook
 from rlcore.contracts.specs import EnvironmentSpec, InferenceCapabilities, PluginKind, RewardSpec, TrainingCapabilities
-from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
+from rlcore.contracts.training_settings import LoraSettings, OptimizerFactory, OptimizerSettings
 from rlcore.host.allocator import keep_freed_memory
 from rlcore.learning.assemble import BatchSettings
 from rlcore.learning.objective import PolicyObjective
@@ -225,9 +225,19 @@ def optimizer_settings(plan: Plan, updates: int) -> OptimizerSettings:
         max_grad_norm=training.max_grad_norm,
         warmup_steps=training.warmup_steps,
         min_lr_ratio=training.min_lr_ratio,
+        optimizer=_optimizer(plan),
         schedule=plan.registry.make(PluginKind.LR_SCHEDULE, training.lr_schedule, options=plan.update_options.get("lr_schedule")),
         total_steps=updates * min(algorithm.updates_per_batch, training.train_batch_size) * algorithm.epochs_per_batch,
     )
+
+
+def _optimizer(plan: Plan) -> OptimizerFactory | None:
+    """Return the chosen optimizer, or None for AdamW, which is part of each backend."""
+    if not plan.config.training.chooses_optimizer:
+        return None
+    options = plan.update_options.get("optimizer")
+    made: OptimizerFactory = plan.registry.make(PluginKind.OPTIMIZER, plan.config.training.optimizer, options=options)
+    return made
 
 
 def _retuned(plan: Plan, optimizer: OptimizerSettings, algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorithm:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rlcore.testing.algorithms.kl_suite import KlSuite as KlSuite
     from rlcore.testing.algorithms.loss_suite import LossSuite as LossSuite
     from rlcore.testing.algorithms.lr_schedule_suite import LearningRateScheduleSuite as LearningRateScheduleSuite
+    from rlcore.testing.algorithms.optimizer_suite import OptimizerSuite as OptimizerSuite
     from rlcore.testing.command_check import check_command as check_command
     from rlcore.testing.control.controller_suite import ControllerSuite as ControllerSuite
     from rlcore.testing.conversations.conversation_suite import ConversationSuite as ConversationSuite

@@ -25,6 +25,7 @@ from rlcore.contracts.specs import (
     LearningRateScheduleSpec,
     LossSpec,
     ModelHookSpec,
+    OptimizerSpec,
     RewardSpec,
     RowFormatSpec,
     SandboxSpec,
@@ -64,7 +65,11 @@ FAKE_TENSOR_INFERENCE = InferenceCapabilities(
 )
 FAKE_JOINING_INFERENCE = replace(FAKE_TENSOR_INFERENCE, transfers=frozenset({"fake_collective"}))
 PIPELINE_TRAINING = TrainingCapabilities(
-    layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}), reproducible="bitwise", implementation="fake"
+    layouts=frozenset({"single", "pipeline"}),
+    dtypes=frozenset({"float32", "float64"}),
+    optimizers=True,
+    reproducible="bitwise",
+    implementation="fake",
 )
 
 FAKE_REWARD = RewardSpec(
@@ -104,6 +109,12 @@ FAKE_CORRECTION = CorrectionSpec(
     summary="The geometric mean of the ratios over a rollout, held within the range.",
     per="rollout",
     usual_range=(0.5, 2.0),
+)
+FAKE_OPTIMIZER = OptimizerSpec(
+    name="fake",
+    target="rlcore.testing.algorithms.fake_optimizer:FakeOptimizer",
+    summary="SGD with momentum; vectors at twice the rate.",
+    elementwise=True,
 )
 
 
@@ -256,6 +267,12 @@ def rlcore_register_filters() -> list[GroupFilterSpec]:
             name="fake", target="rlcore.testing.algorithms.fake_algorithms:FakeGroupFilter", summary="The mean reward and above."
         )
     ]
+
+
+@hookimpl
+def rlcore_register_optimizers() -> list[OptimizerSpec]:
+    """Return one optimizer."""
+    return [FAKE_OPTIMIZER]
 
 
 @hookimpl

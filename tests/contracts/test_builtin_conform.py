@@ -6,12 +6,13 @@ from rlcore.contracts.interfaces import AdvantageEstimator, Loss
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
 from rlcore.contracts.training_settings import LearningRateSchedule
 from rlcore.learning import ClippedOptions, ClippedSurrogate
+from rlcore.learning.adamw import AdamW
 from rlcore.learning.advantages import GroupMean, GroupNorm
 from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
 from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, SequenceTruncated, Truncated
 from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
 from rlcore.learning.lr_schedule import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay, WarmupStableDecayOptions
-from rlcore.testing import AdvantageSuite, AggregationSuite, CorrectionSuite, KlSuite, LearningRateScheduleSuite, LossSuite
+from rlcore.testing import AdvantageSuite, AggregationSuite, CorrectionSuite, KlSuite, LearningRateScheduleSuite, LossSuite, OptimizerSuite
 
 
 class TestGroupNorm(AdvantageSuite):
@@ -93,6 +94,11 @@ class TestSequenceTruncated(CorrectionSuite):
 class TestSequenceMasked(CorrectionSuite):
     def make(self, bounds: tuple[float, float]) -> Correction:
         return SequenceMasked(bounds)
+
+
+class TestAdamW(OptimizerSuite):
+    def make(self) -> AdamW:
+        return AdamW()
 
 
 class TestConstant(LearningRateScheduleSuite):

@@ -71,7 +71,7 @@ sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversat
 sampling.environment sampling.max_context_tokens inference.max_in_flight inference.dtype inference.device inference.environment
 training.name training.environment
 training.context_parallel_size training.expert_parallel_size
-training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.lr_schedule
+training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.lr_schedule training.optimizer
 training.min_lr_ratio training.max_grad_norm
 training.model_hook
 training.max_skipped_steps training.lora_rank training.lora_alpha training.lora_targets

@@ -75,6 +75,11 @@ def rlcore_register_filters():
     return [GroupFilterSpec(name="all", target="a.b:C", summary="All")]
 
 @hookimpl
+def rlcore_register_optimizers():
+    calls["rlcore_register_optimizers"] = ()
+    return [OptimizerSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
 def rlcore_register_kl_estimators():
     calls["rlcore_register_kl_estimators"] = ()
     return [KlSpec(name="all", target="a.b:C", summary="All")]

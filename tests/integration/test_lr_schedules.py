@@ -98,7 +98,7 @@ def test_the_warm_up_comes_before_it(tester: RunTester) -> None:
 
 def test_names_and_options_are_checked(tester: RunTester) -> None:
     tester.run("train", a_run(tester), "--lr-schedule", "wsdd").assert_refused("there is no learning-rate schedule 'wsdd', did you mean")
-    tester.run("train", a_run(tester), "--lr-schedule", "none").assert_refused("there is no learning-rate schedule 'none'")
+    tester.run("train", a_run(tester), "--lr-schedule", "none", "--dry-run").assert_refused("there is no learning-rate schedule 'none'")
     tester.run("train", a_run(tester), "--lr-schedule", "wsd", "--decay-share", "2").assert_refused("--decay-share 2", "from 0 to 1;")
 
 

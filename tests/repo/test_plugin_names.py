@@ -41,6 +41,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
         "k3": "a default",
         "sample_level": "a default",
         "cosine": "a default",
+        "adamw": "a default",
     },
     "rlcore/config/remarks.py": dict.fromkeys(("decoupled", "sequence_truncated"), "advice in a sentence: what the core offers"),
     "rlcore/config/rules.py": dict.fromkeys(("masked", "truncated"), "advice in a sentence: what the core offers"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -21,6 +21,7 @@ import torch
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import ModelRole, Need, Objective, TrainingBackend, TrainingContext
+from rlcore.contracts.training_settings import OptimizerSettings
 from rlcore.learning import MicroBatch, collate, learning_rate, plan_micro_batches
 from rlcore.testing.fake_plugin import PIPELINE_TRAINING
 from rlcore.testing.policy import FakePolicy
@@ -91,8 +92,14 @@ class FakePipeline(TrainingBackend):
         self.reference = self._load(context.reference or context.model) if Need.REFERENCE in context.needs else None
         settings = context.optimizer
         self.parameters = [parameter for stage in self.stages for parameter in stage.parameters()]
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=1.0, betas=settings.betas, weight_decay=settings.weight_decay)
+        self.optimizers = self._built(settings)
         self.steps = 0
+
+    def _built(self, settings: OptimizerSettings) -> Sequence[torch.optim.Optimizer]:
+        if settings.optimizer is not None:
+            named = dict(zip(self.policy.arrays(), self.parameters, strict=True))
+            return settings.optimizer.build(named, settings, tables=set(list(named)[:1]))
+        return [torch.optim.AdamW(self.parameters, lr=1.0, betas=settings.betas, weight_decay=settings.weight_decay)]
 
     def _load(self, model: str) -> tuple[FirstStage, LastStage]:
         policy, dtype = FakePolicy.load(model), getattr(torch, self.context.dtype)
@@ -116,7 +123,8 @@ class FakePipeline(TrainingBackend):
         plan = self._plan(batch)
         flying: dict[int, MicroInFlight] = {}
         metrics: Counter[str] = Counter()
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
         for phase, place in one_forward_one_backward(len(plan)):
             if phase == "forward":
                 flying[place] = self._forward(collate(batch, plan[place]))
@@ -165,9 +173,10 @@ class FakePipeline(TrainingBackend):
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm))
         if not math.isfinite(norm):
             return {"grad_norm": norm, "learning_rate": rate, "skipped_steps": 1.0}
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group.get("lr_scale", 1.0)
+            optimizer.step()
         self.steps += 1
         return {"grad_norm": norm, "learning_rate": rate}
 
@@ -190,7 +199,8 @@ class FakePipeline(TrainingBackend):
 
     def save(self, folder: Path) -> None:
         """Write parameters in their own precision, optimizer and step count."""
-        state = {"parameters": self.parameters, "optimizer": self.optimizer.state_dict(), "steps": self.steps}
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        state = {"parameters": self.parameters, "optimizers": optimizers, "steps": self.steps}
         torch.save(state, folder / STATE)
 
     def load(self, folder: Path) -> None:
@@ -202,5 +212,6 @@ class FakePipeline(TrainingBackend):
         with torch.no_grad():
             for parameter, stored in zip(self.parameters, state["parameters"], strict=True):
                 parameter.copy_(stored)
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(stored)
         self.steps = state["steps"]

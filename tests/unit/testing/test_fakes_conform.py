@@ -27,6 +27,7 @@ from rlcore.testing import (
     LearningRateScheduleSuite,
     LossSuite,
     ModelHookSuite,
+    OptimizerSuite,
     RewardSuite,
     TrainingBackendSuite,
     fake_plugin,
@@ -43,6 +44,7 @@ from rlcore.testing.algorithms.fake_algorithms import (
     FakeKl,
     FakeLearningRateSchedule,
 )
+from rlcore.testing.algorithms.fake_optimizer import FakeOptimizer
 from rlcore.testing.control.fake_controller import FakeController
 from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel
 from rlcore.testing.rewards.fake_reward import FakeRewardOptions, FakeTokenReward
@@ -127,6 +129,11 @@ class TestFakeModelHook(ModelHookSuite):
 class TestFakeGroupFilter(GroupFilterSuite):
     def make(self) -> FakeGroupFilter:
         return FakeGroupFilter()
+
+
+class TestFakeOptimizer(OptimizerSuite):
+    def make(self) -> FakeOptimizer:
+        return FakeOptimizer()
 
 
 class TestFakeLoss(FakeLossSuite):

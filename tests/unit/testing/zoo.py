@@ -122,6 +122,7 @@ from zoo_model_hooks import (
     FreezesWhatIsZero,
     ScalesLogits,
 )
+from zoo_optimizers import CHOSEN_ZOO, OPTIMIZER_ZOO
 from zoo_schedules import BelowZeroAfterTheEnd, CountsItsCalls, ForgetsTheFirstStep
 from zoo_updates import (
     ChecksAtTheEnd,
@@ -150,8 +151,11 @@ from rlcore.testing import (
     KlSuite,
     LearningRateScheduleSuite,
     ModelHookSuite,
+    OptimizerSuite,
 )
 from rlcore.testing.algorithms.fake_algorithms import FakeLoss
+from rlcore.testing.training.fake_pipeline import FakePipeline
+from rlcore.testing.training.plain_objective import PlainObjective
 
 
 @dataclass(frozen=True)
@@ -204,6 +208,11 @@ def _fault(fault: str, rule: str) -> Specimen:
 
 def _trainer(bug: type[FakeTraining], rule: str, says: str = "") -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeTrainerSuite,), {"trainer": bug}), rule, says)
+
+
+def _pipeline(bug: type[FakePipeline], rule: str, says: str) -> Specimen:
+    settings = {"make": lambda self, context: bug(context), "objective": lambda self: PlainObjective(), "spec": None}
+    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeTrainerSuite,), settings), rule, says)
 
 
 class OpenedSuite(FakeCollectiveSuite):
@@ -271,6 +280,8 @@ ZOO = [
     _part(ModelHookSuite, Divides, "test_it_answers_with_logits", "not finite"),
     _part(ModelHookSuite, ScalesLogits, "test_transformers_loads_what_is_saved"),
     _part(ModelHookSuite, FreezesWhatIsZero, "test_a_resumed_run_trains_the_same_parameters", "lm_head.weight"),
+    *(_part(OptimizerSuite, bug, rule, says) for bug, (rule, says) in OPTIMIZER_ZOO.items()),
+    *(_pipeline(bug, rule, says) for bug, (rule, says) in CHOSEN_ZOO.items()),
     _part(CorrectionSuite, CarriesAGradient, "test_a_weight_carries_no_gradient"),
     _part(CorrectionSuite, NormalisesOverTheBatch, "test_other_rollouts_do_not_matter"),
     _part(CorrectionSuite, NeverHolds, "test_the_weights_stay_within_their_bounds"),

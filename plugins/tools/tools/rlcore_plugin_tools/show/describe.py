@@ -31,6 +31,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.CORRECTION: ("algorithm", "mismatch_correction"),
     PluginKind.LR_SCHEDULE: ("training", "lr_schedule"),
     PluginKind.MODEL_HOOK: ("training", "model_hook"),
+    PluginKind.OPTIMIZER: ("training", "optimizer"),
     PluginKind.ALGORITHM: ("algorithm", "name"),
     PluginKind.RUNTIME: ("run", "runtime"),
     PluginKind.TRANSFER: ("weights", "transport"),
@@ -57,7 +58,7 @@ _OPTIONS: Mapping[PluginKind, str] = {
         kind: f"{_PLACE[kind][0]}.{_PLACE[kind][1]}_options"
         for kind in (
             *(PluginKind.AGGREGATION, PluginKind.KL, PluginKind.CORRECTION, PluginKind.LR_SCHEDULE),
-            *(PluginKind.MODEL_HOOK, PluginKind.ENVIRONMENT),
+            *(PluginKind.MODEL_HOOK, PluginKind.OPTIMIZER, PluginKind.ENVIRONMENT),
         )
     },
     PluginKind.SANDBOX: "rewards.options.sandbox.backend_options",

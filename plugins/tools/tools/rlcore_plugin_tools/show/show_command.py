@@ -31,6 +31,7 @@ _HELP = {
     PluginKind.CONTROLLER: "a controller, which stops, evaluates, saves or changes settings",
     PluginKind.FILTER: "a filter of groups: which rollouts of a group train",
     PluginKind.MODEL_HOOK: "a change of the model before it is trained",
+    PluginKind.OPTIMIZER: "a rule that moves the weights",
     PluginKind.ALGORITHM: "a recipe: its formula, and every default with its origin",
     PluginKind.TRACKER: "a tracker of metrics",
     PluginKind.RUNTIME: "a runtime: where the roles of a run are executed",
