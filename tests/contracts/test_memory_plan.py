@@ -44,9 +44,10 @@ def test_weights_gradients_and_moments_are_those_of_the_trainer(config: Pretrain
     backend = TorchBackend(context)
     backend.setup(context)
     gradients: list[int] = []
-    backend.optimizer._adam.register_step_pre_hook(lambda *_: gradients.append(_bytes(item.grad for item in backend.optimizer.parameters)))
+    adam = backend.optimizer._optimizers[0]
+    adam.register_step_pre_hook(lambda *_: gradients.append(_bytes(item.grad for item in backend.optimizer.parameters)))
     backend.update(sample_batch(97), PolicyObjective(loss=ClippedSurrogate()))
-    moments = [value for state in backend.optimizer._adam.state.values() for name, value in state.items() if name != "step"]
+    moments = [value for state in adam.state.values() for name, value in state.items() if name != "step"]
     found = bytes_of_rank(shape_of_folder(tmp_path), TrainerSetting(dtype="float32"))
     assert (found.weights, found.gradients, found.moments) == (_bytes(backend.policy.parameters()), *gradients, _bytes(moments))
 

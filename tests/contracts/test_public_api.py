@@ -19,7 +19,8 @@ FinishReason Group GroupFilter GroupFilterSpec InFlight InferenceBackend
 InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError KlEstimator KlSpec LearningRateSchedule
 LearningRateScheduleSpec Lease LoraSettings Loss LossBatch
 LossSpec Message ModelHook ModelHookSpec
-ModelRole Need Normalisers Objective OptimizerFactory OptimizerSettings OptimizerSpec Outcome PendingSave PluginError PluginKind Prompt Request Reward
+ModelRole Need Normalisers Objective OptimizerFactory OptimizerSettings OptimizerSpec
+Outcome PendingSave PluginError PluginKind Prompt Request Reward
 RewardBatch RewardDetail RewardInput RewardSpec RlcoreError Rollout RowFormatSpec RunError RunInfo RuntimeSpec Sampling SandboxError
 SandboxSpec Score Segment Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend
 TrainingBackendSpec TrainingCapabilities TrainingContext UsageError WeightSource WeightTransferSpec WeightsError WeightsKind

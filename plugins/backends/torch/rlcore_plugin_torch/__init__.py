@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
+from rlcore.api import OptimizerSpec, TrainingBackendSpec, TrainingCapabilities, hookimpl
 
 rlcore_api = "2.0"
 
@@ -18,11 +18,26 @@ CAPABILITIES = TrainingCapabilities(
     kinds=frozenset({"full", "adapter"}),
     lora=True,
     model_hooks=True,
+    optimizers=True,
     exports=frozenset({"bfloat16", "float16"}),
     reproducible="bitwise",
     implementation="transformers",
 )
 """The capabilities that the spec and the backend class declare, and that its refusals refer to."""
+
+MUON = OptimizerSpec(
+    name="muon",
+    target="rlcore_plugin_torch.muon:Muon",
+    config="rlcore_plugin_torch.muon:MuonOptions",
+    summary="Muon for the matrices of layers, AdamW for embeddings, output head, norms and biases",
+    source="Muon: An optimizer for hidden layers (Jordan et al., 2024); Muon is Scalable for LLM Training (arXiv 2502.16982), section 2.2",
+)
+
+
+@hookimpl
+def rlcore_register_optimizers() -> Sequence[OptimizerSpec]:
+    """Offer Muon, for any trainer that takes a chosen optimizer."""
+    return [MUON]
 
 
 @hookimpl

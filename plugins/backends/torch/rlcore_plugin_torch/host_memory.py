@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, Protocol
 
 import torch
 
@@ -15,6 +16,16 @@ __all__ = ["HostMoments", "move_module", "move_moments", "on_device", "to_host"]
 _PORTION = 1 << 28
 """Bytes of moments on the device at a time while they are streamed: enough to use the full bus bandwidth, and little compared with the
 weights."""
+
+
+class Stepping(Protocol):
+    """The part of ``torch.optim.Optimizer`` that this module uses."""
+
+    state: Any
+    param_groups: Any
+
+    def step(self) -> Any:
+        """Step all parameters that have a gradient."""
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -40,13 +51,13 @@ def move_module(module: torch.nn.Module, device: torch.device) -> None:
         module.to(device)  # a module that is sharded has its own way to move
 
 
-def move_moments(adam: torch.optim.Optimizer, parameters: Iterable[torch.nn.Parameter], device: torch.device) -> None:
-    """Move the moments of these parameters to the device, or to host memory for ``cpu``. Step counts stay where the optimizer keeps
-    them."""
+def move_moments(adam: Stepping, parameters: Iterable[torch.nn.Parameter], device: torch.device) -> None:
+    """Move the moments of these parameters to the device, or to host memory for ``cpu``. Step counts, which have no axes, stay where the
+    optimizer keeps them."""
     for parameter in parameters:
         state = adam.state.get(parameter, {})
         for name, value in state.items():
-            if name != "step" and isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and value.ndim:
                 state[name] = to_host(value) if device.type == "cpu" else value.to(device, non_blocking=True)
 
 
@@ -71,7 +82,7 @@ class HostMoments:
     Source of the idea: ZeRO-Offload (arXiv 2101.06840), with the arithmetic left on the device.
     """
 
-    def __init__(self, adam: torch.optim.Optimizer, portion: int = _PORTION) -> None:
+    def __init__(self, adam: Stepping, portion: int = _PORTION) -> None:
         self._adam = adam
         self._portion = portion
 

@@ -187,7 +187,7 @@ class HalvesTheNorm(TorchBackend):
 class HasAnotherEpsilon(TorchBackend):
     def setup(self, context: TrainingContext) -> None:
         super().setup(context)
-        for group in self.optimizer._adam.param_groups:
+        for group in self.optimizer._optimizers[0].param_groups:
             group["eps"] = 1e-6
 
 
@@ -199,7 +199,7 @@ class DecaysVectors(TorchBackend):
     def setup(self, context: TrainingContext) -> None:
         super().setup(context)
         if context.lora is None:
-            matrices, vectors = self.optimizer._adam.param_groups
+            matrices, vectors = self.optimizer._optimizers[0].param_groups
             chosen = {id(item) for name, item in self.policy.model.named_parameters() if name.endswith(self.ends)}
             matrices["params"] += [item for item in vectors["params"] if id(item) in chosen]
             vectors["params"] = [item for item in vectors["params"] if id(item) not in chosen]
