@@ -9,12 +9,13 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from rlcore.testing import RunTester
 from tests.crash.events import Events
 from tests.warm_programs import fork_programs
 
-__all__ = ["BESIDE", "ENDS", "EPISODES", "CrashMatrix", "Point", "digest"]
+__all__ = ["BESIDE", "ENDS", "EPISODES", "STEERED", "CrashMatrix", "Point", "digest"]
 
 _MEASURED = ("time/", "second", "latency", "memory")
 BESIDE: Mapping[str, Mapping[str, Any]] = {
@@ -70,6 +71,44 @@ play.episodes_per_process = 8
 """
 ENDS: Mapping[str, Mapping[str, Any]] = {"eval": {"eval_interval": 0}}
 """Of a run that evaluates only before and after."""
+STEERED: Mapping[str, Mapping[str, Any]] = {
+    "run": {"num_episodes": 6, "max_steps": 9, "controllers": ["./steering.py:Steers"]},
+    "training": {"name": "fake-pipeline", "learning_rate": 0.4, "lr_schedule": "wsd", "lr_schedule_options": {"decay_share": 0.5}},
+    "algorithm": {"name": "fake", "loss": "./steering.py:Clipped"},
+    "eval": {"eval_interval": 3},
+}
+"""Of a run with a schedule, a loss with a state, and a controller that changes the rate and the loss, evaluates, saves and stops."""
+_STEERING = """
+from rlcore.api import Controller, Decision
+from rlcore.learning import ClippedOptions
+
+
+class Clipped(AdaptiveKl):
+    Options = ClippedOptions
+
+    def __init__(self, options: ClippedOptions):
+        super().__init__(options)
+
+
+class Steers(Controller):
+    sets, scales = ("algorithm.options.clip_eps_high",), ("training.learning_rate",)
+
+    def __init__(self):
+        self.seen = 0.0
+
+    def evaluated(self, step, figures):
+        self.seen += 1.0 + step + figures["eval/letters"]
+
+    def step_finished(self, step, figures):
+        changed = {"training.learning_rate": 1.0 / self.seen, "algorithm.options.clip_eps_high": 0.1 + 0.01 * self.seen}
+        return Decision(stop="enough" * (step == 7), evaluate=step in (2, 5), save=step == 4, set=changed)
+
+    def state(self):
+        return {"seen": self.seen}
+
+    def restore(self, state):
+        self.seen = float(state["seen"])
+"""
 _IN_ONE_PROCESS: Mapping[str, Any] = {"max_staleness": 0, "num_inferencer": 1}
 _LIFE, _ENDS = "RLCORE_CRASH_LIFE", 30.0
 """The variable that the processes of a life inherit, and the seconds that they may outlive it."""
@@ -100,6 +139,7 @@ class CrashMatrix:
         self._folder, self._in_order = folder, in_order
         self._tester = RunTester(folder).with_fakes()
         self._tester.write("agent.py", _AGENT)
+        self._tester.write("steering.py", f"{_adaptive_kl()}\n{_STEERING}")
         sections = dict(sections)
         self._reward = dict(sections.pop("rewards", {})).get("name", "fake")
         held_out = {"letters": str(self._tester.fake_data("held.jsonl", "abcd"))}
@@ -122,7 +162,8 @@ class CrashMatrix:
             versions = mock.patch.object(run_manifest, "_packages", return_value={})  # of each life they would be read anew
             with seen, versions:
                 for module in json.loads(self._lived("in-one-process", **_IN_ONE_PROCESS))["modules"]:
-                    importlib.import_module(module)
+                    with suppress(ModuleNotFoundError):  # torch.distributed makes a module that has no file
+                        importlib.import_module(module)
                 gc.freeze()  # what forks share stays shared
                 yield
 
@@ -203,6 +244,12 @@ class CrashMatrix:
         return 0
 
 
+def _adaptive_kl() -> str:
+    """Return the example of docs/algorithms.md: a loss with a state."""
+    page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8").replace("\n  ", "\n")
+    return next(code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class AdaptiveKl" in code)
+
+
 def _left(mark: bytes) -> list[int]:
     """The processes with this in their environment, once they have had time to end."""
     until = time.monotonic() + _ENDS
@@ -225,10 +272,20 @@ def digest(run: Path) -> dict[str, str]:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     figures = [{name: value for name, value in row.items() if not any(part in name for part in _MEASURED)} for row in rows]
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    kept = {name: summary[name] for name in ("steps", "accuracy_before", "accuracy_after", "reward_last", "ledger", "interrupted")}
+    kept = {
+        name: summary[name] for name in ("steps", "accuracy_before", "accuracy_after", "reward_last", "ledger", "interrupted", "stopped")
+    }
     found = {"metrics.jsonl": _sha(json.dumps(figures).encode()), "summary.json": json.dumps(kept)}
     last = f"checkpoints/step-{summary['steps']}"
-    for pattern in ("rollouts/*", "eval/*/*", f"{last}/model/*", f"{last}/state.json", f"{last}/trainer/*.json"):
+    for pattern in (
+        "rollouts/*",
+        "eval/*/*",
+        f"{last}/model/*",
+        f"{last}/state.json",
+        f"{last}/trainer/*.json",
+        f"{last}/trainer/*.npz",
+        f"{last}/control/*",
+    ):
         found |= {str(path.relative_to(run)): _sha(path.read_bytes()) for path in run.glob(pattern) if path.is_file()}
     found["steps in times.jsonl"] = _steps(run / "times.jsonl")
     found["checkpoints"] = " ".join(sorted(path.name for path in (run / "checkpoints").iterdir()))
