@@ -65,7 +65,7 @@ def _next(summary: Summary, *, reports: bool) -> Iterator[str]:
         yield f"  rlcore report {run}    # learning curves, evaluations and answers in one HTML file"
     if summary.checkpoint is not None:
         how = "    # resume" if summary.interrupted else f" {summary.train_on}    # train further"
-        yield f"  rlcore resume {run}{how}: schedule, optimizer and data continue, a KL reference stays the first model"
+        yield f"  rlcore resume {run}{how}: schedule, optimizer, data and a KL reference continue"
         yield f"  rlcore show config {config}    # the settings, and where each value came from"
 
 

@@ -21,6 +21,7 @@ from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of
 from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
 from rlcore.config.plugin_selection import ENVIRONMENT, LISTS, OWN_TABLES, UPDATE_PARTS, Missing, PluginSelection, choose, choose_recipe
 from rlcore.config.recipe_check import check_recipe
+from rlcore.config.reference_check import check_reference, reference_notes
 from rlcore.config.remarks import remarks
 from rlcore.config.reproducibility import Reproducibility, reproducibility
 from rlcore.config.resolve import STALENESS, resolve, resolve_declared
@@ -173,6 +174,7 @@ def _finished(
         raise ConfigError("; ".join(problems))
     _check_targets(config, chosen, registry)
     model_notes, model_missing = _check_model(config, chosen)
+    check_reference(config, facts.cite, in_folder=not getattr(chosen.spec("inference.name"), "tokenizer", ""))
     missing = [
         *missing_recipe,
         *chosen.missing,
@@ -182,7 +184,7 @@ def _finished(
     ]
     derived = [str(item) for item in (*resolved, *declared)]
     repeats = reproducibility(config, chosen.spec)
-    notes = [*derived, str(repeats), *options.notes, *remarks(facts), *model_notes, *registry.notes]
+    notes = [*derived, str(repeats), *options.notes, *remarks(facts), *reference_notes(config, facts.cite), *model_notes, *registry.notes]
     notes += registry.check_run(config, "rlcore_note_run")
     instances = options.instances
     return Plan(

@@ -244,6 +244,9 @@ def unsupported(offered: _Capabilities, name: str, config: RunConfig, cite: Call
     if isinstance(offered, TrainingCapabilities) and config.training.chooses_optimizer and not offered.optimizers:
         advice = "type --optimizer adamw, or name another --trainer"
         return f"{cite('training.optimizer')}: {backend} has only its own AdamW (capabilities.optimizers is False); {advice}"
+    if isinstance(offered, TrainingCapabilities) and config.model.reference_sync_steps and not offered.syncs_reference:
+        lacks = f"{backend} does not move its reference (capabilities.syncs_reference is False)"
+        return f"{cite('model.reference_sync_steps')}: {lacks}; type --reference-sync-steps 0"
     if isinstance(offered, TrainingCapabilities) and (config.log.export_dtype or "") not in {"", *offered.exports}:
         advice = f"type --export-dtype {' or '.join(sorted({'none', *offered.exports}))}"
         return f"{cite('log.export_dtype')}: {backend} does not write it (capabilities.exports); {advice}"

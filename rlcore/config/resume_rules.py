@@ -20,7 +20,7 @@ _FIXED = (
     *("run.seed", "data.dataset", "data.format", "data.columns"),
     *("data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle", "data.bad_rows", "data.max_rows"),
     *("data.template", "data.chat_template", "data.tools", "data.control_tokens"),
-    *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path"),
+    *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path", "model.reference"),
     *("training.optimizer", "training.lora_rank", "training.lora_alpha", "training.lora_targets"),
     *("training.model_hook", "training.model_hook_options"),
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),

@@ -124,6 +124,9 @@ class ModelSection(Section):
 
     model: Annotated[str, PathKind.PERHAPS] = setting("", "-m", help="checkpoint folder, or org/name of the hub (required)")
     tokenizer_path: Source | None = setting(None, help="folder of the tokenizer, if it is not the model's")
+    reference: Source | None = setting(None, help="model that the KL penalty compares with, a folder or org/name; none: the first policy")
+    reference_sync_steps: Whole = setting(0, help="updates after which the reference becomes the policy, again and again; 0: never")
+    reference_mixup_alpha: Fraction = setting(1.0, help="share of the policy in the reference that a sync makes; 1: the policy itself")
     trust_remote_code: bool = setting(False, help="run Python code that comes with the model or tokenizer (auto_map); off: refuse them")
 
 

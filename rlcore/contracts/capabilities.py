@@ -79,6 +79,7 @@ class TrainingCapabilities:
     ``lora``: trains adapters (``TrainingContext.lora``).
     ``model_hooks``: applies ``TrainingContext.model_hook``.
     ``optimizers``: steps with any ``OptimizerSettings.optimizer``, and not with AdamW alone.
+    ``syncs_reference``: has ``sync_reference``.
     ``exports``: the dtypes to which ``save_model`` can round.
     ``reproducible``: see ``Reproducible``.
     ``implementation``: see ``InferenceCapabilities``.
@@ -92,6 +93,7 @@ class TrainingCapabilities:
     lora: bool = False
     model_hooks: bool = False
     optimizers: bool = False
+    syncs_reference: bool = False
     exports: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
     implementation: str = ""

@@ -22,6 +22,7 @@ from rlcore.contracts.from_spec import FromSpec
 from rlcore.contracts.run_info import RunInfo
 from rlcore.contracts.snapshots import Bucket, WeightsManifest, WeightSource
 from rlcore.contracts.specs import AdvantageSpec, InferenceBackendSpec, LossSpec, TrainingBackendSpec
+from rlcore.contracts.tracker_interface import Tracker
 from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
 from rlcore.contracts.types import Completion, Message, Request
 
@@ -371,6 +372,16 @@ class TrainingBackend(FromSpec, ABC, described_by=TrainingBackendSpec):
         """Take the device back; collective. An update or ``weight_source`` follows."""
         raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
 
+    def sync_reference(self, share: float) -> None:
+        """Move the weights of the reference model towards the policy's: ``(1 - share) * reference + share * policy``. Since 2.0.
+
+        Collective. Called after an update, only with ``capabilities.syncs_reference`` and ``Need.REFERENCE``. With a share of 1 the
+        reference becomes the policy, bit for bit. From then on ``save`` includes the reference, and ``load`` restores it.
+
+        :param share: above 0 and at most 1.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not move its reference (capabilities.syncs_reference is False)")
+
     @property
     def data_parallel(self) -> tuple[int, int]:
         """The pair (place, size) of this rank among the ranks that hold whole replicas of the model and share a batch."""
@@ -472,25 +483,3 @@ class Loss(FromSpec, ABC, described_by=LossSpec):
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from the values that ``state`` returned, as for ``AdvantageEstimator.restore``. Since 2.0."""
         raise NotImplementedError(f"{type(self).__name__} gave a state and cannot restore one")
-
-
-class Tracker(ABC):
-    """A receiver of every metric record.
-
-    If a tracker raises, also in its constructor, the error is reported once, the tracker is switched off, and the summary names it.
-    """
-
-    @abstractmethod
-    def open(self, run: RunInfo) -> None:
-        """Begin to track a run.
-
-        If ``run.step`` is not 0, the run is resumed. Then continue the existing record of this run, and drop records of later steps,
-        because they will arrive again. ``run.records()`` yields the records up to that step.
-        """
-
-    @abstractmethod
-    def log(self, record: Mapping[str, Any]) -> None:
-        """Receive one record: ``{"step": 3, "reward/mean": 4.1, …}``."""
-
-    def close(self) -> None:  # noqa: B027
-        """End tracking. The run has ended, successfully or not."""

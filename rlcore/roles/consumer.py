@@ -102,12 +102,14 @@ class Consumer:
         max_skipped_steps: int = 0,
         export: str | None = None,
         retuned: Callable[[Algorithm, Mapping[str, Any]], Algorithm] | None = None,
+        sync: tuple[int, float] = (0, 1.0),
     ) -> None:
         """:param bucket_bytes: the size of the buckets that the publisher requests, the same on every rank.
         :param sleeps: the backend gives its device back once its weights are published, and takes it back for the next update.
         :param max_skipped_steps: optimizer steps in a row that the backend may skip.
         :param export: the dtype that the model is rounded to in ``export/`` of each checkpoint.
-        :param retuned: returns the algorithm with other values of settings."""
+        :param retuned: returns the algorithm with other values of settings.
+        :param sync: the updates after which the reference moves, again and again (0: never), and the share of the policy in it."""
         self._bucket_bytes = bucket_bytes
         self._rank = rank
         self._sleeps, self._asleep = sleeps, False
@@ -117,6 +119,10 @@ class Consumer:
         self._account = account
         self.notes: list[str] = []
         """Notes for the user about how the run continues."""
+        self._sync_every, self._sync_share = sync
+        if self._sync_every and Need.REFERENCE not in algorithm.needs:
+            self._sync_every = 0
+            self.notes.append("model.reference_sync_steps has no effect: the run has no reference model, because nothing needs one")
         self.advantages = np.zeros(0, np.float32)
         """float32[R]: the mean advantage over each rollout's tokens in the last update; rollouts in canonical order."""
         self.timings: dict[str, float] = {}
@@ -201,6 +207,9 @@ class Consumer:
         figures = {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **described_batch(batch)}
         with error_context(f"loss {algorithm.loss_name!r}", "observing an update"):
             algorithm.loss.updated(MappingProxyType(figures))
+        if self._sync_every and (version + 1) % self._sync_every == 0:
+            with self._error_context("moving the reference"):
+                self._backend.sync_reference(self._sync_share)
         return figures
 
     def control(self, settings: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ def make_consumer(
     algorithm, optimizer = build_algorithm(plan), optimizer_settings(plan, schedule.horizon)
     context = TrainingContext(
         model=config.model.model if resume is None or lora else str(resume.checkpoint / "model"),
-        reference=config.model.model,
+        reference=config.model.reference or config.model.model,
         optimizer=optimizer,
         rollouts_per_forward=int(training.train_microbatch_size),
         tokens_per_forward=training.tokens_per_forward,
@@ -94,6 +94,7 @@ def make_consumer(
         backend.setup(context)
     sleeps = config.run.placement == "colocated" and backend.capabilities.sleeps
     skips, export = training.max_skipped_steps, config.log.export_dtype
+    sync = config.model.reference_sync_steps, config.model.reference_mixup_alpha
     consumer = Consumer(
         backend,
         algorithm,
@@ -104,6 +105,7 @@ def make_consumer(
         max_skipped_steps=skips,
         export=export,
         retuned=partial(_retuned, plan, optimizer),
+        sync=sync,
     )
     if resume is not None:
         consumer.load(resume.checkpoint, model_alone=lora is None)

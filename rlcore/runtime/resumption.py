@@ -199,7 +199,9 @@ def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator
         if is_reference(name):
             yield f"{LABELS[kind]} {name!r} is code that comes with the run, and it is executed: {plan.registry.owner(kind, name)}"
     if plan.config.algorithm.kl_coeff > 0:
-        yield f"the KL reference stays the model that the run began with, {plan.config.model.model}"
+        model = plan.config.model
+        first = f"stays {model.reference}" if model.reference else f"stays the model that the run began with, {model.model}"
+        yield f"the KL reference {'is that of the checkpoint' if model.reference_sync_steps else first}"
 
 
 def _check_versions(plan: Plan, run: Path, any_version: bool, say: Callable[[str], None]) -> None:

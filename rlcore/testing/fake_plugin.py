@@ -51,6 +51,7 @@ FAKE_TRAINING = TrainingCapabilities(
     sleeps=True,
     layouts=frozenset({"single", "data"}),
     exports=frozenset({"float16"}),
+    syncs_reference=True,
     reproducible="bitwise",
     implementation="fake",
 )
@@ -68,6 +69,7 @@ PIPELINE_TRAINING = TrainingCapabilities(
     layouts=frozenset({"single", "pipeline"}),
     dtypes=frozenset({"float32", "float64"}),
     optimizers=True,
+    syncs_reference=True,
     reproducible="bitwise",
     implementation="fake",
 )

@@ -38,7 +38,7 @@ schedule.reward_worker_items=10000 schedule.reward_workers="auto" schedule.train
 training.context_parallel_size=1 training.device="auto" training.dtype="float32" training.environment=null training.expert_parallel_size=1
 training.learning_rate=1e-06 training.lora_alpha=32.0 training.lora_rank=0 training.lora_targets=[] training.max_grad_norm=1.0
 training.lr_schedule="cosine"
-training.model_hook="none" training.optimizer="adamw"
+training.model_hook="none" training.optimizer="adamw" model.reference=null model.reference_sync_steps=0 model.reference_mixup_alpha=1.0
 training.max_skipped_steps=10 training.min_lr_ratio=0.1 training.name="auto" training.num_trainers=1 training.pipeline_parallel_size=1
 training.tensor_parallel_size=1 training.tokens_per_forward=16384 training.train_batch_size=32 training.train_microbatch_size="auto"
 training.train_minibatch_size="auto" training.warmup_steps=0 training.weight_decay=0.01 training.zero_stage=0 weights.bucket_mb=256

@@ -73,7 +73,7 @@ training.name training.environment
 training.context_parallel_size training.expert_parallel_size
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.lr_schedule training.optimizer
 training.min_lr_ratio training.max_grad_norm
-training.model_hook
+training.model_hook model.reference model.reference_sync_steps model.reference_mixup_alpha
 training.max_skipped_steps training.lora_rank training.lora_alpha training.lora_targets
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.filters
 algorithm.updates_per_batch

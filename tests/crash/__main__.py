@@ -76,7 +76,8 @@ def _table(points: Sequence[Point], steered: Sequence[Point], rare: Sequence[Poi
     for kind, count in sorted(counted.items()):
         rows.append(f"| {kind} | {count} | {sum(bool(point.differs) for point in points if point.kind == kind)} |")
     wrong = sum(bool(point.differs) for point in steered)
-    rows.append(f"| an event of a run with a controller that stops it, a schedule, and a loss with a state | {len(steered)} | {wrong} |")
+    what = "a controller that stops it, a schedule, a loss with a state, and a reference that moves"
+    rows.append(f"| an event of a run with {what} | {len(steered)} | {wrong} |")
     rows.append(f"| an event of a run that evaluates only before and after | {len(rare)} | {sum(bool(point.differs) for point in rare)} |")
     rows.append(f"| an event of a run with staleness 2, processes | {len(late)} | {sum(bool(point.differs) for point in late)} (prompts) |")
     wrong = sum(bool(point.differs) for point in played)

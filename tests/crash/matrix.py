@@ -73,11 +73,13 @@ ENDS: Mapping[str, Mapping[str, Any]] = {"eval": {"eval_interval": 0}}
 """Of a run that evaluates only before and after."""
 STEERED: Mapping[str, Mapping[str, Any]] = {
     "run": {"num_episodes": 6, "max_steps": 9, "controllers": ["./steering.py:Steers"]},
+    "model": {"reference_sync_steps": 2, "reference_mixup_alpha": 0.5},
     "training": {"name": "fake-pipeline", "learning_rate": 0.4, "lr_schedule": "wsd", "lr_schedule_options": {"decay_share": 0.5}},
-    "algorithm": {"name": "fake", "loss": "./steering.py:Clipped"},
+    "algorithm": {"name": "fake", "loss": "./steering.py:Clipped", "kl_coeff": 0.1},
     "eval": {"eval_interval": 3},
 }
-"""Of a run with a schedule, a loss with a state, and a controller that changes the rate and the loss, evaluates, saves and stops."""
+"""Of a run with a schedule, a loss with a state, a reference that moves, and a controller that changes the rate and the loss, evaluates,
+saves and stops."""
 _STEERING = """
 from rlcore.api import Controller, Decision
 from rlcore.learning import ClippedOptions

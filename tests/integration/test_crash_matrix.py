@@ -43,7 +43,7 @@ def test_killed_before_an_event_it_goes_on_to_the_same_bits(first: int) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_run_that_plugins_steer_goes_on_to_the_same_bits() -> None:
-    """A controller that stops it, a schedule, and a loss with a state."""
+    """A controller that stops it, a schedule, a loss with a state, and a reference that moves."""
     assert found("--every", 1000, "--ends", 0, "--steered", 12, "--beside", 0, "--episodes", 0)["cut_points_steered"] == 12
 
 

@@ -42,6 +42,7 @@ CONTRACTS = (
     "resume_point",
     "training_settings",
     "run_info",
+    "tracker_interface",
     "interfaces",
     "reward_interface",
     "command_line",

@@ -84,6 +84,7 @@ class FakePipeline(TrainingBackend):
 
     def __init__(self, context: TrainingContext | None = None, options: None = None) -> None:
         self.most_in_flight = 0
+        self.moved = False
 
     def setup(self, context: TrainingContext) -> None:
         """Build both stages, their optimizer, and a second pair as the reference if it is needed."""
@@ -185,6 +186,16 @@ class FakePipeline(TrainingBackend):
         """The present weights of both stages, copied, as float32."""
         return FakePolicy(*(parameter.detach().numpy() for parameter in self.parameters))
 
+    def sync_reference(self, share: float) -> None:
+        """Move both stages of the reference."""
+        if self.reference is None:
+            raise RunError("the fake pipeline holds no reference model: Need.REFERENCE was not declared")
+        with torch.no_grad():
+            for stage, new in zip(self.reference, self.stages, strict=True):
+                for own, parameter in zip(stage.parameters(), new.parameters(), strict=True):
+                    own.lerp_(parameter, share)
+        self.moved = True
+
     def weight_source(self) -> HostSource:
         """Return the weights of both stages as they stand, copied."""
         return HostSource(dict(self.policy.tensors()))
@@ -198,9 +209,11 @@ class FakePipeline(TrainingBackend):
         self.policy.save(folder)
 
     def save(self, folder: Path) -> None:
-        """Write parameters in their own precision, optimizer and step count."""
+        """Write parameters in their own precision, optimizer, step count, and a reference that has moved."""
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
         state = {"parameters": self.parameters, "optimizers": optimizers, "steps": self.steps}
+        if self.moved and self.reference is not None:
+            state["reference"] = [stage.state_dict() for stage in self.reference]
         torch.save(state, folder / STATE)
 
     def load(self, folder: Path) -> None:
@@ -215,3 +228,6 @@ class FakePipeline(TrainingBackend):
         for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(stored)
         self.steps = state["steps"]
+        self.moved = "reference" in state and self.reference is not None
+        for stage, stored in zip(self.reference or (), state.get("reference", ()), strict=False):
+            stage.load_state_dict(stored)

@@ -51,6 +51,7 @@ class FakeTraining(TrainingBackend):
     capabilities = FAKE_TRAINING
     ranks = StarRanks(0, 1, "")
     awake = True
+    moved = False
 
     def __init__(self, context: TrainingContext | None = None, options: FakeTrainingOptions | None = None) -> None:
         self.options = options if options is not None else FakeTrainingOptions()
@@ -126,6 +127,15 @@ class FakeTraining(TrainingBackend):
             start += tokens
         return float(factor.sum())
 
+    def sync_reference(self, share: float) -> None:
+        """Move the reference; the policy and the reference never change in place, so they may share arrays."""
+        if self.reference is None:
+            raise RunError("the fake trainer holds no reference model: Need.REFERENCE was not declared")
+        self.moved = True
+        own, new = self.reference.arrays(), self.policy.arrays()
+        kept = np.float32(1.0 - share)
+        self.reference = FakePolicy(*(kept * own[name] + np.float32(share) * new[name] for name in new)) if kept else self.policy
+
     def weight_source(self) -> HostSource:
         """Return the weights as they stand; the arrays never change afterwards."""
         self._require_device()
@@ -155,9 +165,11 @@ class FakeTraining(TrainingBackend):
         return self._written(partial(self.policy.save, folder, dtype))
 
     def save(self, folder: Path) -> Future[None] | None:
-        """Write the optimizer's state, as ``save_model`` does."""
+        """Write the optimizer's state and a reference that has moved, as ``save_model`` does."""
         folder.mkdir(parents=True, exist_ok=True)
         state: dict[str, Any] = {name: np.array(value) for name, value in self.optimizer.state().items()}
+        if self.moved and self.reference is not None:
+            state |= {f"reference/{name}": array for name, array in self.reference.arrays().items()}
         return self._written(partial(np.savez, folder / STATE, **state))
 
     def _written(self, write: Callable[[], None]) -> Future[None] | None:
@@ -175,6 +187,10 @@ class FakeTraining(TrainingBackend):
         try:
             with (folder / STATE).open("rb") as file, np.load(file) as stored:
                 self.optimizer.restore(stored)
+                names = [f"reference/{name}" for name in self.policy.arrays()]
+                self.moved = names[0] in stored and self.reference is not None
+                if self.moved:
+                    self.reference = FakePolicy(*(stored[name] for name in names))
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise RunError(f"the fake trainer's state in {folder} cannot be read: {error}; resume from another checkpoint") from error
 

@@ -132,6 +132,8 @@ class Notes:
     """Metrics of the step after."""
     after: dict[str, np.ndarray] = field(default_factory=dict)
     reference_after: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    synced: list[np.ndarray] = field(default_factory=list)
+    """Log probabilities of policy and reference after ``sync_reference``; empty if the backend has none."""
     probed: np.ndarray = field(default_factory=lambda: np.zeros(0))
     gathered: list[np.ndarray] = field(default_factory=list)
 
@@ -212,6 +214,15 @@ def _plain(backend: TrainingBackend, run: LayoutRun, notes: Notes) -> None:
     _step_after(backend, run, notes)
 
 
+def _sync(backend: TrainingBackend, run: LayoutRun, notes: Notes) -> None:
+    """Make the reference the policy, in two moves, if the backend can do so and has no adapters."""
+    if backend.capabilities.syncs_reference and run.context.lora is None:
+        for share in (0.5, 1.0):
+            backend.sync_reference(share)
+        first = run.script.steps[0].take(notes.rows)
+        notes.synced = [backend.logprobs(first, which) for which in (ModelRole.POLICY, ModelRole.REFERENCE)]
+
+
 def _three_steps(backend: TrainingBackend, run: LayoutRun, notes: Notes) -> None:
     script, place = run.script, backend.data_parallel
     notes.place, notes.before, notes.rows = place, _arrays(backend), _rows(script.steps[0], 0, place)
@@ -239,6 +250,7 @@ def _whole(backend: TrainingBackend, run: LayoutRun, notes: Notes, barrier: _Bar
     notes.gathered = backend.gather(np.arange(3 * place[0], dtype=np.float32))
     _step_after(backend, run, notes)
     notes.reference_after = backend.logprobs(script.steps[0].take(notes.rows), ModelRole.REFERENCE)
+    _sync(backend, run, notes)
 
 
 def _resumed(backend: TrainingBackend, run: LayoutRun, notes: Notes) -> None:

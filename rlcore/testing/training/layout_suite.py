@@ -66,6 +66,14 @@ class TrainingLayoutSuite(LayoutSessions):
                 off = float(np.abs(each.reference_after - each.reference).max(initial=0.0))
                 assert off <= self.tolerance, f"{who}: after four steps the reference on rank {rank} has moved by {off:.2g} nats"
 
+    def test_layouts_sync_the_reference(self) -> None:
+        """``sync_reference(1.0)`` makes the reference the policy on every rank. Not checked without ``capabilities.syncs_reference``."""
+        for who, notes, _, _ in self._whole():
+            for rank, each in enumerate(notes):
+                if each.synced:
+                    off = float(np.abs(each.synced[1] - each.synced[0]).max(initial=0.0))
+                    assert off <= self.tolerance, f"{who}: after sync_reference the reference on rank {rank} is {off:.2g} nats away"
+
     def test_layouts_report_the_whole_step(self) -> None:
         """Metrics are equal on all ranks and those of one process, even if one place has all rollouts and the others none."""
         for who, notes, one, _ in self._trained():

@@ -289,6 +289,50 @@ class LoadsTheReference(FakeTraining):
         self.reference = self.policy
 
 
+class SyncsByHalf(FakeTraining):
+    """A share of 1 leaves some of the old reference."""
+
+    def sync_reference(self, share: float) -> None:
+        super().sync_reference(share / 2)
+
+
+class SyncsWholly(FakeTraining):
+    def sync_reference(self, share: float) -> None:
+        super().sync_reference(1.0)
+
+
+class FollowsThePolicy(FakeTraining):
+    """After a sync the reference is the policy, and stays so."""
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        metrics = super().update(batch, objective)
+        self.reference = self.policy if self.moved else self.reference
+        return metrics
+
+
+class SavesTheFirstReference(FakeTraining):
+    def save(self, folder: Path) -> Future[None] | None:
+        self.moved = False
+        return super().save(folder)
+
+
+class SavesTheReferenceOnce(FakeTraining):
+    """A resumed run forgets that its reference has moved."""
+
+    def load(self, folder: Path) -> None:
+        super().load(folder)
+        self.moved = False
+
+
+class MovesThePolicy(FakeTraining):
+    """Both go halfway."""
+
+    def sync_reference(self, share: float) -> None:
+        super().sync_reference(share)
+        if share < 1.0 and self.reference is not None:
+            self.policy = self.reference
+
+
 class ReferenceMoves(FakeTraining):
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         metrics = super().update(batch, objective)

@@ -179,6 +179,14 @@ class MovesTheReference(FakeTraining):
         return metrics
 
 
+class SyncsRankZero(FakeTraining):
+    """The reference of the first rank alone moves."""
+
+    def sync_reference(self, share: float) -> None:
+        if self.ranks.rank == 0:
+            super().sync_reference(share)
+
+
 class RestoresRankZero(FakeTraining):
     """Only rank 0 reads the optimizer's state."""
 
@@ -216,6 +224,7 @@ RANK_ZOO: dict[type[FakeTraining], tuple[str, str]] = {
     ScoresOldWeights: ("score_like_one_process", "policy on rank 1 are off by 0.01 nats"),
     SkipsAlone: ("skip_alike", "a NaN changed tensor"),
     MovesTheReference: ("keep_the_reference", "has moved by"),
+    SyncsRankZero: ("sync_the_reference", "reference on rank 1 is 0.*nats away"),
     RestoresRankZero: ("continue_exactly", "gave another .* on rank 1"),
     ReadsItsOwnLayoutAlone: ("load_elsewhere", "resumed in one process"),
 }

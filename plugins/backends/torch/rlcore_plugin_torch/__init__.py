@@ -19,6 +19,7 @@ CAPABILITIES = TrainingCapabilities(
     lora=True,
     model_hooks=True,
     optimizers=True,
+    syncs_reference=True,
     exports=frozenset({"bfloat16", "float16"}),
     reproducible="bitwise",
     implementation="transformers",

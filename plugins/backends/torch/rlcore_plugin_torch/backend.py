@@ -47,6 +47,7 @@ from rlcore_plugin_torch.policy_loading import HUB_COMMIT, PolicyLoader
 from rlcore_plugin_torch.progress_file import read_progress, write_progress
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
+from rlcore_plugin_torch.reference import mix, reference_tensors
 from rlcore_plugin_torch.sharded_state import SHARDS, begin_saving, check_shards, read_tensors
 from rlcore_plugin_torch.sharding import reshard
 from rlcore_plugin_torch.utilisation import peak_flops, utilisation
@@ -115,6 +116,7 @@ class TorchBackend(TrainingBackend):
         self._loader = PolicyLoader(context=context, options=self.options, ranks=self.ranks, device=self.device)
         self._reference_path = context.reference or context.model
         self._reference: CausalPolicy | None = None
+        self._moved = False
         self._begin_from(context.model)
 
     def _begin_from(self, path: str) -> None:
@@ -156,7 +158,7 @@ class TorchBackend(TrainingBackend):
             with self.adapters.off():
                 return self._batch_logprobs(self.policy, batch)
         reference = self._reference_policy()
-        with on_device(reference, self.device, offload="reference" in self.options.offload):
+        with on_device(reference, self.device, offload=self._reference_waits):
             return self._batch_logprobs(reference, batch)
 
     def _batch_logprobs(self, policy: CausalPolicy, batch: TrainBatch) -> np.ndarray:
@@ -164,6 +166,20 @@ class TorchBackend(TrainingBackend):
             values = batch_logprobs(policy, batch, self.cut, self._pace)
         reshard(policy)
         return values
+
+    def sync_reference(self, share: float) -> None:
+        """Move the reference towards the policy. Raises RunError with adapters, whose reference is the model below them."""
+        if self.adapters is not None:
+            raise RunError("with adapters the reference is the model without them, which does not move; type --reference-sync-steps 0")
+        reference = self._reference_policy()
+        with self.ranks.together("moving the reference"), on_device(reference, self.device, offload=self._reference_waits):
+            mix(reference.model, self.policy.model, share)
+        self._moved = True
+
+    @property
+    def _reference_waits(self) -> bool:
+        """Whether the reference is in host memory between its uses."""
+        return "reference" in self.options.offload
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Plan the forwards; then for each micro-batch: collate, forward, objective, backward. Sum over the ranks, clip and step once."""
@@ -236,7 +252,8 @@ class TorchBackend(TrainingBackend):
             self.ranks.write(lambda: save_adapters(apart, folder / "adapter", matrices))
 
     def save(self, folder: Path) -> PendingSave:
-        """Save the optimizer, step count, random states, the path of the reference model and, in full precision, the adapters.
+        """Save the optimizer, step count, random states, the path of the reference model, that model if it has moved and, in full
+        precision, the adapters.
 
         The adapters are included because ``save_model`` merges them. The tensors of every rank are copied before this returns, and written
         in the background.
@@ -261,11 +278,12 @@ class TorchBackend(TrainingBackend):
         begun_with = self.context.reference or state["reference"]
         self._resume_adapters(state["adapters"], begun_with)
         self.optimizer.restore(state["optimizer"])
+        # The checkpoint is the policy; the reference stays the model that the run began with, or is what it has moved to.
+        self._reference_path, self._reference = begun_with, None
+        self._moved = state.get("moved", False) and Need.REFERENCE in self.context.needs
         read_tensors(self._tensors(), folder / SHARDS, self.ranks.saving)
         self._check_weights(state["weights"], folder)
         restore_random(state["random"], self.device)
-        # The checkpoint is the policy; the reference stays the model that the run began with.
-        self._reference_path, self._reference = begun_with, None
         self.ranks.check_equal(self.policy.model)
 
     def _resume_adapters(self, saved: Mapping[str, Any] | None, base: str) -> None:
@@ -289,6 +307,7 @@ class TorchBackend(TrainingBackend):
             "optimizer": self.optimizer.progress(),
             "random": random_state(self.device),
             "reference": self._reference_path,
+            "moved": self._moved,
             "dtype": self.context.dtype,
             "weights": self._checksums(),
             "adapters": None if self.adapters is None else self.adapters.saved(),
@@ -314,7 +333,8 @@ class TorchBackend(TrainingBackend):
     def _tensors(self) -> dict[str, torch.Tensor]:
         """Return the current tensors that ``save`` writes and ``load`` fills."""
         weights = self.adapters.tensors() if self.adapters is not None else {}
-        return {**self.optimizer.moments(), **{f"weight.{name}": weight.detach() for name, weight in weights.items()}}
+        moved = reference_tensors(self._reference_policy().model) if self._moved else {}
+        return {**self.optimizer.moments(), **{f"weight.{name}": weight.detach() for name, weight in weights.items()}, **moved}
 
     def sleep(self) -> None:
         """Move weights, moments and reference to host memory; only the CUDA context stays on the device. Nothing moves on a CPU."""
@@ -331,7 +351,7 @@ class TorchBackend(TrainingBackend):
     def _move(self, device: torch.device) -> None:
         move_module(self.policy, device)
         self.optimizer.move(device)
-        if self._reference is not None and (device.type == "cpu" or "reference" not in self.options.offload):
+        if self._reference is not None and (device.type == "cpu" or not self._reference_waits):
             move_module(self._reference, device)
 
     def timings(self) -> Mapping[str, float]:

@@ -71,6 +71,9 @@ _INSTEAD: Mapping[str, str] = {
     "resume_from_checkpoint": "resume=RUN",
     "model_init_kwargs": '**{"training.dtype": …}, **{"training.device": …}',
     "vllm_mode": 'placement="colocated" or "split"',
+    "sync_ref_model": "reference_sync_steps and reference_mixup_alpha; TRL's defaults are 512 and 0.6",
+    "ref_model_sync_steps": "reference_sync_steps, which alone turns it on",
+    "ref_model_mixup_alpha": "reference_mixup_alpha",
     "push_to_hub": "nothing; upload the folder RUN/checkpoints/step-N/model yourself",
 }
 
