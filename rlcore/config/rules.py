@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rlcore.config.algorithm_rules import dynamic_needs_filter, filter_has_accuracy, filter_range_order, trainer_has_entropies
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.plugin_selection import PluginSelection, unsupported
 from rlcore.config.resolve import in_one_process
@@ -90,19 +91,6 @@ def _forward_within_slice(facts: RuleContext) -> str | None:
     )
 
 
-def _filter_range_order(facts: RuleContext) -> str | None:
-    bounds = facts.config.algorithm.filter_range
-    if bounds is not None and bounds[0] < bounds[1] and (bounds[0] >= 1.0 or bounds[1] <= 0.0):
-        return f"{facts.cite('algorithm.filter_range')} lets no group pass: an accuracy is between 0 and 1; type --filter-range 0.01 0.99"
-    if bounds is None or bounds[0] < bounds[1]:
-        return None
-    low, high = sorted(bounds)
-    example = f"{low:g} {high:g}" if low < high else "0.01 0.99"
-    return (
-        f"{facts.cite('algorithm.filter_range')} lets no group pass: the low end must be below the high end; type --filter-range {example}"
-    )
-
-
 def _cache_within_response(facts: RuleContext) -> str | None:
     algorithm, limit = facts.config.algorithm, facts.config.sampling.max_new_tokens
     cache = int(algorithm.cache_length)
@@ -139,35 +127,6 @@ def _kl_in_reward(facts: RuleContext) -> str | None:
         f"{facts.cite('algorithm.kl_in')} needs an advantage estimator that accepts KL, and {estimator.name} does not; type --kl-in loss, "
         "or -kl 0"
     )
-
-
-def _dynamic_needs_filter(facts: RuleContext) -> str | None:
-    algorithm = facts.config.algorithm
-    if not algorithm.dynamic_batching or algorithm.filters or algorithm.filter_range is not None:
-        return None
-    return (
-        f"{facts.cite('algorithm.dynamic_batching')} replaces filtered groups, and no filter is set; type --filter-range 0.01 0.99, or "
-        "--no-dynamic-batching"
-    )
-
-
-def _filter_has_accuracy(facts: RuleContext) -> str | None:
-    algorithm = facts.config.algorithm
-    if algorithm.filter_range is None or not facts.config.rewards or not facts.all_rewards_known:
-        return None
-    givers = [name for name, spec in facts.rewards() if spec.gives_accuracy]
-    if algorithm.filter_by == "accuracy":
-        if givers:
-            return None
-        names = " and ".join(name for name, _ in facts.rewards())
-        return (
-            f"{facts.cite('algorithm.filter_range')} filters on accuracy, which {names} does not give; choose another reward "
-            "(-rt), or type --filter-range none"
-        )
-    if algorithm.filter_by in givers:
-        return None
-    choice = f"type --filter-by {givers[0]}" if givers else "type --filter-range none"
-    return f"{facts.cite('algorithm.filter_by')} must be accuracy or a chosen reward that gives accuracy; {choice}"
 
 
 def _backends_offer_it(facts: RuleContext) -> str | None:
@@ -451,9 +410,10 @@ def _folders_can_be_paths(facts: RuleContext) -> str | None:
 RULES: tuple[Rule, ...] = (
     _slice_within_batch,
     _forward_within_slice,
-    _filter_range_order,
-    _dynamic_needs_filter,
-    _filter_has_accuracy,
+    filter_range_order,
+    dynamic_needs_filter,
+    filter_has_accuracy,
+    trainer_has_entropies,
     _cache_within_response,
     _buffer_holds_batch,
     _kl_in_reward,

@@ -47,13 +47,15 @@ class LossSpec(Spec):
         declared; ``max_staleness = "auto"`` is then 0 without a correction.
     ``sequence_ratio``: the loss has one ratio per response; a weight for stale data must then be per response too.
     ``one_advantage``: the loss takes one advantage per response, so KL in the reward is refused with an estimator that is ``per`` token.
+    ``prepares_entropy``: ``prepare`` reads ``batch.entropy``, which only trainers with ``capabilities.entropies`` compute. Since 2.0.
     """
 
-    on_class = ("on_policy", "sequence_ratio", "one_advantage")
+    on_class = ("on_policy", "sequence_ratio", "one_advantage", "prepares_entropy")
 
     on_policy: bool | None = None
     sequence_ratio: bool = False
     one_advantage: bool = False
+    prepares_entropy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

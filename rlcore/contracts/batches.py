@@ -89,6 +89,8 @@ class TrainBatch:
     ``old_logprobs``: float32[N], or None for "the trainer's own, at the first forward". That is exact if a single optimizer step uses the
         batch.
     ``reference_logprobs``: float32[N] or None.
+    ``entropy``: float32[N], the policy's entropy at each token before the update. Only in ``Loss.prepare``, if the loss declares
+        ``prepares_entropy``.
     ``weights``: float32[N], the aggregation with its global normalisers, 0 outside the loss. The loss of any share is ``sum(weights *
         per_token)``.
     ``extras``: the arrays that ``Loss.prepare`` returned, float32[N] each.
@@ -108,6 +110,7 @@ class TrainBatch:
     seed: int = 0
     old_logprobs: np.ndarray | None = None
     reference_logprobs: np.ndarray | None = None
+    entropy: np.ndarray | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
     whole: bool = True
 
@@ -167,7 +170,7 @@ class TrainBatch:
         )
 
 
-_PER_TOKEN = ("advantages", "rollout_logprobs", "weights", "old_logprobs", "reference_logprobs")
+_PER_TOKEN = ("advantages", "rollout_logprobs", "weights", "old_logprobs", "reference_logprobs", "entropy")
 
 
 def token_index(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -81,6 +81,7 @@ class TrainingCapabilities:
     ``optimizers``: steps with any ``OptimizerSettings.optimizer``, and not with AdamW alone.
     ``syncs_reference``: has ``sync_reference``.
     ``exports``: the dtypes to which ``save_model`` can round.
+    ``entropies``: computes entropies before an update (``logprobs_and_entropies``).
     ``reproducible``: see ``Reproducible``.
     ``implementation``: see ``InferenceCapabilities``.
     """
@@ -95,6 +96,7 @@ class TrainingCapabilities:
     optimizers: bool = False
     syncs_reference: bool = False
     exports: frozenset[str] = frozenset()
+    entropies: bool = False
     reproducible: Reproducible = "seeded"
     implementation: str = ""
 

@@ -318,6 +318,13 @@ class TrainingBackend(FromSpec, ABC, described_by=TrainingBackendSpec):
         They are computed at each rollout's temperature, over the full vocabulary, without gradient. A share may be empty.
         """
 
+    def logprobs_and_entropies(self, batch: TrainBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``logprobs`` of the policy, and the entropy of its distribution at each of the same tokens, float32[N], from one pass.
+
+        Called only if ``capabilities.entropies``. Since 2.0.
+        """
+        raise NotImplementedError(f"{type(self).__name__} computes no entropies before an update (capabilities.entropies is False)")
+
     @abstractmethod
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Take one optimizer step on this rank's share, which may be empty, and return the metrics of the whole step.
@@ -443,7 +450,7 @@ class AdvantageEstimator(FromSpec, ABC, described_by=AdvantageSpec):
 class Loss(FromSpec, ABC, described_by=LossSpec):
     """A policy-gradient loss per token. The core applies mask, KL penalty, entropy bonus, mismatch correction and aggregation.
 
-    ``on_policy`` (False: the loss has a ratio to the policy that sampled), ``sequence_ratio``, ``one_advantage``: see ``LossSpec``.
+    ``on_policy`` (False: the loss has a ratio to the sampler), ``sequence_ratio``, ``one_advantage``, ``prepares_entropy``: see LossSpec.
 
     ``reads_tokens``: whether ``prepare`` reads the content of the batch's rollouts (ids, texts, versions or details of their segments). Set
     it to False if it does not: then each of several trainer ranks receives only the tokens of its own share.
@@ -458,6 +465,7 @@ class Loss(FromSpec, ABC, described_by=LossSpec):
     on_policy: bool | None = None
     sequence_ratio: bool = False
     one_advantage: bool = False
+    prepares_entropy: bool = False
 
     def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
         """Return arrays float32[N] that depend on the whole global batch (ranks, selections). They come back as ``LossBatch.extras``."""

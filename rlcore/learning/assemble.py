@@ -166,14 +166,16 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
         if not _fits_float32(array).all():
             raise RunError(f"loss {name!r}: prepare returned {key!r} with values that are not finite in float32")
         extras[key] = array.astype(np.float32)
-    return replace(batch, extras=extras)
+    return replace(batch, extras=extras, entropy=None)
 
 
 def undeclared(error: BaseException, who: str = "a loss", known: type[StrEnum] = Need) -> str:
     """Return the end of the message for a plugin's own error if the plugin read a None; "" for any other error."""
     if not isinstance(error, TypeError | AttributeError) or "NoneType" not in str(error):
         return ""
-    return f"; a field that is None in a batch was not declared: {who} declares the fields that it reads in `needs` ({', '.join(known)})"
+    also = ", and entropy in prepare by prepares_entropy = True" if known is Need else ""
+    fields_of = f"{who} declares the fields that it reads in `needs` ({', '.join(known)}){also}"
+    return f"; a field that is None in a batch was not declared: {fields_of}"
 
 
 def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: int = 0) -> list[TrainBatch]:

@@ -325,7 +325,7 @@ class Consumer:
 
     @property
     def _scores(self) -> bool:
-        return Need.REFERENCE in self._algorithm.needs or self._recomputes
+        return Need.REFERENCE in self._algorithm.needs or self._recomputes or self._algorithm.loss.prepares_entropy
 
     def _with_logprobs(self, batch: TrainBatch, shares: StepShares | None) -> TrainBatch:
         algorithm = self._algorithm
@@ -334,25 +334,39 @@ class Consumer:
                 batch = replace(batch, reference_logprobs=self._logprobs(batch, ModelRole.REFERENCE, shares))
             if not algorithm.old_from_trainer:
                 batch = replace(batch, old_logprobs=batch.rollout_logprobs)
+            if algorithm.loss.prepares_entropy:
+                logprobs, entropy = self._whole(
+                    batch, shares, self._backend.logprobs_and_entropies, "log probabilities or entropies of the policy model"
+                )
+                batch = replace(batch, entropy=entropy, old_logprobs=logprobs if self._recomputes else batch.old_logprobs)
             elif self._recomputes:
                 batch = replace(batch, old_logprobs=self._logprobs(batch, ModelRole.POLICY, shares))
         return batch
 
     def _logprobs(self, batch: TrainBatch, which: ModelRole, shares: StepShares | None) -> np.ndarray:
-        """Return float32[N] for the whole batch: this rank computes its share, and the others are gathered.
+        """Return float32[N] for the whole batch."""
+        what = f"log probabilities of the {which.value} model"
+        return self._whole(batch, shares, lambda share: (self._backend.logprobs(share, which),), what)[0]
+
+    def _whole(
+        self, batch: TrainBatch, shares: StepShares | None, compute: Callable[[TrainBatch], tuple[np.ndarray, ...]], what: str
+    ) -> tuple[np.ndarray, ...]:
+        """Return arrays float32[N] for the whole batch: this rank computes its share, and the others are gathered.
 
         Raises RunError if a token in the loss has a value that is not finite."""
         if shares is None or shares.scored is None:
-            values = self._backend.logprobs(batch.by_segment(), which)
+            found = compute(batch.by_segment())
         else:
-            own = batch.take(shares.scored[self._backend.data_parallel[0]])
-            values = joined(batch, shares.scored, self._backend.gather(self._backend.logprobs(own.by_segment(), which)))
-        if not np.isfinite(values[np.repeat(batch.in_loss, batch.lengths)]).all():
+            scored = shares.scored
+            own = compute(batch.take(scored[self._backend.data_parallel[0]]).by_segment())
+            found = tuple(joined(batch, scored, self._backend.gather(values)) for values in own)
+        trained = np.repeat(batch.in_loss, batch.lengths)
+        if not all(np.isfinite(values[trained]).all() for values in found):
             raise RunError(
-                f"the log probabilities of the {which.value} model are not finite in the update of version {batch.version}: it has "
+                f"the {what} are not finite in the update of version {batch.version}: it has "
                 "diverged, or was loaded from such weights; lower the learning rate (-lr), or check the model"
             )
-        return values
+        return found
 
     def _advantages(self, groups: Sequence[Group], masked: Collection[int], batch: TrainBatch) -> np.ndarray:
         algorithm = self._algorithm

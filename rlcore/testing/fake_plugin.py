@@ -70,6 +70,7 @@ PIPELINE_TRAINING = TrainingCapabilities(
     dtypes=frozenset({"float32", "float64"}),
     optimizers=True,
     syncs_reference=True,
+    entropies=True,
     reproducible="bitwise",
     implementation="fake",
 )

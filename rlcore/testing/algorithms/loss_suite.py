@@ -19,8 +19,9 @@ __all__ = ["LossSuite"]
 
 LENGTHS = (3, 1, 5, 2, 4)
 EXTREMES = (-1e4, -200.0, -90.0, -30.0, -1.0, 0.0, 1.0, 30.0, 90.0, 200.0, 1e4)
-DECLARED = {Need.OLD: "old_logprobs", Need.REFERENCE: "reference_logprobs"}
-"""Fields that ``prepare`` finds in its batch only if the loss declares them."""
+_ENTROPY = "prepares_entropy"
+DECLARED: Mapping[str, str] = {Need.OLD: "old_logprobs", Need.REFERENCE: "reference_logprobs", _ENTROPY: "entropy"}
+"""Fields that ``prepare`` finds in its batch only if the loss declares them: in ``needs``, the last by an attribute."""
 
 
 class LossSuite(ABC):
@@ -53,7 +54,7 @@ class LossSuite(ABC):
         batch = make_train_batch(rollouts, [1.5, -0.5, -1.0, 0.75, -2.0], group=[0, 0, 0, 1, 1])
         off = [draw.normal(0, 0.3, tokens).astype(np.float32) for _ in DECLARED]
         given: dict[str, Any] = {name: sampled + moved for name, moved in zip(DECLARED.values(), off, strict=True)}
-        return replace(batch, rollout_logprobs=sampled, **given)
+        return replace(batch, rollout_logprobs=sampled, **{**given, "entropy": np.abs(given["entropy"])})
 
     def wide_batch(self) -> TrainBatch:
         """Return sixty groups of four rollouts, about 900 tokens. Many tokens tie in advantage and log probability, and one rollout in nine
@@ -74,12 +75,12 @@ class LossSuite(ABC):
         shape = int(lengths.sum())
         sampled = -draw.integers(0, 12, shape).astype(np.float32) / 4
         given: dict[str, Any] = {name: sampled + draw.integers(-1, 2, shape).astype(np.float32) / 4 for name in DECLARED.values()}
-        return replace(batch, rollout_logprobs=sampled, **given)
+        return replace(batch, rollout_logprobs=sampled, **{**given, "entropy": np.abs(given["entropy"])})
 
     def prepared(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
         """Return the arrays of ``prepare``, called as in a run: the batch is read-only and lacks the fields that the loss does not
         declare."""
-        needs = self.make().needs
+        needs = self._declared()
         lent = _lent(batch, needs)
         try:
             chosen = self.make().prepare(lent)
@@ -96,7 +97,11 @@ class LossSuite(ABC):
         assert not changed, f"prepare writes into {changed} of its batch, which is shared: work on a copy"
         return chosen
 
-    def _prepares(self, batch: TrainBatch, needs: frozenset[Need]) -> bool:
+    def _declared(self) -> frozenset[str]:
+        loss = self.make()
+        return frozenset(loss.needs) | ({_ENTROPY} if loss.prepares_entropy else frozenset())
+
+    def _prepares(self, batch: TrainBatch, needs: frozenset[str]) -> bool:
         try:
             self.make().prepare(_lent(batch, needs))
         except Exception:
@@ -323,8 +328,8 @@ class LossSuite(ABC):
             assert np.array_equal(value, again[name]), f"prepared {name!r} differs at a second call: key what is random"
 
     def test_prepare_reads_what_is_declared(self) -> None:
-        """``prepare`` does not depend on log probabilities that the loss does not declare in ``needs``."""
-        batch, needs = self.wide_batch(), self.make().needs
+        """``prepare`` does not depend on log probabilities or entropies that the loss does not declare."""
+        batch, needs = self.wide_batch(), self._declared()
         prepared = self.prepared(batch)
         for need in (need for need in DECLARED if need not in needs):
             more = self.make().prepare(_lent(batch, needs | {need}))
@@ -362,7 +367,7 @@ class LossSuite(ABC):
                     )
 
 
-def _lent(batch: TrainBatch, needs: frozenset[Need], *, writeable: bool = False) -> TrainBatch:
+def _lent(batch: TrainBatch, needs: frozenset[str], *, writeable: bool = False) -> TrainBatch:
     """Return a copy of the batch, read-only as in a run, without the log probabilities that are not among ``needs``."""
     arrays = {name: value.copy() for name, value in _arrays(batch).items()}
     for array in arrays.values():
@@ -382,7 +387,9 @@ def _changed(batch: TrainBatch, same: TrainBatch) -> str:
     return ", ".join(name for name, value in _arrays(batch).items() if name in before and not np.array_equal(value, before[name]))
 
 
-def _undeclared(need: Need) -> str:
+def _undeclared(need: str) -> str:
+    if not isinstance(need, Need):
+        return f"prepare uses batch.{DECLARED[need]} and the loss does not declare it: set {need} = True, or a run may come without it"
     return (
         f"prepare uses batch.{DECLARED[need]} and the loss does not declare it: add Need.{need.name} to its needs "
         f"(needs = frozenset({{Need.{need.name}}})), or a run may come without it"

@@ -111,13 +111,20 @@ class FakePipeline(TrainingBackend):
         stages = self.stages if which is ModelRole.POLICY else self.reference
         if stages is None:
             raise RunError("the fake pipeline holds no reference model: Need.REFERENCE was not declared")
-        result = np.zeros(len(batch.advantages), np.float32)
+        return self._scored(batch, stages)[0]
+
+    def logprobs_and_entropies(self, batch: TrainBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Return both of the policy, float32[N]."""
+        return self._scored(batch, self.stages)
+
+    def _scored(self, batch: TrainBatch, stages: tuple[FirstStage, LastStage]) -> tuple[np.ndarray, np.ndarray]:
+        result, entropies = np.zeros((2, len(batch.advantages)), np.float32)
         with torch.no_grad():
             for rows in self._plan(batch, everything=True):
                 micro = collate(batch, rows)
                 hidden = stages[1](stages[0](micro.input_ids), micro.input_ids)
-                result[micro.index] = self._project(hidden, micro, stages[1], entropy=False)[0].numpy()
-        return result
+                result[micro.index], entropies[micro.index] = self._project(hidden, micro, stages[1], entropy=True)
+        return result, entropies
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Take one optimizer step: the schedule over the micro-batches, then clipping and AdamW."""

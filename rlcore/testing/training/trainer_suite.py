@@ -74,6 +74,12 @@ class TrainerSuite(ABC):
 
         return PlainObjective()
 
+    def watching(self) -> Any:
+        """Return an objective that needs entropies, and keeps (place, entropy) of each token in ``seen``; ``extras`` have the places."""
+        from rlcore.testing.training.plain_objective import WatchingObjective
+
+        return WatchingObjective()
+
     @cached_property
     def scratch(self) -> Path:
         """A folder that lasts as long as the suite object."""

@@ -148,6 +148,24 @@ class UpdateRules(TrainerSuite):
         )
         assert np.allclose(back, whole, atol=self.tolerance), "the order of the rollouts gives other log probabilities"
 
+    def test_entropies_are_those_of_an_update(self) -> None:
+        """``logprobs_and_entropies`` gives ``logprobs`` and, at each token, the entropy that an update hands to its objective. Checked with
+        ``capabilities.entropies``."""
+        if not self.make(self.context()).capabilities.entropies:
+            return
+        for temperature in (1.0, MIXED):
+            batch = self.batch(temperature)
+            for changes in ({}, {"rollouts_per_forward": 1}):
+                backend, objective = self.ready(**changes), self.watching()
+                logprobs, entropies = backend.logprobs_and_entropies(batch)
+                assert entropies.shape == logprobs.shape == batch.advantages.shape, f"shapes {logprobs.shape} and {entropies.shape}"
+                assert entropies.dtype == np.float32, f"entropies are {entropies.dtype}"
+                assert np.allclose(logprobs, backend.logprobs(batch, ModelRole.POLICY), atol=self.tolerance), "other log probabilities"
+                places = np.arange(len(logprobs), dtype=np.float32)
+                backend.update(replace(batch, extras={"place": places}), objective)
+                off = max(abs(float(entropies[int(place)]) - value) for place, value in objective.seen)
+                assert off <= 2 * self.tolerance, f"an entropy is off by {off:.2g} nats from that of the update ({changes or 'uncut'})"
+
     def test_logprobs_leave_the_weights_alone(self) -> None:
         """``logprobs`` changes no weight and gives the same answer again."""
         backend, batch = self.ready(), self.batch()

@@ -40,7 +40,7 @@ def rlcore_register_advantage_estimators():
 
 @hookimpl
 def rlcore_register_training_backends():
-    zero = TrainingCapabilities(layouts=frozenset({"single", "zero"}))
+    zero = TrainingCapabilities(layouts=frozenset({"single", "zero"}), entropies=True)
     return [
         TrainingBackendSpec(name="small", target="json:load", summary="", capabilities=TrainingCapabilities(), preference=-1),
         TrainingBackendSpec(name="sharded", target="json:load", summary="", capabilities=zero, preference=-1),
@@ -64,6 +64,7 @@ def rlcore_register_losses():
     target = "rlcore.learning.losses:ClippedSurrogate"
     return [
         LossSpec(name="no_ratio", target=target, summary="", on_policy=True),
+        LossSpec(name="uncertain", target=target, summary="", prepares_entropy=True),
         LossSpec(name="whole", target=target, summary="", sequence_ratio=True, one_advantage=True),
     ]
 
@@ -182,6 +183,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     *(({"eval_dataset": {name: "hf:x"}}, (), "names a folder of the run: use a plain word") for name in NO_NAMES),
     *(({"project": name}, (), "names a folder: use a plain word") for name in NO_NAMES if name),
     *(({key: f"a/{sign}/b"}, (), "has an invisible character") for key in FOLDERS for sign in UNSEEN),
+    ({"loss": "uncertain", "training.name": "small"}, (), "training backend small does not compute it (capabilities.entropies is False)"),
     ({"seed": 13}, (), "rlcore-plugin-acme: seed 13 is unlucky"),
 ]
 
@@ -208,6 +210,7 @@ LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"mismatch_correction": "masked", "mismatch_range": [0, 2], "max_staleness": 2}, ()),
     ({"mismatch_correction": "decoupled", "mismatch_range": None}, ()),
     ({"loss": "no_ratio"}, ()),
+    ({"loss": "uncertain", "training.name": "sharded"}, ()),
     ({"loss": "whole", "mismatch_correction": "sequence_masked"}, ()),
     ({"loss": "whole", "estimator": "each_token", "kl_in": "reward", "kl_coeff": 0.0}, ()),
     ({"loss": "whole", "estimator": "each_token", "kl_in": "loss", "kl_coeff": 0.1}, ()),

@@ -57,6 +57,10 @@ class Watching(FakeTraining):
         self.asked.append((which, batch))
         return super().logprobs(batch, which)
 
+    def logprobs_and_entropies(self, batch: TrainBatch) -> tuple[np.ndarray, np.ndarray]:
+        values = super().logprobs(batch, ModelRole.POLICY)
+        return values, -2.0 * values
+
     def update(self, batch: TrainBatch, objective: Objective) -> Any:
         self.updates.append(batch)
         return super().update(batch, objective)
@@ -155,6 +159,26 @@ def test_each_rank_computes_its_share_and_sees_the_values_of_all(folder: Path) -
         for name in ("old_logprobs", "reference_logprobs", "advantages"):
             together = np.sort(np.concatenate([getattr(share, name) for share in shares]))
             np.testing.assert_allclose(together, np.sort(getattr(whole, name)), atol=1e-6)
+
+
+def test_every_rank_prepares_with_the_entropies_of_the_whole_batch(folder: Path) -> None:
+    class Uncertain(FakeLoss):
+        prepares_entropy = True
+
+        def prepare(self, batch: TrainBatch) -> dict[str, np.ndarray]:
+            assert batch.entropy is not None
+            return {"entropy": batch.entropy.copy()}
+
+    def act(consumer: Consumer, trainer: Watching) -> tuple[np.ndarray, np.ndarray]:
+        consumer._algorithm = replace(consumer._algorithm, loss=Uncertain())
+        consumer.update(groups(5), (), 0)
+        return np.concatenate([batch.extras["entropy"] for batch in trainer.updates]), trainer.updates[0].old_logprobs
+
+    ((whole, _),) = on_ranks(folder, 1, act)
+    shares = [share for share, _ in on_ranks(folder, 3, act)]
+    assert all(len(share) < len(whole) for share in shares)
+    np.testing.assert_allclose(np.sort(np.concatenate(shares)), np.sort(whole), atol=1e-6)
+    assert len(np.unique(whole)) > 5
 
 
 def test_all_ranks_take_the_same_steps_where_a_share_is_empty(folder: Path) -> None:

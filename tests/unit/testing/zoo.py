@@ -55,6 +55,7 @@ from zoo_backends import (
 )
 from zoo_bugs import ENGINES, Bug
 from zoo_controllers import DeclaresNothing, ForgetsItsCount, KeepsAnObject, ReadsTheClock, ScalesBelowZero
+from zoo_entropies import EntropySuite, ForgetsToDeclareEntropy, SurpriseForEntropy, TurnsTheEntropies
 from zoo_filters import AddsItsMark, AnswersWithNumbers, BeatsTheLastGroup, DrawsLots, ForgetsTheFailed, RanksTheFailed, WantsTheImpossible
 from zoo_losses import CountsUpdatesInSecret, KeepsItsScale, SavesTheFigures, WantsEveryFigure
 from zoo_methods import (
@@ -212,6 +213,11 @@ def _fault(fault: str, rule: str) -> Specimen:
     return Specimen(f"faulty-{fault}", type(f"{fault.capitalize()}Suite", (FaultyEngineSuite,), {"fault": fault}), rule)
 
 
+def _entropies(bug: type[FakePipeline]) -> Specimen:
+    suite = type(f"{bug.__name__}Suite", (EntropySuite,), {"pipeline": bug})
+    return Specimen(bug.__name__, suite, "test_entropies_are_those_of_an_update", "an entropy is off by")
+
+
 def _trainer(bug: type[FakeTraining], rule: str, says: str = "") -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeTrainerSuite,), {"trainer": bug}), rule, says)
 
@@ -297,6 +303,7 @@ ZOO = [
     _loss(KeepsItsScale, "test_state_is_saved_and_restored", "must return what updated"),
     _loss(CountsUpdatesInSecret, "test_state_is_saved_and_restored", "after the next update"),
     _loss(SavesTheFigures, "test_state_is_saved_and_restored", "cannot be saved"),
+    _loss(ForgetsToDeclareEntropy, "test_prepare_reads_what_is_declared", "set prepares_entropy = True"),
     _loss(WantsEveryFigure, "test_an_update_may_lack_figures"),
     _loss(Overflows, "test_finite_at_extreme_ratios"),
     _loss(Ascends, "test_follows_the_advantage"),
@@ -365,6 +372,8 @@ ZOO = [
     _fault("torn", "test_an_update_that_breaks_off_serves_nothing_torn"),
     _fault("loses", "test_every_request_is_answered_once"),
     _fault("repeats", "test_every_request_is_answered_once"),
+    _entropies(SurpriseForEntropy),
+    _entropies(TurnsTheEntropies),
     _trainer(ClaimsPipelines, "test_the_spec_declares_the_capabilities_of_the_class"),
     _trainer(CostsByItsTokens, "test_cost_needs_no_tokens", "without its tokens"),
     _trainer(NormalisesPerForward, "test_gradient_does_not_depend_on_the_cut"),

@@ -21,6 +21,7 @@ CAPABILITIES = TrainingCapabilities(
     optimizers=True,
     syncs_reference=True,
     exports=frozenset({"bfloat16", "float16"}),
+    entropies=True,
     reproducible="bitwise",
     implementation="transformers",
 )

@@ -38,7 +38,7 @@ from rlcore_plugin_torch.passes import (
     Pace,
     accumulate,
     alone,
-    batch_logprobs,
+    batch_scores,
     tokens_forwarded,
     with_padding_share,
 )
@@ -161,11 +161,18 @@ class TorchBackend(TrainingBackend):
         with on_device(reference, self.device, offload=self._reference_waits):
             return self._batch_logprobs(reference, batch)
 
+    def logprobs_and_entropies(self, batch: TrainBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Return both of the policy, float32[N], from one pass."""
+        return self._scored(self.policy, batch, entropy=True)
+
     def _batch_logprobs(self, policy: CausalPolicy, batch: TrainBatch) -> np.ndarray:
+        return self._scored(policy, batch, entropy=False)[0]
+
+    def _scored(self, policy: CausalPolicy, batch: TrainBatch, *, entropy: bool) -> tuple[np.ndarray, np.ndarray]:
         with self.ranks.together("computing log probabilities"):
-            values = batch_logprobs(policy, batch, self.cut, self._pace)
+            found = batch_scores(policy, batch, self.cut, self._pace, entropy=entropy)
         reshard(policy)
-        return values
+        return found
 
     def sync_reference(self, share: float) -> None:
         """Move the reference towards the policy. Raises RunError with adapters, whose reference is the model below them."""

@@ -17,7 +17,17 @@ from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.ranks import DeferredRankError
 
-__all__ = ["Clock", "MicrobatchPlanner", "Pace", "accumulate", "alone", "batch_logprobs", "tokens_forwarded", "with_padding_share"]
+__all__ = [
+    "Clock",
+    "MicrobatchPlanner",
+    "Pace",
+    "accumulate",
+    "alone",
+    "batch_logprobs",
+    "batch_scores",
+    "tokens_forwarded",
+    "with_padding_share",
+]
 
 _POSITIONS, _PADDING = "positions", "padded_positions"
 """Counts of ``accumulate``, which add up over micro-batches and ranks; a share would not."""
@@ -77,17 +87,27 @@ Pace = Callable[[Callable[[], list[np.ndarray]]], list[np.ndarray | None]]
 """Maps the plan of a share to the forwards of a rank. None is an empty forward, made because another rank makes one."""
 
 
-@torch.no_grad()
 def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: MicrobatchPlanner, pace: Pace = alone) -> np.ndarray:
     """Return float32[N]: the log probability of every policy token, including those outside the loss."""
-    values = np.zeros(int(batch.offsets[-1]), np.float32)
+    return batch_scores(policy, batch, cut, pace, entropy=False)[0]
+
+
+@torch.no_grad()
+def batch_scores(
+    policy: CausalPolicy, batch: TrainBatch, cut: MicrobatchPlanner, pace: Pace = alone, *, entropy: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return float32[N] twice: the log probabilities of the same tokens, and the entropies (0 unless ``entropy``)."""
+    values, entropies = np.zeros((2, int(batch.offsets[-1])), np.float32)
     for rows in pace(lambda: cut.plan(batch, everything=True)):
         if rows is None:
             policy.idle()
             continue
         micro = cut.collate(batch, rows, policy.device)
-        values[micro.index] = policy.logprobs(micro)[0].float().cpu().numpy()
-    return values
+        found, spread = policy.logprobs(micro, entropy=entropy)
+        values[micro.index] = found.float().cpu().numpy()
+        if spread is not None:
+            entropies[micro.index] = spread.float().cpu().numpy()
+    return values, entropies
 
 
 def accumulate(
