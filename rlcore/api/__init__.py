@@ -5,7 +5,7 @@ to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that 
               OptimizerSpec, ModelHookSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec,
               RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, EnvironmentSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
-algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
+algorithms    AdvantageEstimator, RewardBatch, RewardDetail, RewardName; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
               Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule, GroupFilter, OptimizerFactory
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               FinishReason, Tokenizer
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.model_hook import ModelHook as ModelHook
     from rlcore.contracts.reward_interface import AsyncReward as AsyncReward
     from rlcore.contracts.reward_interface import Reward as Reward
+    from rlcore.contracts.reward_name import RewardName as RewardName
     from rlcore.contracts.snapshots import Bucket as Bucket
     from rlcore.contracts.snapshots import Snapshot as Snapshot
     from rlcore.contracts.snapshots import Tensor as Tensor

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlcore.config.layers import get_path
+from rlcore.contracts.reward_name import is_reward_name
 from rlcore.contracts.specs import LossSpec
+from rlcore.registry.error_context import closest
 
 if TYPE_CHECKING:
     from rlcore.config.rules import RuleContext
 
-__all__ = ["dynamic_needs_filter", "filter_has_accuracy", "filter_range_order", "trainer_has_entropies"]
+__all__ = ["dynamic_needs_filter", "filter_has_accuracy", "filter_range_order", "rewards_named_exist", "trainer_has_entropies"]
 
 
 def filter_range_order(facts: RuleContext) -> str | None:
@@ -67,3 +70,23 @@ def trainer_has_entropies(facts: RuleContext) -> str | None:
         f"{facts.cite('algorithm.loss')} needs the entropy of each token before the update (prepares_entropy), and training backend "
         f"{trainer.name} does not compute it (capabilities.entropies is False); name another --trainer, or another --loss"
     )
+
+
+def rewards_named_exist(facts: RuleContext) -> str | None:
+    """Refuse an option of type ``RewardName`` that names no reward of the run."""
+    if not facts.config.rewards or not facts.all_rewards_known:
+        return None
+    names = [spec.name for _, spec in facts.rewards()]
+    for part in facts.chosen:
+        for key, field in part.model.model_fields.items() if part.model else ():
+            if not is_reward_name(field.annotation, field.metadata):
+                continue
+            path = facts.chosen.place(part, key)
+            value = get_path(facts.config, path)
+            for name in [value] if isinstance(value, str) else value or ():
+                if name not in names:
+                    return (
+                        f"{facts.cite(path)} must name a reward of the run, for {part.label}{closest(name, names)}; its rewards are: "
+                        f"{', '.join(names)}"
+                    )
+    return None

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rlcore.config.algorithm_rules import dynamic_needs_filter, filter_has_accuracy, filter_range_order, trainer_has_entropies
+from rlcore.config.algorithm_rules import (
+    dynamic_needs_filter,
+    filter_has_accuracy,
+    filter_range_order,
+    rewards_named_exist,
+    trainer_has_entropies,
+)
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.plugin_selection import PluginSelection, unsupported
 from rlcore.config.resolve import in_one_process
@@ -414,6 +420,7 @@ RULES: tuple[Rule, ...] = (
     dynamic_needs_filter,
     filter_has_accuracy,
     trainer_has_entropies,
+    rewards_named_exist,
     _cache_within_response,
     _buffer_holds_batch,
     _kl_in_reward,

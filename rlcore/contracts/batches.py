@@ -38,7 +38,9 @@ class RewardBatch:
     The other fields are present only if the estimator declares them in ``needs``:
 
     ``parts``: name -> float64[R], each named share of the reward, NaN if a rollout has none. Every reward is there under its name,
-        weighted, and its own parts as ``name/part``.
+        weighted, and its own parts as ``name/part``, as the reward gave them.
+    ``raw_parts``: name -> float64[R], the value of each reward of the run before its weight, in the order of the configuration; NaN if a
+        rollout has none.
     ``token_rewards``: float64[N], the weighted rewards of single tokens, 0 for tokens without one. They are not included in ``rewards``.
     ``prompt_ids``: G texts, by group number; ``prompt/player`` if players are compared separately.
     ``turn_lengths``: int64[S], policy tokens of each message of the policy, rollout after rollout; 0 for an empty message. Rollout ``r``
@@ -57,6 +59,7 @@ class RewardBatch:
     kl_coeff: float = 0.0
     greedy: np.ndarray | None = None
     parts: Mapping[str, np.ndarray] | None = None
+    raw_parts: Mapping[str, np.ndarray] | None = None
     token_rewards: np.ndarray | None = None
     prompt_ids: tuple[str, ...] | None = None
     turn_lengths: np.ndarray | None = None

@@ -65,6 +65,7 @@ class RewardDetail(StrEnum):
     """
 
     PARTS = "parts"
+    RAW_PARTS = "raw_parts"
     TOKEN_REWARDS = "token_rewards"
     PROMPT_IDS = "prompt_ids"
     TURNS = "turn_lengths"

@@ -416,6 +416,7 @@ class Score:
     ``token_rewards``: one number for each of ``RewardInput.token_ids``, None for none. An estimator that needs them finds them next to the
         value.
     ``branch_values``: (), or the value of each branch of the rollout in place of ``value``.
+    ``raw``: the value of each reward of the run before its weight, by name. rlcore fills it.
 
     >>> Score(value=10.0, accuracy=1.0, format_ok=True)
     >>> Score.failed(Outcome.TIMEOUT, "no verdict within 5 s")
@@ -433,6 +434,7 @@ class Score:
     turn_rewards: tuple[float, ...] = ()
     token_rewards: tuple[float, ...] | None = None
     branch_values: tuple[float, ...] = ()
+    raw: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def failed(cls, outcome: Outcome, reason: str) -> Score:

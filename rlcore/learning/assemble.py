@@ -32,7 +32,7 @@ class BatchSettings:
     """The part of the run's configuration that shapes a batch.
 
     ``filter_truncated``: a truncated rollout stays in the statistics and leaves the loss. ``overlong``: the soft punishment, None if it is
-    off. ``max_staleness``: older tokens do not train; None if no token is older.
+    off. ``max_staleness``: older tokens do not train; None if no token is older. ``rewards``: the names of the run's rewards, in order.
     """
 
     max_new_tokens: int
@@ -40,6 +40,7 @@ class BatchSettings:
     filter_truncated: bool = False
     overlong: SoftOverlong | None = None
     max_staleness: int | None = None
+    rewards: tuple[str, ...] = ()
 
 
 def assemble_rewards(
@@ -75,7 +76,9 @@ def assemble_rewards(
         kl=None if kl is None else _read_only(np.array(kl, np.float64)),
         kl_coeff=kl_coeff,
         greedy=_read_only(_greedy(groups, compared, settings)) if with_greedy else None,
-        **_details([groups[number].prompt_id + (f"/{player}" if player else "") for number, player in compared], flat, needs),
+        **_details(
+            [groups[number].prompt_id + (f"/{player}" if player else "") for number, player in compared], flat, needs, settings.rewards
+        ),
     )
 
 
@@ -300,14 +303,16 @@ def _greedy(groups: Sequence[Group], compared: Mapping[tuple[int, str], int], se
     return np.array([np.mean(found[number]) if number in found else np.nan for number in range(len(compared))], np.float64)
 
 
-def _details(prompt_ids: Sequence[str], flat: _Flat, needs: Collection[RewardDetail]) -> dict[str, Any]:
+def _details(prompt_ids: Sequence[str], flat: _Flat, needs: Collection[RewardDetail], rewards: Sequence[str]) -> dict[str, Any]:
     """Return the fields of a ``RewardBatch`` that an estimator declares."""
     found: dict[str, Any] = {}
     if RewardDetail.PROMPT_IDS in needs:
         found["prompt_ids"] = tuple(prompt_ids)
     if RewardDetail.PARTS in needs:
         parts = [score.parts for score in flat.scores]
-        found["parts"] = {name: _read_only(np.array([part.get(name, np.nan) for part in parts])) for name in sorted(set().union(*parts))}
+        found["parts"] = _by_name(parts, sorted(set().union(*parts)))
+    if RewardDetail.RAW_PARTS in needs:
+        found["raw_parts"] = _by_name([score.raw for score in flat.scores], rewards)
     if RewardDetail.TOKEN_REWARDS in needs:
         found["token_rewards"] = np.concatenate([np.zeros(0), *map(_token_rewards, flat.rollouts, flat.scores)])
     if RewardDetail.TURNS in needs:
@@ -317,6 +322,10 @@ def _details(prompt_ids: Sequence[str], flat: _Flat, needs: Collection[RewardDet
     if RewardDetail.ROLLOUT_LOGPROBS in needs:
         found["rollout_logprobs"] = _rollout_logprobs(flat.rollouts).astype(np.float64)
     return {name: _read_only(value) if isinstance(value, np.ndarray) else value for name, value in found.items()}
+
+
+def _by_name(values: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, np.ndarray]:
+    return {name: _read_only(np.array([of_rollout.get(name, np.nan) for of_rollout in values], np.float64)) for name in names}
 
 
 def _turns(segment: Segment) -> list[int]:

@@ -117,9 +117,9 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
     value: the sum of weight x value. accuracy, format_ok and parsed: from the first reward that gives one. parts: weight x value under each
     reward's name, the reward's own parts as ``name/part``, unweighted, and its accuracy as ``name/accuracy``. turn_rewards: as value, over
     the rewards that give them. token_rewards: the weighted sum over the rewards that give them, which must have equal lengths.
-    branch_values: as value; a reward without them gives its value to each branch. outcome: ``ok`` if all are ok, else the first other
-    outcome. If one reward failed (timeout, error, infra, invalid), the combined score fails, because a partial sum is not a score. Masks:
-    all must agree.
+    branch_values: as value; a reward without them gives its value to each branch. raw: the value of each reward. outcome: ``ok`` if all are
+    ok, else the first other outcome. If one reward failed (timeout, error, infra, invalid), the combined score fails, because a partial sum
+    is not a score. Masks: all must agree.
     """
     for name, _, score in verdicts:
         if not score.outcome.judged:
@@ -153,4 +153,5 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
         turn_rewards=tuple(sum(of_turn) for of_turn in zip(*by_turn, strict=True)),
         token_rewards=tuple(map(sum, zip(*by_token, strict=True))) if by_token else None,
         branch_values=tuple(map(sum, zip(*by_branch, strict=True))),
+        raw={name: score.value for name, _, score in verdicts},
     )

@@ -289,6 +289,7 @@ def build_algorithm(plan: Plan, loss: Loss | None = None, estimator: AdvantageEs
             filter_truncated=settings.filter_truncated_response,
             overlong=_overlong(plan),
             max_staleness=int(config.schedule.max_staleness) if config.schedule.continuing else None,
+            rewards=tuple(spec.name for spec in plan.reward_specs()),
         ),
         seed=config.run.seed,
         updates_per_batch=min(settings.updates_per_batch, config.training.train_batch_size),

@@ -72,13 +72,14 @@ def make_reward_batch(
     needs: Collection[RewardDetail] = (),
 ) -> RewardBatch:
     """Make a batch: every rollout is in statistics and three tokens long unless given. Rollouts in statistics are in the loss; ``kl`` is
-    per token. ``needs``: the details that an estimator declares: one part, which is the reward, token rewards of 0, two turns a rollout, a
-    prompt a group."""
+    per token. ``needs``: the details that an estimator declares: one part, ``reward``, which is the reward (also without its
+    weight), token rewards of 0, two turns a rollout, a prompt a group."""
     counts = np.array(lengths if lengths is not None else [3] * len(rewards), np.int64)
     counted = np.array(in_statistics if in_statistics is not None else [True] * len(rewards), np.bool_)
     tokens, first = int(counts.sum()), counts // 2
     extras: dict[RewardDetail, dict[str, Any]] = {
         RewardDetail.PARTS: {"parts": {"reward": np.array(rewards, np.float64)}},
+        RewardDetail.RAW_PARTS: {"raw_parts": {"reward": np.array(rewards, np.float64)}},
         RewardDetail.TOKEN_REWARDS: {"token_rewards": np.zeros(tokens)},
         RewardDetail.PROMPT_IDS: {"prompt_ids": tuple(f"p{number}" for number in range(max(group, default=-1) + 1))},
         RewardDetail.TURNS: {

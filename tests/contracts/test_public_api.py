@@ -21,7 +21,8 @@ LearningRateScheduleSpec Lease LoraSettings Loss LossBatch
 LossSpec Message ModelHook ModelHookSpec
 ModelRole Need Normalisers Objective OptimizerFactory OptimizerSettings OptimizerSpec
 Outcome PendingSave PluginError PluginKind Prompt Request Reward
-RewardBatch RewardDetail RewardInput RewardSpec RlcoreError Rollout RowFormatSpec RunError RunInfo RuntimeSpec Sampling SandboxError
+RewardBatch RewardDetail RewardInput RewardName
+RewardSpec RlcoreError Rollout RowFormatSpec RunError RunInfo RuntimeSpec Sampling SandboxError
 SandboxSpec Score Segment Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend
 TrainingBackendSpec TrainingCapabilities TrainingContext UsageError WeightSource WeightTransferSpec WeightsError WeightsKind
 WeightsManifest hookimpl

@@ -25,7 +25,7 @@ class TestHighEntropy(LossSuite):
 
     def make(self) -> Loss:
         module = ModuleType("uncertain")
-        exec(compile(CODE, "uncertain.py", "exec"), vars(module))
+        exec(compile(CODE, "uncertain.py", "exec", dont_inherit=True), vars(module))
         made: Loss = module.HighEntropy()
         return made
 

@@ -90,7 +90,7 @@ def steps(folder: Path) -> list[dict[str, float]]:
 
 def test_the_filter_of_the_page_passes_the_kit_and_trains(tester: RunTester) -> None:
     module = ModuleType("best")
-    exec(compile(CODE, "best.py", "exec"), vars(module))
+    exec(compile(CODE, "best.py", "exec", dont_inherit=True), vars(module))
     module.test_best()
     done = tester.run("train", a_run(tester), "-rt", "./rewards.py:lengths", "--filters", "./best.py:Best", "--best", "3", "--json")
     folder = folder_of(tester, done.assert_ok())

@@ -45,6 +45,7 @@ CONTRACTS = (
     "tracker_interface",
     "interfaces",
     "reward_interface",
+    "reward_name",
     "command_line",
     "environment",
     "conversation",

@@ -186,7 +186,7 @@ class AdvantageSuite(ABC):
         batch = self.batch()
         rewards = np.where(batch.in_statistics, batch.rewards, 1e6)
         counted = np.repeat(batch.in_statistics, batch.lengths)
-        changed = self.per_token(replace(batch, rewards=rewards, parts=_parts_of(batch, rewards)))
+        changed = self.per_token(replace(batch, rewards=rewards, **_parts_of(batch, rewards)))
         self._assert_close(changed[counted], self.per_token(batch)[counted], "the reward of a masked rollout moved the others")
 
     def test_equal_rewards_give_zero(self) -> None:
@@ -211,7 +211,7 @@ class AdvantageSuite(ABC):
         shift = np.array([5.0, -3.0, 0.5])
         greedy = None if batch.greedy is None else batch.greedy + shift
         rewards = batch.rewards + shift[batch.group]
-        moved = replace(batch, rewards=rewards, parts=_parts_of(batch, rewards), greedy=greedy)
+        moved = replace(batch, rewards=rewards, **_parts_of(batch, rewards), greedy=greedy)
         assert np.allclose(self.per_token(moved), self.per_token(batch), atol=1e-6), (
             "a constant added to a group's rewards changed advantages"
         )
@@ -236,15 +236,17 @@ class AdvantageSuite(ABC):
         assert np.allclose(got, expected, rtol=self.tolerance, atol=self.tolerance), f"{message}: {got} against {expected}"
 
 
-def _parts_of(batch: RewardBatch, rewards: np.ndarray) -> dict[str, np.ndarray] | None:
-    return None if batch.parts is None else dict.fromkeys(batch.parts, rewards)
+def _parts_of(batch: RewardBatch, rewards: np.ndarray) -> dict[str, Any]:
+    given = {name: getattr(batch, name) for name in ("parts", "raw_parts")}
+    return {name: dict.fromkeys(parts, rewards) for name, parts in given.items() if parts is not None}
 
 
 def _moved(batch: RewardBatch, order: Sequence[int] | np.ndarray, tokens: np.ndarray) -> dict[str, Any]:
     """Return the fields that an estimator declared, for the rollouts in another order."""
     found: dict[str, Any] = {}
-    if batch.parts is not None:
-        found["parts"] = {name: values[order] for name, values in batch.parts.items()}
+    for parts, given in (("parts", batch.parts), ("raw_parts", batch.raw_parts)):
+        if given is not None:
+            found[parts] = {name: values[order] for name, values in given.items()}
     for name in ("token_rewards", "rollout_logprobs"):
         if (values := getattr(batch, name)) is not None:
             found[name] = values[tokens]

@@ -16,10 +16,17 @@ from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import PluginFolder
 
 SOURCE = """
+from pydantic import BaseModel, ConfigDict
+from rlcore.api import RewardName
 from rlcore.api import (
     AdvantageSpec, AlgorithmSpec, LossSpec, RewardSpec, RuntimeSpec, TrainingBackendSpec, TrainingCapabilities, hookimpl
 )
 rlcore_api = "2.0"
+
+class Named(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    gate: RewardName | None = None
+    others: tuple[RewardName, ...] = ()
 
 @hookimpl
 def rlcore_register_rewards():
@@ -35,6 +42,7 @@ def rlcore_register_advantage_estimators():
     return [
         AdvantageSpec(name="takes_kl", target=target, summary="", accepts_kl=True),
         AdvantageSpec(name="alone", target=target, summary="", group_baseline=False),
+        AdvantageSpec(name="named", target=target, summary="", config="rlcore_plugin_acme:Named"),
         AdvantageSpec(name="each_token", target=target, summary="", accepts_kl=True, per="token"),
     ]
 
@@ -184,6 +192,13 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     *(({"project": name}, (), "names a folder: use a plain word") for name in NO_NAMES if name),
     *(({key: f"a/{sign}/b"}, (), "has an invisible character") for key in FOLDERS for sign in UNSEEN),
     ({"loss": "uncertain", "training.name": "small"}, (), "training backend small does not compute it (capabilities.entropies is False)"),
+    (
+        {"estimator": "named", "algorithm.options": {"gate": "rihgt"}},
+        ("right", "nice"),
+        "gate = rihgt (Python) must name a reward of the run, for advantage estimator named of rlcore-plugin-acme, did you mean "
+        "'right'; its rewards are: right, nice",
+    ),
+    ({"estimator": "named", "algorithm.options": {"others": ("nice", "right")}}, ("nice",), "its rewards are: nice"),
     ({"seed": 13}, (), "rlcore-plugin-acme: seed 13 is unlucky"),
 ]
 
@@ -210,6 +225,8 @@ LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"mismatch_correction": "masked", "mismatch_range": [0, 2], "max_staleness": 2}, ()),
     ({"mismatch_correction": "decoupled", "mismatch_range": None}, ()),
     ({"loss": "no_ratio"}, ()),
+    ({"estimator": "named"}, ()),
+    ({"estimator": "named", "algorithm.options": {"gate": "nice", "others": ("right",)}}, ("right", "nice")),
     ({"loss": "uncertain", "training.name": "sharded"}, ()),
     ({"loss": "whole", "mismatch_correction": "sequence_masked"}, ()),
     ({"loss": "whole", "estimator": "each_token", "kl_in": "reward", "kl_coeff": 0.0}, ()),

@@ -121,6 +121,16 @@ def test_a_turn_is_an_unbroken_run_of_policy_tokens_and_no_mask_between_turns_co
     assert batch.lengths.tolist() == [6, 0, 12]
 
 
+def test_each_reward_of_the_run_is_there_without_its_weight() -> None:
+    scores = [Score(value=1.0, parts={"b": 1.0}, raw={"b": 4.0}), Score(value=0.0, raw={"a": 2.0, "b": 0.0}), Score(value=0.0)]
+    settings = replace(SETTINGS, rewards=("b", "a", "unused"))
+    found = assemble_rewards([group([rollout(index, 2) for index in range(3)], scores)], settings, needs={RewardDetail.RAW_PARTS}).raw_parts
+    assert found is not None
+    assert list(found) == ["b", "a", "unused"]
+    np.testing.assert_array_equal(list(found.values()), [[4.0, 0.0, np.nan], [np.nan, 2.0, np.nan], [np.nan] * 3])
+    assert assemble_rewards([group([rollout(0, 2)], scores[:1])], settings).raw_parts is None
+
+
 def test_token_rewards_are_one_a_token() -> None:
     groups = [group([rollout(0, 3)], [Score(value=1.0, token_rewards=(1.0,))])]
     with pytest.raises(RunError, match="has 1 token rewards, and the policy sampled 3 tokens"):
@@ -133,7 +143,8 @@ def test_an_estimator_that_reads_what_it_did_not_declare_is_told_how() -> None:
             return batch.parts["a"]  # type: ignore[index]
 
     with pytest.raises(
-        RunError, match=r"estimator 'own' failed: .* an estimator declares the fields that it reads in `needs` \(parts, token_rewards"
+        RunError,
+        match=r"estimator 'own' failed: .* an estimator declares the fields that it reads in `needs` \(parts, raw_parts, token_rewards",
     ):
         run_estimator("own", Reads(), assemble_rewards([group([rollout(0, 2)], [1.0])], SETTINGS))
 

@@ -18,6 +18,7 @@ def test_weights_and_the_first_that_speaks():
     right = Score(value=10.0, accuracy=0.5, format_ok=False)
     mixed = mix([("brief", 0.5, brief), ("boxed", 2.0, right)])
     assert (mixed.value, mixed.accuracy, mixed.format_ok) == (19.0, 0.5, False)
+    assert mixed.raw == {"brief": -2.0, "boxed": 10.0}
     assert (mixed.outcome, mixed.reason) == (Outcome.WRONG, "too long")
 
 
