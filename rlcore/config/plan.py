@@ -31,8 +31,10 @@ from rlcore.config.setting_table import core_settings
 from rlcore.config.toml_text import to_toml
 from rlcore.config.validation_errors import validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.contracts.hookspecs import OBSERVING_HOOKS
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.contracts.specs import LABELS, InferenceBackendSpec, PluginKind, RewardSpec
+from rlcore.registry.error_context import closest
 from rlcore.registry.known_plugins import NotInstalledError
 from rlcore.registry.plugin_registry import Registry
 
@@ -170,6 +172,7 @@ def _finished(
         check_required(facts)
     check_rules(facts)
     check_controllers(facts)
+    _check_observers(config, registry, draft)
     if problems := registry.check_run(config):
         raise ConfigError("; ".join(problems))
     _check_targets(config, chosen, registry)
@@ -209,6 +212,16 @@ def _finished(
         update_options={path.partition(".")[2]: instances.get(path) for path in UPDATE_PARTS},
         reward_options=tuple(instances.get(f"rewards.{index}.name") for index in range(len(config.rewards))),
     )
+
+
+def _check_observers(config: RunConfig, registry: Registry, draft: Draft) -> None:
+    """Raise ConfigError for options of an observer that is not installed. Its plugin checks what they hold (``rlcore_check_run``)."""
+    known = [owner for owner, manager in registry.hooks() if any(getattr(manager.hook, hook).get_hookimpls() for hook in OBSERVING_HOOKS)]
+    for name in config.log.observers:
+        if name not in known:
+            has = f"the installed observers are {', '.join(known)}" if known else "no observer is installed"
+            where = draft.where(f"log.observers.{name}")
+            raise ConfigError(f"{where}[log.observers.{name}]: no observer has this distribution{closest(name, known)}; {has}")
 
 
 def _file_layers(files: Sequence[Path], reads: Callable[[str], bool]) -> list[Layer]:

@@ -37,7 +37,7 @@ _SURROUNDINGS = (
     *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
     *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.best_by", "log.private"),
     *("log.rollout_interval", "log.rollout_share", "log.rollout_max_mb"),
-    *("log.trackers", "log.options"),
+    *("log.trackers", "log.options", "log.observers"),
     *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline", "schedule.max_restores"),
     *("schedule.heartbeat_deadline", "schedule.lease_deadline", "schedule.trainer_deadline"),
     *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb", "schedule.reward_call_memory_mb"),

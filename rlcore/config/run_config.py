@@ -458,6 +458,7 @@ class LogSection(Section):
         1024.0, help="most MB of rollout logs, and the same again of evaluation logs; the oldest are removed"
     )
     trackers: Listed[PluginName] = setting((), help="trackers that receive the metrics, too")
+    observers: dict[str, dict[str, Any]] = setting({}, help="options of each observer, by its distribution: [log.observers.NAME], or JSON")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 
 

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 hookspec = pluggy.HookspecMarker("rlcore")
 hookimpl = pluggy.HookimplMarker("rlcore")
+OBSERVING_HOOKS = tuple(
+    f"rlcore_{event}" for event in ("run_started", "groups_scored", "step_finished", "note_step", "checkpoint_saved", "run_finished")
+)
+"""The hooks of observers. Their options are in ``[log.observers.DISTRIBUTION]``, which they find in the configuration."""
 
 
 # --- registering -------------------------------------------------------------------------------------------------------

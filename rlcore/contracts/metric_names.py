@@ -34,6 +34,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("seconds", "s", "wall-clock time since the last update, including evaluations and checkpoints"),
     Metric("tokens_per_second", "tokens/s", "tokens of the sampled responses in the update, divided by `seconds`"),
     Metric("mfu", "share", "model FLOPs of the update, divided by the peak of the trainers' devices in that time", "if that peak is known"),
+    Metric("control/<setting>", "", "the value that controllers gave a setting, from the next update", "if it differs from the plan's"),
+    Metric("control/seen_evaluation", "count", "step of the evaluation that controllers saw before this decision", "if there was one"),
+    Metric("control/<request>", "", "1: controllers asked to `stop`, to `evaluate` or to `save`", "if they asked"),
     # rewards
     Metric("reward/mean", "reward", "mean reward of the sampled rollouts that count in the statistics"),
     Metric("reward/std", "reward", "standard deviation of the same rewards"),

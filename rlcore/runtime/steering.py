@@ -53,6 +53,7 @@ class Control:
         self.settings: dict[str, Any] = {}
         self.stopped = ""
         self._unseen: dict[int, Mapping[str, float]] = {}
+        self._shown: int | None = None
         self._evaluation = -1
         """The newest evaluation that the controllers have seen; ``_unseen`` are later ones."""
         self.lacks_evaluation = False
@@ -83,7 +84,7 @@ class Control:
 
     def decide(self, step: int, figures: Mapping[str, float]) -> Decision:
         """Return what the controllers decide together after update ``step``: a stop wins, and evaluations and saves are or-ed."""
-        self._show_evaluations()
+        self._shown = self._show_evaluations()
         seen, reasons, evaluate, save = MappingProxyType(dict(figures)), [], False, False
         for name, controller in self._controllers.items():
             given = self._called(name, f"deciding after update {step}", lambda one: one.step_finished(step, seen))
@@ -96,17 +97,22 @@ class Control:
         self.settings, self.stopped = settings, "; ".join(reasons)
         return Decision(stop=self.stopped, evaluate=evaluate, save=save, set=settings)
 
-    def _show_evaluations(self) -> None:
+    def _show_evaluations(self) -> int | None:
+        """Show the controllers the evaluations that they have not seen, and return the step of the last one."""
+        shown = None
         for step in sorted(step for step in self._unseen if step > self._evaluation):
             for name in self._controllers:
                 self._called(name, f"seeing the evaluation of step {step}", partial(_evaluated, step, self._unseen[step]))
-            self._evaluation = step
+            self._evaluation = shown = step
         self._unseen.clear()
+        return shown
 
     def figures(self, decision: Decision) -> dict[str, float]:
-        """Return the decision as metrics: each number that differs from the plan, and 1 for a stop, an evaluation or a checkpoint."""
+        """Return the decision as metrics: numbers that differ from the plan, 1 for a stop, an evaluation or a checkpoint, and the step of the
+        evaluation that the controllers saw before it."""
         asked = {"stop": decision.stop, "evaluate": decision.evaluate, "save": decision.save}
         numbers = {name: 1.0 for name, value in asked.items() if value}
+        numbers |= {} if self._shown is None else {"seen_evaluation": float(self._shown)}
         for path, value in decision.set.items():
             parts = {f"{path}/{place}": part for place, part in enumerate(value)} if isinstance(value, tuple | list) else {path: value}
             numbers |= {name: float(part) for name, part in parts.items() if isinstance(part, int | float)}

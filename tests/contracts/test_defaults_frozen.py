@@ -22,7 +22,7 @@ inference.inference_batch_size="auto" inference.inference_microbatch_size="auto"
 inference.max_in_flight="auto"
 inference.producer_tensor_parallel_size=1 log.best_by="accuracy" log.export_dtype=null log.keep_best=true log.keep_checkpoints=3
 log.private=false log.rollout_interval=1 log.rollout_max_mb=1024.0 log.rollout_save_dir=null log.rollout_share=1.0 log.save_dir=null
-log.save_interval="auto" log.trackers=[] model.model="" model.tokenizer_path=null model.trust_remote_code=false rewards=[]
+log.save_interval="auto" log.observers={} log.trackers=[] model.model="" model.tokenizer_path=null model.trust_remote_code=false rewards=[]
 rewards.deadline="auto" run.controller_deadline=60.0 run.controllers=[]
 run.enable_profiling=false run.master_address=null run.master_port=null run.max_steps=null run.num_episodes=1
 run.placement="split" run.project="rlcore" run.ray_dir=null run.run_dir="runs" run.runtime="auto" run.seed=0

@@ -84,7 +84,7 @@ schedule.heartbeat_deadline schedule.lease_deadline schedule.trainer_deadline sc
 schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb schedule.reward_call_memory_mb
 weights.transport weights.deadline weights.bucket_mb weights.probe eval.eval_samples eval.eval_temperature eval.eval_max_new_tokens
 log.rollout_interval log.rollout_share log.best_by log.rollout_max_mb log.keep_checkpoints log.keep_best log.export_dtype log.private
-log.trackers rewards.deadline
+log.trackers log.observers rewards.deadline
 """
 
 OPTIONS_OF_THE_CLIPPED_LOSS = {

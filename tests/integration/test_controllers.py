@@ -180,6 +180,7 @@ def test_values_that_are_set_and_a_checkpoint_and_an_evaluation(tester: RunTeste
     assert [step for step in range(1, STEPS + 1) if (folder / f"checkpoints/step-{step}").exists()] == [3, STEPS]
     evaluated = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines() if '"eval/' in line]
     assert evaluated == [0, 3, STEPS]
+    assert [(row["step"], row["control/seen_evaluation"]) for row in rows(folder) if "control/seen_evaluation" in row] == [(1, 0), (4, 3)]
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
@@ -272,3 +273,35 @@ def test_the_fake_controller_s_state_is_an_array_in_the_checkpoint(tester: RunTe
     folder, _ = trained(tester, a_run(tester), "--controllers", "fake")
     with np.load(folder / "checkpoints/step-3/control/fake.npz") as state:
         assert state["factor"] == 1 / 8
+
+
+WATCH = """
+from rlcore.api import hookimpl
+
+rlcore_api = "2.0"
+SEEN = []
+
+
+@hookimpl
+def rlcore_check_run(config):
+    options = config.log.observers.get("rlcore-plugin-watch", {})
+    return [f"log.observers.rlcore-plugin-watch has no option {name}; it has: every" for name in options if name != "every"]
+
+
+@hookimpl
+def rlcore_run_started(run):
+    run.note(f"watching every {run.config['log']['observers']['rlcore-plugin-watch']['every']} updates")
+"""
+
+
+def test_an_observer_has_options(tester: RunTester) -> None:
+    """Its plugin checks them; options for what observes nothing are refused."""
+    tester.plugins.install("watch", WATCH)
+    done = tester.run("train", a_run(tester, log={"observers": {"rlcore-plugin-watch": {"every": 3}}})).assert_ok()
+    assert "watching every 3 updates" in done.stdout + done.stderr
+    wrong = a_run(tester, log={"observers": {"rlcore-plugin-watch": {"evry": 3}}})
+    tester.run("train", wrong).assert_refused("log.observers.rlcore-plugin-watch has no option evry; it has: every")
+    absent = a_run(tester, log={"observers": {"rlcore-plugin-wach": {"every": 3}}})
+    tester.run("train", absent).assert_refused(
+        "[log.observers.rlcore-plugin-wach]: no observer has this distribution, did you mean 'rlcore-plugin-watch'"
+    )
