@@ -108,8 +108,8 @@ class Control:
         return shown
 
     def figures(self, decision: Decision) -> dict[str, float]:
-        """Return the decision as metrics: numbers that differ from the plan, 1 for a stop, an evaluation or a checkpoint, and the step of the
-        evaluation that the controllers saw before it."""
+        """Return the decision as metrics: numbers that differ from the plan, 1 for a stop, an evaluation or a checkpoint, and the step of
+        the evaluation that the controllers saw before it."""
         asked = {"stop": decision.stop, "evaluate": decision.evaluate, "save": decision.save}
         numbers = {name: 1.0 for name, value in asked.items() if value}
         numbers |= {} if self._shown is None else {"seen_evaluation": float(self._shown)}
