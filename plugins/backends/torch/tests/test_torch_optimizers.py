@@ -21,9 +21,10 @@ from starting import started
 from test_torch_layouts import SIZES, check_same, difference, tiny
 from transformers import Qwen3Config
 
-from rlcore.api import OptimizerFactory, OptimizerSettings, PluginError, RlcoreError, RunError, TrainingContext
+from rlcore.api import LoraSettings, OptimizerFactory, OptimizerSettings, PluginError, RlcoreError, RunError, TrainingContext
 from rlcore.testing import OptimizerSuite
 from rlcore.testing.algorithms.fake_optimizer import FakeOptimizer
+from rlcore.testing.training.chosen_optimizer_rules import Noting
 from rlcore.testing.training.rank_processes import run_ranks
 
 LAYOUTS = {
@@ -191,6 +192,16 @@ def test_state_in_host_memory_gives_the_same_steps(optimizer: OptimizerFactory, 
         backend.wake()
         bodies.stepped(backend, range(1, 3))
     check_same(bodies.weights_of(streamed), bodies.weights_of(plain))
+
+
+def test_embeddings_and_head_are_named_as_tables(model: str) -> None:
+    noting = Noting()
+    started(with_optimizer(model, noting))
+    assert noting.tables == {"model.embed_tokens.weight", "lm_head.weight"} < set(noting.names)
+    started(replace(with_optimizer(model, noting), lora=LoraSettings(rank=2, alpha=4.0)))
+    assert noting.tables == set()
+    assert noting.names
+    assert all("lora_" in name for name in noting.names)
 
 
 def with_optimizer(model: str, optimizer: OptimizerFactory) -> TrainingContext:
