@@ -97,6 +97,12 @@ def test_what_cannot_be_is_refused_by_the_plan(tester: RunTester) -> None:
     again.assert_refused("a resumed run keeps its training.optimizer, which is adamw")
 
 
+def test_the_usual_rates_of_adamw_are_not_those_of_another(tester: RunTester) -> None:
+    plain = tester.run("train", a_run(tester), "--dry-run").assert_ok()
+    chosen = tester.run("train", a_run(tester), "--optimizer", "./mine.py:MyMuon", "--dry-run").assert_ok()
+    assert ["AdamW trains with 1e-6 to 1e-3" in done.stdout for done in (plain, chosen)] == [True, False]
+
+
 def test_they_are_listed_and_shown(tester: RunTester) -> None:
     listed = tester.run("plugins").assert_ok().stdout
     assert "optimizer: " in listed
