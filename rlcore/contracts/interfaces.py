@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -19,6 +18,7 @@ import numpy as np
 from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
 from rlcore.contracts.capabilities import InferenceCapabilities, InFlight, TrainingCapabilities
 from rlcore.contracts.from_spec import FromSpec
+from rlcore.contracts.needs import ModelRole, Need, RewardDetail
 from rlcore.contracts.run_info import RunInfo
 from rlcore.contracts.snapshots import Bucket, WeightsManifest, WeightSource
 from rlcore.contracts.specs import AdvantageSpec, InferenceBackendSpec, LossSpec, TrainingBackendSpec
@@ -47,37 +47,6 @@ __all__ = [
     "TrainingBackend",
     "TrainingContext",
 ]
-
-
-class Need(StrEnum):
-    """The inputs that a loss needs; rlcore computes no others."""
-
-    OLD = "old"
-    """Old log probabilities already in ``prepare``. ``per_token`` always has them."""
-    REFERENCE = "reference"
-    ENTROPY = "entropy"
-
-
-class RewardDetail(StrEnum):
-    """The fields of ``RewardBatch`` that an estimator needs in addition to the rewards; rlcore gathers no others.
-
-    The value is the field's name.
-    """
-
-    PARTS = "parts"
-    RAW_PARTS = "raw_parts"
-    TOKEN_REWARDS = "token_rewards"
-    PROMPT_IDS = "prompt_ids"
-    TURNS = "turn_lengths"
-    """Includes ``turn_offsets``."""
-    ROLLOUT_LOGPROBS = "rollout_logprobs"
-
-
-class ModelRole(StrEnum):
-    """The model whose log probabilities a training backend computes."""
-
-    POLICY = "policy"
-    REFERENCE = "reference"
 
 
 class Tokenizer(Protocol):
@@ -451,7 +420,8 @@ class AdvantageEstimator(FromSpec, ABC, described_by=AdvantageSpec):
 class Loss(FromSpec, ABC, described_by=LossSpec):
     """A policy-gradient loss per token. The core applies mask, KL penalty, entropy bonus, mismatch correction and aggregation.
 
-    ``on_policy`` (False: the loss has a ratio to the sampler), ``sequence_ratio``, ``one_advantage``, ``prepares_entropy``: see LossSpec.
+    ``on_policy`` (False: the loss has a ratio to the sampler), ``sequence_ratio``, ``one_advantage``, ``prepares_entropy``: see
+    ``LossSpec``.
 
     ``reads_tokens``: whether ``prepare`` reads the content of the batch's rollouts (ids, texts, versions or details of their segments). Set
     it to False if it does not: then each of several trainer ranks receives only the tokens of its own share.

@@ -43,6 +43,7 @@ CONTRACTS = (
     "training_settings",
     "run_info",
     "tracker_interface",
+    "needs",
     "interfaces",
     "reward_interface",
     "reward_name",
