@@ -106,6 +106,40 @@ def test_the_filter_of_the_page_passes_the_kit_and_trains(tester: RunTester) -> 
     assert tester.run("train", str(folder / "run.toml"), "--dry-run").assert_ok()
 
 
+def test_producers_in_processes_of_their_own_filter_as_well(tester: RunTester) -> None:
+    config = a_run(tester, run={"runtime": "local"}, schedule={"max_staleness": 1})
+    done = tester.run("train", config, "-rt", "./rewards.py:lengths", "--filters", "./best.py:Best", "--best", "1", "--json").assert_ok()
+    rows = steps(folder_of(tester, done))
+    assert [row["rollouts_in_loss"] for row in rows] == [row["groups"] for row in rows]
+    assert all(row["filter/best/rollouts"] >= 3 * row["groups"] for row in rows)
+
+
+RECIPE = """
+from rlcore.api import AlgorithmSpec, hookimpl
+rlcore_api = "2.0"
+
+@hookimpl
+def rlcore_register_algorithms():
+    chosen = {"algorithm.filters": (("best_of_n",), "table 1"), "algorithm.filter_options.best_of_n.best": (2, "table 2")}
+    return [
+        AlgorithmSpec(name="picky", summary="", estimator="fake", loss="fake", defaults=chosen),
+        AlgorithmSpec(name="wrong", summary="", estimator="fake", loss="fake", defaults={"algorithm.filters": (("best_of_m",), "")}),
+    ]
+"""
+
+
+def test_a_recipe_may_choose_filters_with_options(tester: RunTester) -> None:
+    tester.plugins.install("recipes", RECIPE)
+    config = a_run(tester)
+    planned = tester.run("train", config, "-a", "picky", "--dry-run", "--json").assert_ok().json["config"]["algorithm"]
+    assert (planned["filters"], planned["filter_options"]["best_of_n"]["best"]) == (["best_of_n"], 2)
+    told = tester.run("train", config, "-a", "picky", "--filters", "length_range", "--dry-run").assert_ok()
+    assert "options of [algorithm.filter_options.best_of_n] that do not apply" in told.stdout
+    tester.run("train", config, "-a", "wrong", "--dry-run").assert_refused(
+        "sets algorithm.filters to 'best_of_m'", "did you mean 'best_of_n'"
+    )
+
+
 def test_removed_rollouts_stay_in_the_statistics(tester: RunTester) -> None:
     """With three of four kept, rewards and their deviation are those of a run without a filter, for the first update."""
     words = ["train", a_run(tester), "-rt", "./rewards.py:lengths", "--json"]
