@@ -59,6 +59,22 @@ def test_a_trainer_without_adapters_is_asked_for_none() -> None:
     assert not refused(TrainingCapabilities(lora=True), training={"lora_rank": 8})
 
 
+def test_a_trainer_that_cannot_move_its_reference_is_not_asked_to() -> None:
+    said = refused(trainer(), model={"reference_sync_steps": 2})
+    assert said == (
+        "<model.reference_sync_steps>: training backend mine does not move its reference (capabilities.syncs_reference is False); "
+        "type --reference-sync-steps 0"
+    )
+    assert not refused(TrainingCapabilities(syncs_reference=True), model={"reference_sync_steps": 2})
+    assert not refused(trainer(), model={"reference": "elsewhere"})
+
+
+def test_a_trainer_without_model_hooks_is_given_none() -> None:
+    said = refused(trainer(), training={"model_hook": "frozen"})
+    assert said.startswith("<training.model_hook>: training backend mine does not take model hooks (capabilities.model_hooks is False)")
+    assert not refused(TrainingCapabilities(model_hooks=True), training={"model_hook": "frozen"})
+
+
 def test_an_engine_on_one_device_is_not_split_over_two() -> None:
     asked = {"producer_tensor_parallel_size": 2}
     assert not refused(InferenceCapabilities(in_flight=InFlight.FINISH, layouts=SINGLE | {"tensor"}), inference=asked)
