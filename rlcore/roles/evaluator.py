@@ -126,7 +126,7 @@ def _row(prompt: Prompt, rollout: Rollout, score: Score) -> dict[str, Any]:
         "format_valid": score.format_ok,
         "ans_valid": score.accuracy,
         "response_length": rollout.length,
-        "reward": score.value,
+        "reward": score.value if score.in_statistics else None,  # a failure of the judge or the machine is no reward 0
         "outcome": score.outcome.value,
         "reason": score.reason,
         "finish": rollout.finish.value,
