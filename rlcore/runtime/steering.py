@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from rlcore.config import Plan
@@ -69,8 +70,9 @@ class Control:
         if (point := self._plan.resume) is None or not self:
             return
         state = point.state.get("control", {})
-        for name, controller in self._controllers.items():
-            load_state(point.checkpoint / "control" / f"{name}.npz", controller, self._who(name))
+        for name in self._controllers:
+            path = point.checkpoint / "control" / f"{name}.npz"
+            self._called(name, "restoring its state", partial(load_state, path, who=self._who(name)))
             self._chosen[name] = dict(state.get("chosen", {}).get(name, {}))
         self.settings, self._evaluation = self._combined(), state.get("evaluation", -1)
         self.stopped = "" if finished else state.get("stopped", "")
@@ -89,7 +91,7 @@ class Control:
         for name, controller in self._controllers.items():
             given = self._called(name, f"deciding after update {step}", lambda one: one.step_finished(step, seen))
             decision = self._checked(name, controller, Decision() if given is None else given)
-            self._chosen[name].update(decision.set)
+            self._chosen[name] |= {path: value.item() if isinstance(value, np.generic) else value for path, value in decision.set.items()}
             reasons += [f"{name}: {decision.stop}"] * bool(decision.stop)
             evaluate, save = evaluate or decision.evaluate, save or decision.save
         settings = self._combined()
@@ -125,13 +127,15 @@ class Control:
 
     def save(self, checkpoint: Path) -> None:
         """Write the states of the controllers into a new checkpoint."""
-        for name, controller in self._controllers.items():
+        for name in self._controllers:
             (checkpoint / "control").mkdir(exist_ok=True)
-            save_state(checkpoint / "control" / f"{name}.npz", controller, self._who(name), write=True)
+            path = checkpoint / "control" / f"{name}.npz"
+            self._called(name, "returning its state", partial(save_state, path, who=self._who(name), write=True))
 
     def state(self, awaited: int | None) -> dict[str, Any]:
         """Return JSON values for a checkpoint, under ``control``. ``awaited``: the step of an evaluation that is under way."""
-        state = {"chosen": self._chosen, "stopped": self.stopped, "evaluation": self._evaluation, "awaited": awaited}
+        chosen = {name: dict(values) for name, values in self._chosen.items()}  # a checkpoint is written while the run continues
+        state = {"chosen": chosen, "stopped": self.stopped, "evaluation": self._evaluation, "awaited": awaited}
         return {"control": state} if self else {}
 
     def _checked(self, name: str, controller: Controller, decision: Any) -> Decision:
@@ -141,7 +145,8 @@ class Control:
         for path, value in decision.set.items():
             if path not in {*controller.sets, *controller.scales}:
                 raise PluginError(f"{who} changed {path}, which it does not declare; name it in sets or scales of its class")
-            if path in controller.scales and not (isinstance(value, int | float) and 0 <= value < float("inf")):
+            factor = isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 <= value < float("inf")
+            if path in controller.scales and not factor:
                 raise RunError(f"{who} scaled {path} by {value!r}; a factor must be a finite number of at least 0")
         return decision
 
@@ -193,6 +198,9 @@ def with_settings(plan: Plan, settings: Mapping[str, Any]) -> Plan:
         if not path.startswith(OF_LOSS):
             part = getattr(config, section)
             config = replaced(config, section, _valid(type(part), {**part.model_dump(), key: value}, path, value))
+    bounds = config.algorithm.filter_range
+    if bounds is not None and not bounds[0] < bounds[1]:
+        raise RunError(f"a controller set algorithm.filter_range to {as_typed(bounds)}; the first bound must be below the second")
     for key, value in of_loss.items():
         if loss is not None:
             loss = _valid(type(loss), {**loss.model_dump(), key: value}, f"{OF_LOSS}{key}", value)

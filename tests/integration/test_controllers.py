@@ -93,6 +93,27 @@ class Text(Controller):
         return "stop"
 
 
+class Backwards(Controller):
+    sets = ("algorithm.filter_range",)
+
+    def step_finished(self, step, figures):
+        return Decision(set={"algorithm.filter_range": (1.0, 0.0)})
+
+
+class HangsInState(Controller):
+    def state(self):
+        time.sleep(3600)
+
+
+class OfNumpy(Controller):
+    """Values of numpy, and a new one after each update, while the checkpoint of the last one is written."""
+
+    scales = ("training.learning_rate",)
+
+    def step_finished(self, step, figures):
+        return Decision(set={"training.learning_rate": np.float32(1 / step)}, stop="enough" if step == 6 else "")
+
+
 class Seeds(Controller):
     sets = ("run.seed",)
 
@@ -232,6 +253,8 @@ FAILED: Sequence[tuple[str, Sequence[str]]] = [
         [LATE],
     ),
     ("Undeclared", ["changed algorithm.kl_coeff, which it does not declare; name it in sets or scales of its class"]),
+    ("Backwards", ["a controller set algorithm.filter_range to 1.0 0.0; the first bound must be below the second"]),
+    ("HangsInState", ["did not return in 0.5 s from returning its state"]),
     ("Negative", ["a controller set sampling.temperature to -1.0; it must be a finite number above 0"]),
     ("Text", ["returned a str from step_finished; it must return a Decision or None"]),
 ]
@@ -239,11 +262,11 @@ FAILED: Sequence[tuple[str, Sequence[str]]] = [
 
 @pytest.mark.parametrize(("name", "said"), FAILED)
 def test_an_error_of_a_controller_ends_the_run(tester: RunTester, name: str, said: Sequence[str]) -> None:
-    done = tester.run("train", a_run(tester, **held_out(tester)), "--controllers", f"./mine.py:{name}", "--controller-deadline", "0.5")
-    print(done)
+    words = ("--controllers", f"./mine.py:{name}", "--controller-deadline", "0.5", *["--filter-range", "0", "1"] * (name == "Backwards"))
+    done = tester.run("train", a_run(tester, **held_out(tester)), *words)
     assert done.exit_code in (1, 2)
     sentence = done.stderr.strip().splitlines()[-1]
-    assert "controller '" in sentence or name == "Negative"
+    assert "controller" in sentence
     for words in said:
         assert words in sentence
 
@@ -260,6 +283,26 @@ def test_a_run_resumed_at_any_step_decides_the_same(tester: RunTester) -> None:
         tester.run("resume", str(folder), "--step", str(step)).assert_ok()
         assert [(row["loss"], row["learning_rate"]) for row in rows(folder)] == expected, f"resumed at step {step}"
         assert weights(folder, STEPS) == last
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_stop_while_others_work_and_a_checkpoint_is_written(tester: RunTester, staleness: int) -> None:
+    """A checkpoint holds the decisions up to its step, although later ones come before it is written."""
+    config = a_run(
+        tester,
+        run={"num_episodes": 50, "max_steps": 30},
+        training={"options": {"save_seconds": 0.4}},
+        schedule={"max_staleness": staleness},
+        log={"save_interval": 2},
+        **held_out(tester, 0),
+    )
+    folder, done = trained(tester, config, "--controllers", "./mine.py:OfNumpy")
+    assert (done.json["steps"], done.json["stopped"], done.json["ledger"]["trained"]) == (6, "ofnumpy: enough", 18)
+    assert done.json["accuracy_after"] is not None
+    for step in (2, 4, 6):
+        state = json.loads((folder / f"checkpoints/step-{step}/state.json").read_text())
+        assert state["control"]["chosen"]["ofnumpy"]["training.learning_rate"] == pytest.approx(1 / step)
+    assert column(folder, "learning_rate")[:4] == pytest.approx([0.4, 0.4, 0.2, 0.4 / 3])
 
 
 def test_runs_without_controllers_have_no_trace_of_them(tester: RunTester) -> None:
