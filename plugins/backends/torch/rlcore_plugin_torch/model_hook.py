@@ -7,7 +7,6 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from rlcore.api import ConfigError, ModelHook
-from rlcore.api.runtime import reason
 from rlcore_plugin_torch.loading import settled
 from rlcore_plugin_torch.policy import AGREE
 from rlcore_plugin_torch.weights import named_weights
@@ -55,7 +54,7 @@ def _applied(hook: ModelHook, model: PreTrainedModel, seed: int, who: str) -> Pr
         try:
             changed = hook.apply(model)
         except Exception as error:
-            raise ConfigError(f"{who} failed while changing {type(model).__name__}: {reason(error)}") from error
+            raise ConfigError(f"{who} failed while changing {type(model).__name__}: {type(error).__name__}: {error}") from error
     if not isinstance(changed, PreTrainedModel):
         raise ConfigError(f"{who} returned {type(changed).__name__}; apply must return a PreTrainedModel of transformers")
     return changed
@@ -93,7 +92,7 @@ def _check_same(model: PreTrainedModel, plain: PreTrainedModel, who: str) -> Non
         own, read = (one(input_ids=tokens, use_cache=False).logits.float().log_softmax(-1) for one in (model, plain))
         gap = float((own - read).abs().max())
     except Exception as error:
-        raise ConfigError(f"{who} makes a model that does not answer with logits: {reason(error)}") from error
+        raise ConfigError(f"{who} makes a model that does not answer with logits: {type(error).__name__}: {error}") from error
     if not gap <= AGREE:
         raise ConfigError(
             f"{who} makes a model whose log probabilities differ by {gap:.2g} from those of {type(plain).__name__} with the same weights, "
