@@ -119,6 +119,8 @@ class Notes:
     """The rollouts of the first step that were this rank's share."""
     logprobs: np.ndarray = field(default_factory=lambda: np.zeros(0))
     reference: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    entropies: np.ndarray | None = None
+    """None if the backend computes none."""
     metrics: list[Mapping[str, float]] = field(default_factory=list)
     trained: dict[str, np.ndarray] = field(default_factory=dict)
     """After the three steps."""
@@ -228,6 +230,8 @@ def _three_steps(backend: TrainingBackend, run: LayoutRun, notes: Notes) -> None
     notes.place, notes.before, notes.rows = place, _arrays(backend), _rows(script.steps[0], 0, place)
     first = script.steps[0].take(notes.rows)
     notes.logprobs, notes.reference = (backend.logprobs(first, which) for which in (ModelRole.POLICY, ModelRole.REFERENCE))
+    if backend.capabilities.entropies:
+        notes.entropies = backend.logprobs_and_entropies(first)[1]
     notes.metrics = [backend.update(share, script.objective) for share in _shares(script.steps, place)]
     notes.trained = _arrays(backend)
     segment = script.after.rollouts[0].segments[0]

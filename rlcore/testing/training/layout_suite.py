@@ -50,14 +50,20 @@ class TrainingLayoutSuite(LayoutSessions):
                 assert not wrong, f"{who}: rank {rank} gathered from place {wrong[0]} what that did not give: {each.gathered[wrong[0]]}"
 
     def test_layouts_score_like_one_process(self) -> None:
-        """Log probabilities of policy and reference, of each rank's share, are those of one process."""
+        """Log probabilities of policy and reference, and entropies if declared, of each rank's share, are those of one process."""
         for who, notes, one, run in self._whole():
             for rank, each in enumerate(notes):
                 kept = policy_tokens(run.script.steps[0], each.rows)
-                for which, mine, theirs in (("policy", each.logprobs, one.logprobs), ("reference", each.reference, one.reference)):
-                    assert len(mine) == kept.sum(), f"{who}: rank {rank} has {len(mine)} log probabilities for {kept.sum()} tokens"
+                pairs = [
+                    ("log probabilities of the policy", each.logprobs, one.logprobs),
+                    ("log probabilities of the reference", each.reference, one.reference),
+                ]
+                if one.entropies is not None and each.entropies is not None:
+                    pairs.append(("entropies of the policy", each.entropies, one.entropies))
+                for which, mine, theirs in pairs:
+                    assert len(mine) == kept.sum(), f"{who}: rank {rank} has {len(mine)} {which} for {kept.sum()} tokens"
                     off = float(np.abs(mine - theirs[kept]).max(initial=0.0))
-                    assert off <= self.tolerance, f"{who}: log probabilities of the {which} on rank {rank} are off by {off:.2g} nats"
+                    assert off <= self.tolerance, f"{who}: {which} on rank {rank} are off by {off:.2g} nats"
 
     def test_layouts_keep_the_reference(self) -> None:
         """Four steps do not change the reference."""
