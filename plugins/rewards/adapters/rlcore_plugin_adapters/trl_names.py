@@ -52,7 +52,7 @@ _INSTEAD: Mapping[str, str] = {
     "processing_class": "tokenizer_path=FOLDER",
     "peft_config": "lora_rank=16, with lora_alpha and lora_targets",
     "callbacks": "a plugin with the hook rlcore_step_finished, or progress=",
-    "optimizers": "learning_rate, betas and weight_decay; the optimizer is AdamW",
+    "optimizers": "learning_rate, betas and weight_decay; optimizer=, a name or a class derived from rlcore.api.OptimizerFactory",
     "rollout_func": "conversation=, a class derived from rlcore.api.Conversation",
     "environment_factory": "conversation=, a class derived from rlcore.api.Conversation",
     "reward_weights": 'weights in [[rewards]]: **{"rewards": [{"name": "boxed", "weight": 0.5}, …]}',
