@@ -298,7 +298,7 @@ def as_typed(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return " ".join(as_typed(item) for item in value)
+        return " ".join(as_typed(item) for item in value) or "none"
     if isinstance(value, BaseModel):
         return as_typed(value.model_dump(mode="json", exclude_defaults=True))
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)

@@ -302,7 +302,7 @@ class AlgorithmSection(Section):
     estimator: PluginName = setting("auto", help="advantage estimator; auto: the recipe's")
     loss: PluginName = setting("auto", help="loss; auto: the recipe's")
     loss_variation: PluginName = setting("sample_level", help="aggregation: how token losses are averaged")
-    kl_coeff: NonNegative = setting(0.0, "-kl", help="weight of the KL penalty; 0: no reference")
+    kl_coeff: NonNegative = setting(0.0, "-kl", help="weight of the KL penalty; 0: no penalty")
     kl_kind: PluginName = setting("k3", help="estimator of the KL divergence")
     kl_in: Literal["loss", "reward"] = setting("loss", help="where the KL penalty is applied")
     filter_by: Name = setting("accuracy", help="value that the group filter uses: accuracy, or the name of a reward")

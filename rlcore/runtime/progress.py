@@ -96,9 +96,9 @@ class Summary:
     filter and the number of updates that it starved, empty without a filter. ``dropped`` counts prompts that were too long, by data set.
     ``bad_rows`` counts the rows that were left out because they are bad, by data set and reason.
     ``remarks`` are sentences for the user. ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are the run's values.
-    ``train_on`` holds the flags for ``rlcore resume`` that double the length of the run. ``stopped`` is the reason why controllers
-    ended the run, "" if none did. ``objects`` names the kinds of plugins that were
-    objects of a Python program (``reward``), which a resumed run needs again.
+    ``train_on`` holds the flags for ``rlcore resume`` that double the length of the run, or leave out the controllers that ended it.
+    ``stopped`` is the reason why controllers ended the run, "" if none did. ``objects`` names the kinds of plugins that were objects of a
+    Python program (``reward``), which a resumed run needs again.
 
     ``peak_memory`` is the peak in bytes by process, since its start: the driver, and the workers that have their own process.
     ``peak_memory_bytes`` is their sum; memory that two of them map counts twice. Processes that engines, rewards and sandboxes start are

@@ -102,14 +102,14 @@ def check_changes(plan: Plan, run: PastRun, *, step: int | None = None, typed: M
     settings = settings_of(run.root)
     check_resumable(plan, settings, _new_run(run, step, typed or {}))
     steps = run.finished
-    if steps is None:
+    if steps is None or (step is not None and step < steps):  # an earlier checkpoint repeats the updates after it
         return
     before, now = settings.run, plan.config.run
     farther = now.num_episodes > before.num_episodes or (now.max_steps or steps) > (before.max_steps or steps)
     if stopped := run.stopped:
         if not farther and now.controllers == before.controllers:
             ended = f"{run.root} is finished, after {steps} updates, because {stopped}"
-            raise UsageError(f"{ended}; to train further, type --controllers none, or raise --max-steps or -e")
+            raise UsageError(f"{ended}; to train further, type --controllers none")
         return
     if not farther or (now.max_steps is not None and now.max_steps <= steps):
         flag = "-e" if now.max_steps is None or now.max_steps > steps else "--max-steps"
@@ -201,7 +201,8 @@ def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator
     if plan.config.algorithm.kl_coeff > 0:
         model = plan.config.model
         first = f"stays {model.reference}" if model.reference else f"stays the model that the run began with, {model.model}"
-        yield f"the KL reference {'is that of the checkpoint' if model.reference_sync_steps else first}"
+        moved = settings_of(point.run).model.reference_sync_steps  # so far
+        yield f"the KL reference {'is that of the checkpoint' if moved else first}"
 
 
 def _check_versions(plan: Plan, run: Path, any_version: bool, say: Callable[[str], None]) -> None:

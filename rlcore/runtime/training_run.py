@@ -470,7 +470,7 @@ class TrainingRun:
             samples=samples_of(self._first, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
-            train_on=train_on(self._config, self._runtime, status.version),
+            train_on="--controllers none" if self._control.stopped else train_on(self._config, self._runtime, status.version),
             objects=self._plan.registry.objects(),
         )
 

@@ -187,6 +187,13 @@ def test_a_run_that_was_stopped_is_finished_and_can_be_trained_further(tester: R
     assert column(folder, "learning_rate")[-1] == pytest.approx(0.4 / 2**8)
 
 
+def test_a_finished_run_repeats_the_updates_after_an_earlier_checkpoint(tester: RunTester) -> None:
+    folder, _ = trained(tester, a_run(tester), "--controllers", "fake")
+    before = rows(folder)[-1]["loss"]
+    done = tester.run("resume", str(folder), "--step", "5", "--json").assert_ok()
+    assert (done.json["steps"], rows(folder)[-1]["loss"]) == (STEPS, before)
+
+
 def test_a_run_that_was_stopped_goes_on_without_the_controller(tester: RunTester) -> None:
     folder, _ = trained(tester, a_run(tester), "--controllers", "fake", "--stop-at", "3")
     further = tester.run("resume", str(folder), "--controllers", "none", "--json").assert_ok()

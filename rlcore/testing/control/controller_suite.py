@@ -22,15 +22,21 @@ class ControllerSuite(ABC):
         """Return a fresh controller."""
 
     def figures(self) -> Sequence[Mapping[str, float]]:
-        """Return the figures of a run, one mapping for each update. The default rises, then stays, then falls."""
+        """Return the figures of a run, one mapping for each update. By default the reward rises, stays for long, then falls."""
         return [
-            {"reward/mean": 1.0 - abs(step - 6) / 8, "kl_reference": 0.02 * step, "loss": 0.1, "entropy": 2.0 / step, "seconds": 1.0}
-            for step in range(1, 13)
+            {"reward/mean": min(step, 6) / 8 - max(step - 18, 0) / 9, "kl_reference": 0.02 * step, "loss": 0.1, "entropy": 2.0 / step}
+            for step in range(1, 25)
         ]
 
     def evaluations(self) -> Mapping[int, Mapping[str, float]]:
-        """Return the figures of evaluations by their step. The default is one of step 0 and one after every third update."""
-        return {step: {"eval/heldout": 0.5 - abs(step - 6) / 20} for step in range(0, 12, 3)}
+        """Return the figures of evaluations by their step. By default one after every second update, which soon stays the same."""
+        return {step: {"eval/heldout": min(step, 6) / 12} for step in range(0, 24, 2)}
+
+    def test_it_decides_something(self) -> None:
+        """Some update leads to a decision: otherwise the other rules compare nothing. Override ``figures`` or ``evaluations`` for it."""
+        assert any(decision != Decision() for _, decision in self._walk(self.make(), 0)), (
+            "no update of the run led to a decision; override figures and evaluations with such as lead to one"
+        )
 
     def test_decisions_are_of_the_contract(self) -> None:
         """Each decision is a ``Decision`` or None, sets what the class declares, and scales by finite numbers of at least 0."""

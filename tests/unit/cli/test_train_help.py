@@ -78,7 +78,7 @@ def test_help_shows_the_value_of_this_run_and_its_origin(tester: RunTester) -> N
     (tester.folder / "mine.toml").write_text('[training]\nlearning_rate = 0.0004\nwarmup_steps = 7\n[run]\nproject = "100 %"\n')
     text = told(tester, "train", "mine.toml", "-g", "4", "--help-all")
     for wanted in (
-        "weight of the KL penalty; 0: no reference [0.01, recipe grpo]",
+        "weight of the KL penalty; 0: no penalty [0.01, recipe grpo]",
         "peak learning rate of AdamW [0.0004, mine.toml]",
         "[7, mine.toml]",
         "completions per prompt [4, -g]",

@@ -54,7 +54,7 @@ from zoo_backends import (
     UpdatesAtTheMeanTemperature,
 )
 from zoo_bugs import ENGINES, Bug
-from zoo_controllers import DeclaresNothing, ForgetsItsCount, KeepsAnObject, ReadsTheClock, ScalesBelowZero
+from zoo_controllers import DeclaresNothing, ForgetsItsCount, KeepsAnObject, NeverDecides, ReadsTheClock, ScalesBelowZero
 from zoo_entropies import EntropySuite, ForgetsToDeclareEntropy, SurpriseForEntropy, TurnsTheEntropies
 from zoo_filters import AddsItsMark, AnswersWithNumbers, BeatsTheLastGroup, DrawsLots, ForgetsTheFailed, RanksTheFailed, WantsTheImpossible
 from zoo_losses import CountsUpdatesInSecret, KeepsItsScale, SavesTheFigures, WantsEveryFigure
@@ -276,6 +276,7 @@ ZOO = [
     _part(ControllerSuite, ReadsTheClock, "test_the_same_run_has_the_same_decisions"),
     _part(ControllerSuite, DeclaresNothing, "test_decisions_are_of_the_contract", "in neither sets nor scales"),
     _part(ControllerSuite, ScalesBelowZero, "test_decisions_are_of_the_contract", "the factor of training.learning_rate is -"),
+    _part(ControllerSuite, NeverDecides, "test_it_decides_something", "override figures"),
     _part(ControllerSuite, KeepsAnObject, "test_a_resumed_run_decides_the_same", "is of type object"),
     _part(GroupFilterSuite, AnswersWithNumbers, "test_one_bool_for_each_rollout", "is not a bool"),
     _part(GroupFilterSuite, ForgetsTheFailed, "test_one_bool_for_each_rollout", "2 values for the 4 rollouts"),

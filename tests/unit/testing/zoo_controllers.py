@@ -40,7 +40,17 @@ class ScalesBelowZero(Controller):
         return Decision(set={"training.learning_rate": 1.0 - step})
 
 
+class NeverDecides(Controller):
+    """Stops after the hundredth update, which no run of the suite has."""
+
+    def step_finished(self, step: int, figures: Mapping[str, float]) -> Decision:
+        return Decision(stop="enough" if step == 100 else "")
+
+
 class KeepsAnObject(Controller):
+    def step_finished(self, step: int, figures: Mapping[str, float]) -> Decision:
+        return Decision(save=step == 3)
+
     def state(self) -> Mapping[str, np.ndarray | float]:
         return {"seen": np.array([{}])}
 

@@ -7,7 +7,7 @@ Importing this loads no numpy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.api import CommandSpec, ControllerSpec, hookimpl
 
@@ -83,6 +83,18 @@ def rlcore_register_controllers() -> Sequence[ControllerSpec]:
         ADAPTIVE_KL,
         PLATEAU,
     ]
+
+
+@hookimpl
+def rlcore_check_run(config: Any) -> list[str]:
+    """Return a sentence for each controller that watches a held-out task which the run does not have."""
+    problems, tasks = [], config.eval.eval_dataset
+    for name, options in config.run.controller_options.items():
+        figure = str(options.get("figure", "")) if name in ("early_stopping", "plateau") else ""
+        if figure.startswith("eval/") and figure.split("/")[1] not in tasks:
+            has = f"its held-out tasks are {', '.join(tasks)}" if tasks else "it has no held-out task; type --eval-dataset FILE"
+            problems.append(f"run.controller_options.{name}.figure = {figure}: the run has no such task; {has}")
+    return problems
 
 
 @hookimpl

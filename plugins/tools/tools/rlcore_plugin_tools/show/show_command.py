@@ -74,7 +74,9 @@ class ShowCommand(Command):
             return show_config.run(args.rest, args.registry)
 
         if args.name is None:
-            raise UsageError(f"rlcore show {args.what} needs a name: type one of {', '.join(args.registry.names(args.what))}")
+            names = ", ".join(args.registry.names(args.what))
+            known = f"type one of {names}" if names else "none is installed; type the place of one, such as ./mine.py:NAME"
+            raise UsageError(f"rlcore show {args.what} needs a name: {known}")
         from rlcore_plugin_tools.show.describe import describe
 
         described = describe(args.registry, PluginKind(args.what), args.name)

@@ -75,6 +75,13 @@ def test_a_figure_that_the_run_has_not_is_an_error() -> None:
     assert FigureOptions().figure == "reward/mean"
 
 
+def test_a_task_that_the_run_has_not_is_refused_at_the_plan(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    words = ("--controllers", "early_stopping", "--figure", "eval/letters")
+    said = "run.controller_options.early_stopping.figure = eval/letters: the run has no such task; it has no held-out task"
+    tester.run("train", tester.fake_run(), *words, "--dry-run").assert_refused(said)
+
+
 def test_a_run_stops_early_and_another_keeps_its_kl(tmp_path: Path) -> None:
     tester = RunTester(tmp_path, in_process=True).with_fakes()
     held = {"eval": {"eval_dataset": {"letters": str(tester.fake_data("held.jsonl", "abcd"))}, "eval_interval": 1}}

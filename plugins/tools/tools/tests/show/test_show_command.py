@@ -162,7 +162,7 @@ def test_a_recipe_shows_type_and_meaning_of_what_it_sets(tester: RunTester) -> N
     """From the core's table of settings, from the options of its parts, and never the type of the value alone."""
     shown = {option["path"]: (option["type"], option["description"]) for option in _shown(tester, "algo", "acme")["options"]}
     assert shown["algorithm.estimator"] == ("str", "advantage estimator; auto: the recipe's")
-    assert shown["algorithm.kl_coeff"] == ("float", "weight of the KL penalty; 0: no reference")
+    assert shown["algorithm.kl_coeff"] == ("float", "weight of the KL penalty; 0: no penalty")
     assert shown["sampling.num_generations"][0] == "int"
     assert shown["algorithm.filter_range"][0] == "tuple[float, float] | none"
     assert shown["algorithm.options.clip_eps_high"] == ("float", "how far it may rise above 1 before its gradient stops")
