@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.api import Controller, Decision
 from rlcore_plugin_tools import ADAPTIVE_KL
+from rlcore_plugin_tools.control.watched_figure import trained
 
 __all__ = ["AdaptiveKl", "AdaptiveKlOptions"]
 
@@ -36,6 +37,8 @@ class AdaptiveKl(Controller, spec=ADAPTIVE_KL):
     def step_finished(self, step: int, figures: Mapping[str, float]) -> Decision:
         """Set the coefficient of the next update."""
         name = self._options.figure
+        if name not in figures and not trained(figures):  # there is no divergence to follow
+            return Decision(set={"algorithm.kl_coeff": self._coefficient})
         if name not in figures:
             raise ValueError(f"the run has no figure {name!r}; it has {', '.join(sorted(figures))}")
         error = float(np.clip(figures[name] / self._options.target - 1.0, -0.2, 0.2))

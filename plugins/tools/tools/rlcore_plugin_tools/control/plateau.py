@@ -26,18 +26,19 @@ class Plateau(Controller, spec=PLATEAU):
 
     def __init__(self, options: PlateauOptions) -> None:
         self._options, self._best, self._scale = options, WatchedFigure(options), 1.0
+        self._of_evaluations = options.figure.startswith("eval/")
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
         """Count an evaluation, if it has the figure."""
-        self._count(figures)
+        self._count(figures, required=self._of_evaluations)
 
     def step_finished(self, step: int, figures: Mapping[str, float]) -> Decision:
         """Count an update, if it has the figure, and scale the rate of the next one."""
-        self._count(figures)
+        self._count(figures, required=not self._of_evaluations)
         return Decision(set={"training.learning_rate": self._scale})
 
-    def _count(self, figures: Mapping[str, float]) -> None:
-        if self._best.saw(figures):
+    def _count(self, figures: Mapping[str, float], *, required: bool) -> None:
+        if self._best.saw(figures, required=required):
             self._best.since = 0
             self._scale = max(self._scale * self._options.factor, self._options.lowest)
 

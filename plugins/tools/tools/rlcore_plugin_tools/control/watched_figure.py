@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["FigureOptions", "WatchedFigure"]
+__all__ = ["FigureOptions", "WatchedFigure", "trained"]
 
 
 class FigureOptions(BaseModel):
@@ -21,6 +21,11 @@ class FigureOptions(BaseModel):
     better: Literal["higher", "lower"] = Field(default="higher", description="which values of the figure are better")
     patience: int = Field(default=5, ge=1, description="values in a row that may be no better than the best one")
     min_delta: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="an improvement must be larger than this")
+
+
+def trained(figures: Mapping[str, float]) -> bool:
+    """Return whether an update took an optimizer step. One whose groups were all filtered has no loss and no KL."""
+    return figures.get("optimizer_steps", 1.0) > 0
 
 
 class WatchedFigure:
@@ -36,7 +41,7 @@ class WatchedFigure:
         :raises ValueError: the figure is absent and ``required``, or not a number."""
         name, sign = self._options.figure, 1.0 if self._options.better == "higher" else -1.0
         if name not in figures:
-            if required:
+            if required and trained(figures):
                 raise ValueError(f"the run has no figure {name!r}; it has {', '.join(sorted(figures))}")
             return False
         value = sign * figures[name]

@@ -70,6 +70,10 @@ def test_a_figure_that_the_run_has_not_is_an_error() -> None:
         decisions(AdaptiveKl(AdaptiveKlOptions()), "f", [1.0])
     with pytest.raises(ValueError, match="the run has no figure 'reward/mean'; it has f"):
         decisions(EarlyStopping(EarlyStoppingOptions()), "f", [1.0])
+    with pytest.raises(ValueError, match="the run has no figure 'reward/men'; it has f"):
+        decisions(Plateau(PlateauOptions(figure="reward/men")), "f", [1.0])
+    with pytest.raises(ValueError, match="the run has no figure 'eval/y'; it has eval/x"):
+        Plateau(PlateauOptions(figure="eval/y")).evaluated(0, {"eval/x": 1.0})
     with pytest.raises(ValueError, match="no evaluation with eval/x before update 1; give the run --eval-dataset"):
         decisions(EarlyStopping(EarlyStoppingOptions(figure="eval/x")), "f", [1.0])
     assert FigureOptions().figure == "reward/mean"
@@ -80,6 +84,18 @@ def test_a_task_that_the_run_has_not_is_refused_at_the_plan(tmp_path: Path) -> N
     words = ("--controllers", "early_stopping", "--figure", "eval/letters")
     said = "run.controller_options.early_stopping.figure = eval/letters: the run has no such task; it has no held-out task"
     tester.run("train", tester.fake_run(), *words, "--dry-run").assert_refused(said)
+
+
+@pytest.mark.parametrize(
+    "words", [("adaptive_kl", "-kl", "0.1", "--figure", "loss"), ("early_stopping", "--figure", "loss"), ("plateau", "--figure", "loss")]
+)
+def test_an_update_whose_groups_were_all_filtered_does_not_end_a_run(tmp_path: Path, words: Sequence[str]) -> None:
+    """It has no loss and no KL, because it took no optimizer step."""
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    config = tester.fake_run(run={"num_episodes": 50, "max_steps": 8}, algorithm={"name": "fake", "filter_range": [0.2, 1.1]})
+    done = tester.run("train", config, "--controllers", *words, "--json").assert_ok()
+    rows = [json.loads(line) for line in (tester.folder / done.json["run"] / "metrics.jsonl").read_text().splitlines()]
+    assert {"loss" in row for row in rows if "seconds" in row} == {True, False}
 
 
 def test_a_run_stops_early_and_another_keeps_its_kl(tmp_path: Path) -> None:
