@@ -18,8 +18,9 @@ class ModelHook(ABC):
     """A change of the model between loading and training: frozen parts, other first weights, another class or another forward. Since 2.0.
 
     The trainer calls ``apply`` on the whole model, before adapters are added and before the model is divided between ranks. The reference
-    model is changed in the same way. Each call has the same state of torch's random generators, so all ranks and every resume get the same
-    model. In a resumed run the weights of the checkpoint replace those that ``apply`` set.
+    model is changed in the same way; one that ``model.reference`` names keeps its weights. Each call has the same state of torch's random
+    generators, so all ranks and every resume get the same model. In a resumed run the weights of the checkpoint replace those that
+    ``apply`` set.
     """
 
     @abstractmethod

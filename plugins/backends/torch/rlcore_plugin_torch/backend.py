@@ -116,6 +116,7 @@ class TorchBackend(TrainingBackend):
         self._loader = PolicyLoader(context=context, options=self.options, ranks=self.ranks, device=self.device)
         self._reference_path = context.reference or context.model
         self._reference: CausalPolicy | None = None
+        self._named = self._reference_path != context.model and not context.resumed  # `load` tells it of a resumed run
         self._moved = False
         self._begin_from(context.model)
 
@@ -286,7 +287,7 @@ class TorchBackend(TrainingBackend):
         self._resume_adapters(state["adapters"], begun_with)
         self.optimizer.restore(state["optimizer"])
         # The checkpoint is the policy; the reference stays the model that the run began with, or is what it has moved to.
-        self._reference_path, self._reference = begun_with, None
+        self._reference_path, self._reference, self._named = begun_with, None, state.get("named", False)
         self._moved = state.get("moved", False) and Need.REFERENCE in self.context.needs
         read_tensors(self._tensors(), folder / SHARDS, self.ranks.saving)
         self._check_weights(state["weights"], folder)
@@ -314,6 +315,7 @@ class TorchBackend(TrainingBackend):
             "optimizer": self.optimizer.progress(),
             "random": random_state(self.device),
             "reference": self._reference_path,
+            "named": self._named,
             "moved": self._moved,
             "dtype": self.context.dtype,
             "weights": self._checksums(),
@@ -384,7 +386,8 @@ class TorchBackend(TrainingBackend):
 
     def _reference_policy(self) -> CausalPolicy:
         if self._reference is None:
-            self._reference = self._load(self._reference_path)
+            # A hook makes the first policy from the run's own model; a model that the user named is the reference as it is.
+            self._reference = self._loader.read(self._reference_path, keeps_weights=self._named)
             if self.cut.packed:
                 self._reference.use_packing(fused=self.policy.fused)
             self._reference.model.requires_grad_(False)

@@ -51,16 +51,18 @@ class PolicyLoader:
         """Whether weights are exported in a lower precision than they are kept in."""
         return self.dtype != self.master_dtype
 
-    def read(self, path: str) -> CausalPolicy:
+    def read(self, path: str, *, keeps_weights: bool = False) -> CausalPolicy:
         """Read the whole model. A model that will be divided is read on the CPU and moves to the device part by part, since a device
-        need not hold all of it."""
+        need not hold all of it.
+
+        :param keeps_weights: a model hook may change the model, but not its weights."""
         device = torch.device("cpu") if self.ranks.layout.split else self.device
         trusted = self.context.trust_remote_code
         model = load_model(path, self.options.attention, device, self.master_dtype, trust_remote_code=trusted)
         if (hook := self.context.model_hook) is not None:
             from rlcore_plugin_torch.model_hook import hooked
 
-            resumed = self.context.resumed and path == self.context.model
+            resumed = keeps_weights or (self.context.resumed and path == self.context.model)
             adapters = self.context.lora is not None
             model = hooked(hook, model, self.context.seed, resumed=resumed, adapters=adapters, trust_remote_code=trusted)
         return CausalPolicy(

@@ -98,6 +98,21 @@ def test_the_reference_is_the_policy_as_it_was_at_the_start(model: str) -> None:
         assert not np.allclose(backend.logprobs(many_prompts(0), ModelRole.POLICY), before, atol=1e-3)
 
 
+def test_a_reference_that_the_run_names_keeps_its_weights(model: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(Qwen2Config(**SIZES, tie_word_embeddings=False)).save_pretrained(tmp_path / "other")
+    other = str(tmp_path / "other")
+    with trainer(other, None) as backend:
+        due = backend.logprobs(many_prompts(0), ModelRole.POLICY)
+    with trainer(model, NewNorms(), reference=other) as backend:
+        assert np.array_equal(backend.logprobs(many_prompts(0), ModelRole.REFERENCE), due)
+        backend.save_model(tmp_path / "model")
+        backend.save(tmp_path / "trainer").result()
+    with trainer(str(tmp_path / "model"), NewNorms(), reference=other, resumed=True) as backend:
+        backend.load(tmp_path / "trainer")
+        assert np.array_equal(backend.logprobs(many_prompts(0), ModelRole.REFERENCE), due)
+
+
 def test_a_resumed_run_has_the_weights_of_its_checkpoint(model: str, tmp_path: Path) -> None:
     with trainer(model, NewNorms()) as backend:
         step(backend)
