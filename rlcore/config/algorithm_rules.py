@@ -12,16 +12,28 @@ from rlcore.registry.error_context import closest
 if TYPE_CHECKING:
     from rlcore.config.rules import RuleContext
 
-__all__ = ["dynamic_needs_filter", "filter_has_accuracy", "filter_range_order", "rewards_named_exist", "trainer_has_entropies"]
+__all__ = [
+    "dynamic_needs_filter",
+    "filter_has_accuracy",
+    "filter_range_order",
+    "range_without_groups",
+    "rewards_named_exist",
+    "trainer_has_entropies",
+]
+
+
+def range_without_groups(bounds: tuple[float, float] | None) -> bool:
+    """Return whether no accuracy, from 0 to 1, is strictly between the two."""
+    return bounds is not None and (bounds[0] >= bounds[1] or bounds[0] >= 1.0 or bounds[1] <= 0.0)
 
 
 def filter_range_order(facts: RuleContext) -> str | None:
     """Refuse a range that no accuracy is in."""
     bounds = facts.config.algorithm.filter_range
-    if bounds is not None and bounds[0] < bounds[1] and (bounds[0] >= 1.0 or bounds[1] <= 0.0):
-        return f"{facts.cite('algorithm.filter_range')} lets no group pass: an accuracy is between 0 and 1; type --filter-range 0.01 0.99"
-    if bounds is None or bounds[0] < bounds[1]:
+    if bounds is None or not range_without_groups(bounds):
         return None
+    if bounds[0] < bounds[1]:
+        return f"{facts.cite('algorithm.filter_range')} lets no group pass: an accuracy is between 0 and 1; type --filter-range 0.01 0.99"
     low, high = sorted(bounds)
     example = f"{low:g} {high:g}" if low < high else "0.01 0.99"
     return (

@@ -40,6 +40,8 @@ def _fixed(path: str, part: Part, scaled: tuple[str, ...], facts: RuleContext) -
         return f"{who}, and {loss.label} has no such option; name another --loss, or another controller"
     if path not in _CHANGEABLE:
         return f"{who}, which cannot change while a run trains; these can: {', '.join(_CHANGEABLE)}, and {OF_LOSS}NAME of the loss"
+    if path == "algorithm.filter_range" and path in scaled:
+        return f"{part.label} scales {path}, which is a pair; name it in sets of the class, and give both ends"
     schedule = facts.chosen.spec("training.lr_schedule")
     if path == RATE and path not in scaled and isinstance(schedule, LearningRateScheduleSpec) and not schedule.constant:
         also = f"{who}, and so does {facts.cite('training.lr_schedule')}"

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from rlcore.config import Plan
+from rlcore.config.algorithm_rules import range_without_groups
 from rlcore.config.control_rules import OF_LOSS
 from rlcore.config.layers import as_typed, get_path, replaced
 from rlcore.config.setting_table import core_settings, expected
@@ -47,8 +48,9 @@ class Control:
         self._owners: dict[str, str] = {}
         for word, options in zip(plan.config.run.controllers, plan.controller_options, strict=True):
             name = plan.registry.spec(PluginKind.CONTROLLER, word).name  # the word may be the path of a file
-            self._controllers[name] = plan.registry.make(PluginKind.CONTROLLER, word, options=options)
             self._owners[name] = plan.registry.owner(PluginKind.CONTROLLER, word)
+            make = partial(plan.registry.make, PluginKind.CONTROLLER, word, options=options)
+            self._controllers[name] = self._in_time(name, "being made", make)
         self._chosen: dict[str, dict[str, Any]] = {name: {} for name in self._controllers}
         """The values that each controller has set, as it gave them."""
         self.settings: dict[str, Any] = {}
@@ -66,8 +68,10 @@ class Control:
     def resume(self, runtime: Runtime, *, finished: bool) -> None:
         """Continue from the checkpoint of the plan, if it has one. A controller that the run did not have begins without a state.
 
+        What a controller had set that the run no longer names returns to the plan.
+
         :param finished: the run had ended, and the user trains it further, so that a stop does not count."""
-        if (point := self._plan.resume) is None or not self:
+        if (point := self._plan.resume) is None or not (self or "control" in point.state):
             return
         state = point.state.get("control", {})
         for name in self._controllers:
@@ -77,7 +81,7 @@ class Control:
         self.settings, self._evaluation = self._combined(), state.get("evaluation", -1)
         self.stopped = "" if finished else state.get("stopped", "")
         self.lacks_evaluation = state.get("awaited") == point.step and point.step not in self._unseen
-        if self.settings:
+        if self.settings or any(state.get("chosen", {}).values()):
             runtime.control(point.step, self.settings)
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
@@ -91,11 +95,11 @@ class Control:
         for name, controller in self._controllers.items():
             given = self._called(name, f"deciding after update {step}", lambda one: one.step_finished(step, seen))
             decision = self._checked(name, controller, Decision() if given is None else given)
-            self._chosen[name] |= {path: value.item() if isinstance(value, np.generic) else value for path, value in decision.set.items()}
+            self._chosen[name].update({path: _plain(value) for path, value in decision.set.items()})
             reasons += [f"{name}: {decision.stop}"] * bool(decision.stop)
             evaluate, save = evaluate or decision.evaluate, save or decision.save
         settings = self._combined()
-        with_settings(self._plan, settings)
+        with_settings(self._plan, settings, self._setter)
         self.settings, self.stopped = settings, "; ".join(reasons)
         return Decision(stop=self.stopped, evaluate=evaluate, save=save, set=settings)
 
@@ -142,11 +146,13 @@ class Control:
         who = self._who(name)
         if not isinstance(decision, Decision):
             raise PluginError(f"{who} returned a {type(decision).__name__} from step_finished; it must return a Decision or None")
-        for path, value in decision.set.items():
+        if not (isinstance(decision.set, Mapping) and isinstance(decision.stop, str)):
+            raise PluginError(f"{who} returned {decision!r} from step_finished; stop must be a text, and set values by path")
+        for path, given in decision.set.items():
+            value = _plain(given)
             if path not in {*controller.sets, *controller.scales}:
                 raise PluginError(f"{who} changed {path}, which it does not declare; name it in sets or scales of its class")
-            factor = isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0 <= value < float("inf")
-            if path in controller.scales and not factor:
+            if path in controller.scales and not (_is_number(value) and 0 <= value < float("inf")):
                 raise RunError(f"{who} scaled {path} by {value!r}; a factor must be a finite number of at least 0")
         return decision
 
@@ -157,19 +163,30 @@ class Control:
             combined |= {path: value for path, value in self._chosen[name].items() if path in controller.sets}
         for path in {path for name, one in self._controllers.items() for path in one.scales if path in self._chosen[name]}:
             factors = [self._chosen[name].get(path, 1.0) for name, one in self._controllers.items() if path in one.scales]
-            combined[path] = combined.get(path, _value(self._plan, path)) * prod(factors)
+            if not _is_number(value := combined.get(path, _value(self._plan, path))):
+                raise RunError(f"{self._setter(path)} scaled {path}, and {as_typed(value)} is no number; name it in sets of the class")
+            combined[path] = value * prod(factors)
         return combined
+
+    def _setter(self, path: str) -> str:
+        """Return the controllers that change the setting, for errors."""
+        return " and ".join(self._who(name) for name, one in self._controllers.items() if path in {*one.sets, *one.scales})
 
     def _who(self, name: str) -> str:
         return f"{LABELS[PluginKind.CONTROLLER]} {name!r} of {self._owners[name]}"
 
     def _called(self, name: str, doing: str, call: Callable[[Controller], T]) -> T:
-        """Call a controller in a thread of its own. Raise RunError if it raises, or does not return in time."""
+        return self._in_time(name, doing, partial(call, self._controllers[name]))
+
+    def _in_time(self, name: str, doing: str, call: Callable[[], T]) -> T:
+        """Call code of a controller in a thread of its own. Raise RunError if it raises, or does not return in time."""
         answer: Future[T] = Future()
 
         def work() -> None:
             try:
-                answer.set_result(call(self._controllers[name]))
+                answer.set_result(call())
+            except KeyboardInterrupt as error:  # nobody pressed Ctrl-C: the signal reaches the main thread alone
+                answer.set_exception(RuntimeError(f"it raised {error!r}"))
             except BaseException as error:  # it is raised again in the thread of the loop
                 answer.set_exception(error)
 
@@ -189,31 +206,45 @@ def _evaluated(step: int, figures: Mapping[str, float], controller: Controller) 
     controller.evaluated(step, figures)
 
 
-def with_settings(plan: Plan, settings: Mapping[str, Any]) -> Plan:
-    """Return the plan with other values of settings that may change. Raises RunError for a value that a setting cannot have."""
+def _plain(value: Any) -> Any:
+    """Return numbers and arrays of numpy as those of Python, which checkpoints and validation take."""
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def with_settings(plan: Plan, settings: Mapping[str, Any], setter: Callable[[str], str] = lambda path: "a controller") -> Plan:
+    """Return the plan with other values of settings that may change. Raises RunError for a value that a setting cannot have.
+
+    :param setter: names the controllers that change a setting, for the error."""
     config, loss = plan.config, plan.loss_options
     of_loss = {path.removeprefix(OF_LOSS): value for path, value in settings.items() if path.startswith(OF_LOSS)}
     for path, value in settings.items():
         section, _, key = path.partition(".")
         if not path.startswith(OF_LOSS):
             part = getattr(config, section)
-            config = replaced(config, section, _valid(type(part), {**part.model_dump(), key: value}, path, value))
-    bounds = config.algorithm.filter_range
-    if bounds is not None and not bounds[0] < bounds[1]:
-        raise RunError(f"a controller set algorithm.filter_range to {as_typed(bounds)}; the first bound must be below the second")
-    for key, value in of_loss.items():
-        if loss is not None:
-            loss = _valid(type(loss), {**loss.model_dump(), key: value}, f"{OF_LOSS}{key}", value)
+            config = replaced(config, section, _valid(type(part), part, f"{section}.", {key: value}, setter))
+    if range_without_groups(config.algorithm.filter_range):
+        path = "algorithm.filter_range"
+        raise RunError(f"{setter(path)} set {path} to {as_typed(settings[path])}, which lets no group pass; the range must hold accuracies")
+    if of_loss and loss is not None:  # at once, because a loss may compare its options with each other
+        loss = _valid(type(loss), loss, OF_LOSS, of_loss, setter)
     return replace(plan, config=config, loss_options=loss) if settings else plan
 
 
-def _valid(model: type[BaseModel], given: Mapping[str, Any], path: str, value: Any) -> Any:
+def _valid(model: type[BaseModel], old: BaseModel, prefix: str, given: Mapping[str, Any], setter: Callable[[str], str]) -> Any:
     try:
-        return model.model_validate(given)
+        return model.model_validate({**old.model_dump(), **given})
     except ValidationError as error:
-        setting = core_settings().get(path)
-        rule = f"it must be {expected(setting.type)}" if setting is not None else error.errors()[0]["msg"]
-        raise RunError(f"a controller set {path} to {as_typed(value)}; {rule}") from None
+        found = error.errors()[0]
+        key = next((place for place in found["loc"][:1] if place in given), min(given))
+        path, setting = f"{prefix}{key}", core_settings().get(f"{prefix}{key}")
+        rule = f"it must be {expected(setting.type)}" if setting is not None else found["msg"]
+        raise RunError(f"{setter(path)} set {path} to {as_typed(given[key])}; {rule}") from None
 
 
 def _value(plan: Plan, path: str) -> Any:

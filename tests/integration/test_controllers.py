@@ -93,11 +93,41 @@ class Text(Controller):
         return "stop"
 
 
+class Numpy(Controller):
+    sets = ("training.learning_rate", "algorithm.filter_range")
+
+    def step_finished(self, step, figures):
+        return Decision(set={"training.learning_rate": np.float32(0.25), "algorithm.filter_range": np.array([-1.0, 2.0])})
+
+
+class ScalesByNumpy(Controller):
+    scales = ("training.learning_rate",)
+
+    def step_finished(self, step, figures):
+        return Decision(set={"training.learning_rate": np.float32(0.5)})
+
+
+class Yes(Controller):
+    scales = ("training.learning_rate",)
+
+    def step_finished(self, step, figures):
+        return Decision(set={"training.learning_rate": True})
+
+
 class Backwards(Controller):
     sets = ("algorithm.filter_range",)
 
     def step_finished(self, step, figures):
         return Decision(set={"algorithm.filter_range": (1.0, 0.0)})
+
+
+class ScalesRange(Controller):
+    scales = ("algorithm.filter_range",)
+
+
+class Listed(Controller):
+    def step_finished(self, step, figures):
+        return Decision(set=["training.learning_rate"])
 
 
 class HangsInState(Controller):
@@ -112,6 +142,16 @@ class OfNumpy(Controller):
 
     def step_finished(self, step, figures):
         return Decision(set={"training.learning_rate": np.float32(1 / step)}, stop="enough" if step == 6 else "")
+
+
+class SlowStart(Controller):
+    def __init__(self):
+        time.sleep(3600)
+
+
+class Interrupts(Controller):
+    def step_finished(self, step, figures):
+        raise KeyboardInterrupt
 
 
 class Seeds(Controller):
@@ -242,6 +282,7 @@ REFUSED: Sequence[tuple[Sequence[str], Sequence[str]]] = [
         ["changes sampling.temperature", "--temperature-end 0.5 does so, too"],
     ),
     (["--controllers", "./mine.py:Negative", "./mine.py:Cools", "--filter-range", "0", "1"], ["both set sampling.temperature", "keep one"]),
+    (["--controllers", "./mine.py:ScalesRange", "--filter-range", "0", "1"], ["scales algorithm.filter_range, which is a pair"]),
     (["--controllers", "fake", "--stop-at", "x"], ["--stop-at x", "must be a whole number of at least 0"]),
 ]
 
@@ -260,9 +301,12 @@ FAILED: Sequence[tuple[str, Sequence[str]]] = [
         [LATE],
     ),
     ("Undeclared", ["changed algorithm.kl_coeff, which it does not declare; name it in sets or scales of its class"]),
-    ("Backwards", ["a controller set algorithm.filter_range to 1.0 0.0; the first bound must be below the second"]),
+    ("Backwards", ["mine.py set algorithm.filter_range to 1.0 0.0, which lets no group pass"]),
     ("HangsInState", ["did not return in 0.5 s from returning its state"]),
-    ("Negative", ["a controller set sampling.temperature to -1.0; it must be a finite number above 0"]),
+    ("Negative", ["mine.py set sampling.temperature to -1.0; it must be a finite number above 0"]),
+    ("Yes", ["scaled training.learning_rate by True; a factor must be a finite number"]),
+    ("Listed", ["set=['training.learning_rate']) from step_finished; stop must be a text, and set values by path"]),
+    ("Interrupts", ["failed while deciding after update 1: RuntimeError: it raised KeyboardInterrupt()"]),
     ("Text", ["returned a str from step_finished; it must return a Decision or None"]),
 ]
 
@@ -273,9 +317,17 @@ def test_an_error_of_a_controller_ends_the_run(tester: RunTester, name: str, sai
     done = tester.run("train", a_run(tester, **held_out(tester)), *words)
     assert done.exit_code in (1, 2)
     sentence = done.stderr.strip().splitlines()[-1]
-    assert "controller" in sentence
+    assert "controller '" in sentence
     for words in said:
         assert words in sentence
+
+
+def test_a_controller_that_hangs_as_it_is_made_ends_the_run(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()  # a process of its own, because the thread stays
+    tester.write("mine.py", CODE)
+    done = tester.run("train", a_run(tester), "--controllers", "./mine.py:SlowStart", "--controller-deadline", "0.5")
+    assert done.exit_code == 1
+    assert "did not return in 0.5 s from being made; mend it" in done.stderr
 
 
 def test_a_run_resumed_at_any_step_decides_the_same(tester: RunTester) -> None:
@@ -310,6 +362,26 @@ def test_a_stop_while_others_work_and_a_checkpoint_is_written(tester: RunTester,
         state = json.loads((folder / f"checkpoints/step-{step}/state.json").read_text())
         assert state["control"]["chosen"]["ofnumpy"]["training.learning_rate"] == pytest.approx(1 / step)
     assert column(folder, "learning_rate")[:4] == pytest.approx([0.4, 0.4, 0.2, 0.4 / 3])
+
+
+def temperatures(folder: Path) -> list[set[float]]:
+    lines = [gzip.decompress((folder / f"rollouts/step-{step}.jsonl.gz").read_bytes()).splitlines() for step in range(1, STEPS + 5)]
+    return [{json.loads(line)["temperature"] for line in of_step} for of_step in lines]
+
+
+@pytest.mark.parametrize("others", [("none",), ("./mine.py:Rates",)])
+def test_what_a_controller_had_set_returns_to_the_plan_without_it(tester: RunTester, others: Sequence[str]) -> None:
+    config = a_run(tester, schedule={"max_staleness": 0}, algorithm={"name": "fake", "filter_range": [-1.0, 1.5]})
+    folder, _ = trained(tester, config, "--controllers", "./mine.py:Cools")
+    tester.run("resume", str(folder), "--controllers", *others, "--max-steps", str(STEPS + 4)).assert_ok()
+    assert temperatures(folder)[STEPS + 1 :] == [{1.0}] * 3
+
+
+def test_numbers_of_numpy_are_values_and_factors(tester: RunTester) -> None:
+    config = a_run(tester, algorithm={"name": "fake", "filter_range": [-1.0, 1.5]})
+    folder, _ = trained(tester, config, "--controllers", "./mine.py:Numpy", "./mine.py:ScalesByNumpy")
+    assert column(folder, "learning_rate") == [0.4, *[0.125] * (STEPS - 1)]
+    assert column(folder, "control/algorithm.filter_range/1") == [2.0] * STEPS
 
 
 def test_runs_without_controllers_have_no_trace_of_them(tester: RunTester) -> None:
