@@ -241,7 +241,7 @@ def _valid(model: type[BaseModel], old: BaseModel, prefix: str, given: Mapping[s
         return model.model_validate({**old.model_dump(), **given})
     except ValidationError as error:
         found = error.errors()[0]
-        key = next((place for place in found["loc"][:1] if place in given), min(given))
+        key = next((str(place) for place in found["loc"][:1] if place in given), min(given))
         path, setting = f"{prefix}{key}", core_settings().get(f"{prefix}{key}")
         rule = f"it must be {expected(setting.type)}" if setting is not None else found["msg"]
         raise RunError(f"{setter(path)} set {path} to {as_typed(given[key])}; {rule}") from None
