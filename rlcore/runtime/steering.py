@@ -164,7 +164,7 @@ class Control:
         for path in {path for name, one in self._controllers.items() for path in one.scales if path in self._chosen[name]}:
             factors = [self._chosen[name].get(path, 1.0) for name, one in self._controllers.items() if path in one.scales]
             if not _is_number(value := combined.get(path, _value(self._plan, path))):
-                raise RunError(f"{self._setter(path)} scaled {path}, and {as_typed(value)} is no number; name it in sets of the class")
+                raise RunError(f"{self._setter(path)} scaled {path}, and {as_typed(value)} is not a number; name it in sets of the class")
             combined[path] = value * prod(factors)
         return combined
 

@@ -79,7 +79,7 @@ def test_help_shows_the_value_of_this_run_and_its_origin(tester: RunTester) -> N
     text = told(tester, "train", "mine.toml", "-g", "4", "--help-all")
     for wanted in (
         "weight of the KL penalty; 0: no penalty [0.01, recipe grpo]",
-        "peak learning rate of AdamW [0.0004, mine.toml]",
+        "peak learning rate [0.0004, mine.toml]",
         "[7, mine.toml]",
         "completions per prompt [4, -g]",
         "stop after this many updates [none]",
@@ -90,7 +90,7 @@ def test_help_shows_the_value_of_this_run_and_its_origin(tester: RunTester) -> N
 
 
 def test_help_shows_the_defaults_if_the_words_cannot_be_planned(tester: RunTester) -> None:
-    assert "peak learning rate of AdamW [1e-06]" in told(tester, "train", "-tbs", "0", "--help")
+    assert "peak learning rate [1e-06]" in told(tester, "train", "-tbs", "0", "--help")
 
 
 def test_every_heading_of_settings_names_its_table(tester: RunTester) -> None:
