@@ -7,13 +7,27 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
 
-__all__ = ["VOCABULARY", "tiny_llama", "tiny_qwen2"]
+__all__ = ["SIZES", "VOCABULARY", "tiny_llama", "tiny_qwen2"]
 
 VOCABULARY = 40
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.2,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+"""Of a smaller model still, for tests that start several ranks."""
 
 
 @lru_cache

@@ -19,6 +19,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import ConfigError, OptimizerSettings, RlcoreError, TrainingContext
 from rlcore.testing.training.rank_processes import run_ranks
+from tests.tiny_qwen2 import SIZES
 
 LAYOUTS = {
     "ddp2": Layout(size=2),
@@ -37,19 +38,6 @@ LIMIT = {2: 250.0, 4: 500.0}
 """Seconds for so many ranks: four of them on two cores wait for each other at every collective."""
 
 REFUSED = r"ConfigError: .* gives the ranks different gradients of '.*q_layernorm.weight', which the plan leaves out; type -tp 1"
-
-SIZES: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.2,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
 
 
 def tiny(folder: Path, config: PretrainedConfig) -> str:

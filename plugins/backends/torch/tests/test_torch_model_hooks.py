@@ -22,20 +22,9 @@ from rlcore.api import ConfigError, LoraSettings, ModelHook, ModelRole
 from rlcore.testing.training.fake_model_hook import FakeModelHook
 from rlcore.testing.training.plain_objective import PlainObjective
 from rlcore.testing.training.rank_processes import run_ranks
+from tests.tiny_qwen2 import SIZES
 
 EMBEDDING = "model.embed_tokens.weight"
-SIZES: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.2,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
 
 
 @pytest.fixture(scope="module")

@@ -17,20 +17,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from rlcore.api import RunError
 from rlcore.testing.training.rank_processes import run_ranks
-from tests.tiny_qwen2 import tiny_qwen2
-
-SIZES: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.2,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+from tests.tiny_qwen2 import SIZES, tiny_qwen2
 
 
 @pytest.fixture(scope="module")
