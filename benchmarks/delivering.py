@@ -14,7 +14,8 @@ from rlcore_plugin_workers.flight import FlightControl
 from rlcore_plugin_workers.producer_loop import CommandQueue, ProducerLoop
 
 from benchmarks.coordinator import NEWEST, make_schedule, seconds_of
-from rlcore.contracts.types import Lease, Message, Prompt, Score
+from rlcore.contracts.lease import Lease
+from rlcore.contracts.types import Message, Prompt, Score
 from rlcore.roles.producer import GroupJob, ProducedGroup
 from rlcore.runtime.factories import AnnealedSampling, JobMaker
 from rlcore.schedule import TimeAccount

@@ -16,9 +16,10 @@ from rlcore_plugin_workers.workers import Worker
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
+from rlcore.contracts.lease import Lease
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
+from rlcore.contracts.types import Group, Message, Prompt, Rollout, Sampling, Score
 from rlcore.contracts.weight_transfer import Receiver
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn

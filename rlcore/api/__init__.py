@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.interfaces import Tracker as Tracker
     from rlcore.contracts.interfaces import TrainingBackend as TrainingBackend
     from rlcore.contracts.interfaces import TrainingContext as TrainingContext
+    from rlcore.contracts.lease import Lease as Lease
     from rlcore.contracts.loss_wrappers import Aggregation as Aggregation
     from rlcore.contracts.loss_wrappers import Correction as Correction
     from rlcore.contracts.loss_wrappers import KlEstimator as KlEstimator
@@ -113,7 +114,6 @@ if TYPE_CHECKING:
     from rlcore.contracts.types import Completion as Completion
     from rlcore.contracts.types import FinishReason as FinishReason
     from rlcore.contracts.types import Group as Group
-    from rlcore.contracts.types import Lease as Lease
     from rlcore.contracts.types import Message as Message
     from rlcore.contracts.types import Outcome as Outcome
     from rlcore.contracts.types import Prompt as Prompt

@@ -48,7 +48,8 @@ class Prompt:
 
     ``index`` is its place in the data set. ``columns`` holds all columns except ``messages`` and ``reward`` (``gt_answer``, ``test_cases``,
     …). ``reward`` is the reward that the row selects for itself. ``source`` is its ``file:line``. ``tools`` are the schemas of the row's
-    own tools, which the chat template renders.
+    own tools, which the chat template renders. ``source_index`` is the number of the run's source that it belongs to: its rewards, its
+    conversation and its environment are those of this source.
     """
 
     prompt_id: str
@@ -58,3 +59,4 @@ class Prompt:
     reward: str | None = None
     source: str = ""
     tools: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    source_index: int = 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
-__all__ = ["RowFormat", "RowSource"]
+__all__ = ["RowFormat", "RowGenerator", "RowSource"]
 
 
 class RowSource(ABC):
@@ -22,6 +23,25 @@ class RowSource(ABC):
         :param path: as the user typed it, including the prefix.
         :raises DataError: the data set as a whole cannot be read.
         """
+
+
+class RowGenerator(RowSource):
+    """A source of rows without end, each made when it is needed. Since 2.0.
+
+    Every process of a run makes the rows that it needs, so the same arguments must give the same row on any machine.
+
+    ``levels``: the number of difficulties, 1 if all rows are alike.
+    """
+
+    levels: int = 1
+
+    @abstractmethod
+    def row(self, number: int, level: int) -> object:
+        """Return row ``number`` (from 0) at difficulty ``level`` (0 … levels - 1): a mapping as ``rows`` yields it, or a BadRow."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        """Yield the rows at level 0, for ``rlcore data`` and for runs that read a bounded number of them (``--max-rows``)."""
+        return ((number + 1, self.row(number, 0)) for number in count())
 
 
 class RowFormat(ABC):

@@ -22,7 +22,6 @@ __all__ = [
     "Completion",
     "FinishReason",
     "Group",
-    "Lease",
     "Message",
     "Outcome",
     "Prompt",
@@ -466,7 +465,7 @@ class Group:
     """The rollouts of one prompt with their scores, in the order of ``Rollout.index``. Sizes may differ between groups.
 
     With oversampling some indices may be absent. ``cut_tokens`` is the number of tokens sampled for rollouts that were cut; these are
-    neither scored nor trained.
+    neither scored nor trained. ``source_index``: the number of the run's source that the prompt belongs to.
     """
 
     prompt_id: str
@@ -475,24 +474,10 @@ class Group:
     rollouts: tuple[Rollout, ...]
     scores: tuple[Score, ...]
     cut_tokens: int = 0
+    source_index: int = 0
 
     def __post_init__(self) -> None:
         if len(self.rollouts) != len(self.scores):
             raise ValueError(
                 f"group {self.prompt_id} has {len(self.rollouts)} rollouts and {len(self.scores)} scores; each rollout must have one score"
             )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """The right and the duty to produce one group. It holds only indices, because every producer reads the same data set.
-
-    ``settings``: the settings that controllers had changed for this version, by path; see ``Coordinator.control``."""
-
-    lease_id: int
-    episode: int
-    prompt_index: int
-    n_sampled: int
-    n_greedy: int = 0
-    version: int = 0
-    settings: Mapping[str, Any] = field(default_factory=dict)

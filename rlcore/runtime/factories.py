@@ -14,9 +14,10 @@ from rlcore.config import Plan
 from rlcore.config.resolve import fitting_transfers
 from rlcore.contracts.errors import ConfigError, PluginError, RunError
 from rlcore.contracts.interfaces import InferenceBackend
+from rlcore.contracts.lease import Lease
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import PluginKind, WeightTransferSpec
-from rlcore.contracts.types import Group, Lease, Prompt, RolloutKind, Sampling
+from rlcore.contracts.types import Group, Prompt, RolloutKind, Sampling
 from rlcore.contracts.weight_transfer import OnFailure, Publisher, Receiver
 from rlcore.data import DataSet
 from rlcore.registry.error_context import close_part, error_context

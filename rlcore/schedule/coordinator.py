@@ -17,8 +17,8 @@ from math import isfinite
 from typing import Any
 
 from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.lease import Lease
 from rlcore.contracts.runtime_interface import Admission, Status, WaitingFor
-from rlcore.contracts.types import Lease
 from rlcore.schedule.ages import Ages, must_wait, room
 from rlcore.schedule.ledger import Ledger
 from rlcore.schedule.prompt_order import PromptPlace, PromptQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlcore.contracts.types import Lease
+from rlcore.contracts.lease import Lease
 from rlcore.schedule.coordinator import Coordinator
 
 __all__ = ["LeaseQueue"]

@@ -15,7 +15,8 @@ from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import InferenceContext, ModelRole, OptimizerSettings, TrainingBackend, TrainingContext
-from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score
+from rlcore.contracts.lease import Lease
+from rlcore.contracts.types import Message, Prompt, Sampling, Score
 from rlcore.learning import BatchSettings, assemble_batch
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rlcore.contracts.types import Lease
+from rlcore.contracts.lease import Lease
 from rlcore.schedule import Admission, Coordinator, Delivery, DeliveryStatus, ScheduleSettings, TrainOrder, WaitingFor, episode_order
 
 WORKERS = ("a", "b", "c")

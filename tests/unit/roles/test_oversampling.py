@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from rlcore.contracts.conversation import Conversation
 from rlcore.contracts.interfaces import InferenceContext
+from rlcore.contracts.lease import Lease
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Completion, FinishReason, Lease, Message, Prompt, Request, Rollout, RolloutKind, Sampling, Score
+from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Request, Rollout, RolloutKind, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.roles.single_turn import SingleTurn

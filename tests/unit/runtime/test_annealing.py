@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcore.contracts.types import Lease, Message, Prompt, Sampling
+from rlcore.contracts.lease import Lease
+from rlcore.contracts.types import Message, Prompt, Sampling
 from rlcore.runtime.factories import AnnealedSampling, JobMaker
 
 SAMPLING = Sampling(temperature=1.2, top_p=0.9, max_new_tokens=7, stop=("x",))

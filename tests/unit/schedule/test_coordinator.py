@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rlcore.contracts.types import Lease
+from rlcore.contracts.lease import Lease
 from rlcore.schedule import Admission, Coordinator, Delivery, DeliveryStatus, ScheduleSettings, WaitingFor
 from rlcore.schedule.coordinator import NO_ACCURACY
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcore.contracts.types import Lease
+from rlcore.contracts.lease import Lease
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings
 from rlcore.schedule.lease_queue import LeaseQueue
 
