@@ -1,8 +1,8 @@
 """The coordinator decides which worker produces which groups, which groups make the next batch, and how every prompt ends.
 
-It is a pure state machine: no I/O, no clock, no threads, no randomness. Methods take an event and return a decision. A runtime calls them
-from one thread and carries out the decisions. The coordinator never sees a group, only lease ids: payloads travel from producers to
-trainers without it.
+It is a pure state machine: no I/O, no clock, no threads, and no randomness except that of its samplers. Methods take an event and return a
+decision. A runtime calls them from one thread and carries out the decisions. The coordinator never sees a group, only lease ids: payloads
+travel from producers to trainers without it.
 
 Misuse raises ValueError. A lease id that is not held is not misuse, because workers die and messages arrive late; it gets a verdict.
 """
@@ -13,27 +13,26 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any
 
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.lease import Lease
 from rlcore.contracts.runtime_interface import Admission, Status, WaitingFor
 from rlcore.schedule.ages import Ages, must_wait, room
+from rlcore.schedule.chosen_sampler import ChosenSampler
 from rlcore.schedule.ledger import Ledger
-from rlcore.schedule.prompt_order import PromptPlace, PromptQueue
-from rlcore.schedule.schedule_records import Delivery, DeliveryStatus, ScheduleSettings, TrainOrder
+from rlcore.schedule.prompt_line import Ended, PromptLine, PromptPlace
+from rlcore.schedule.schedule_records import Delivery, DeliveryStatus, ScheduleSettings, SourceSchedule, TrainOrder
+from rlcore.schedule.state_formats import as_format_2, read_state
 
 __all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "DeliveryStatus", "ScheduleSettings", "Status", "TrainOrder", "WaitingFor"]
 
 NO_ACCURACY = "no accuracy"
 """The ledger's reason for a group that the filter could not judge, because its reward gave no accuracy."""
 
-_FORMAT = 2
-"""The format of a state. A reader must refuse any other number. With format 1, checkpoints had no other files next to the state."""
-
-_ORDERING = ("prompts", "train_batch_size", "seed", "shuffle")
-"""Settings that determine the order of the prompts."""
+_ORDERING = ("train_batch_size", "seed")
+"""Settings that determine the order of the prompts, besides the sources and their samplers."""
 
 
 class _Phase(Enum):
@@ -49,22 +48,23 @@ class _Held:
     version: int
     phase: _Phase = _Phase.IN_FLIGHT
     masked: bool = False
+    accuracy: float | None = None
+    reward: float | None = None
 
 
 class Coordinator:
     """The coordinator of a run.
 
-    It leases prompts in episode order, bounds staleness and buffer, filters, cuts batches, and keeps the ledger. The cycle is ``lease`` ->
-    ``deliver`` -> ``next_batch`` -> (train) -> ``updated``. An event costs O(log n) for each group that it names, plus
-    O(``max_staleness``).
+    It leases prompts in the order in which samplers draw them, bounds staleness and buffer, filters, cuts batches, and keeps a ledger of
+    each source. The cycle is ``lease`` -> ``deliver`` -> ``next_batch`` -> (train) -> ``updated``. An event costs O(log n) for each group
+    that it names, plus O(``max_staleness``), plus the calls of samplers.
     """
 
-    def __init__(self, settings: ScheduleSettings) -> None:
-        """Start a schedule at version 0, with no lease granted."""
+    def __init__(self, settings: ScheduleSettings, samplers: Sequence[ChosenSampler] = (), among: ChosenSampler | None = None) -> None:
+        """Start a schedule at version 0, with no lease granted. ``samplers``, ``among``: as for ``PromptLine``."""
         self.settings = settings
         self.version = 0
-        self.ledger = Ledger(settings.prompts)
-        self._line = PromptQueue(settings)
+        self._line = PromptLine(settings, samplers, among)
         self._next_lease = 0
         self._held: dict[int, _Held] = {}
         self._by_worker: dict[str, set[int]] = {}
@@ -77,31 +77,32 @@ class Coordinator:
         """The first version of each change of settings by controllers, with all values that differ from the plan."""
 
     @classmethod
-    def restored(cls, settings: ScheduleSettings, state: Mapping[str, Any]) -> Coordinator:
+    def restored(
+        cls,
+        settings: ScheduleSettings,
+        state: Mapping[str, Any],
+        samplers: Sequence[ChosenSampler] = (),
+        among: ChosenSampler | None = None,
+    ) -> Coordinator:
         """Return the schedule that continues from a ``state``. Open prompts are leased again, before all others and in order.
 
-        :raises ConfigError: the state has another format, or a setting that fixes the order of the prompts has changed. Other settings may
-            change.
+        :raises ConfigError: the state has another format, or what fixes the order of the prompts has changed: a setting, a source or a
+            sampler. Other settings may change, and options of samplers.
         """
-        if (found := state.get("format")) != _FORMAT:
-            raise ConfigError(
-                f"the checkpoint's schedule has format {found}, and this version of rlcore reads {_FORMAT}: resume the run with the "
-                "version that wrote it, or start a new one from the checkpoint's model"
-            )
-        for name, was in state["settings"].items():
-            if (now := getattr(settings, name)) != was:
-                raise ConfigError(
-                    f"{name} was {was} when this run began and is {now} now, which would change the order of its prompts: resume it "
-                    "with the data and settings with which it began, or start a new run from the checkpoint's model"
-                )
-        if (begun := state["cursor"][0] + (state["cursor"][1] > 0)) > settings.episodes:
+        state = read_state(state, settings)
+        if settings.draws is not None and state["drawn"] > settings.draws:
+            begun = ceil(state["drawn"] / (settings.draws // settings.episodes))
             raise ConfigError(f"-e {settings.episodes} is less than the {begun} episodes that the run has begun; type a larger -e")
-        coordinator = cls(settings)
+        coordinator = cls(settings, samplers, among)
         coordinator.version, coordinator._next_lease = state["version"], state["next_lease"]
-        coordinator.ledger = Ledger.restored(settings.prompts, state["ledger"])
-        coordinator._line = PromptQueue.restored(settings, state["cursor"], state["open"])
+        coordinator._line.restore(state)
         coordinator._changes = [(version, dict(values)) for version, values in state.get("changes", ())]
         return coordinator
+
+    @property
+    def ledgers(self) -> tuple[Ledger, ...]:
+        """The ledger of each source."""
+        return tuple(line.ledger for line in self._line.sources)
 
     @property
     def finished(self) -> bool:
@@ -151,11 +152,8 @@ class Coordinator:
         return (places, limit) if places <= free else (free, Admission.BUFFER)
 
     def _issue(self, worker: str, version: int) -> Lease:
-        fresh = not self._line.returned
         place = self._line.take()
-        if fresh:
-            self.ledger.issue(place.episode)
-        lease_id = self._next_lease
+        source, lease_id = self._source_of(place), self._next_lease
         self._next_lease += 1
         self._held[lease_id] = _Held(place, worker, version)
         self._by_worker.setdefault(worker, set()).add(lease_id)
@@ -164,11 +162,17 @@ class Coordinator:
             lease_id=lease_id,
             episode=place.episode,
             prompt_index=place.prompt,
-            n_sampled=self.settings.n_sampled,
-            n_greedy=self.settings.n_greedy,
+            n_sampled=source.n_sampled,
+            n_greedy=source.n_greedy,
             version=version,
             settings=self._settings(version),
+            source_index=place.source,
+            ordinal=place.ordinal,
+            level=place.level,
         )
+
+    def _source_of(self, place: PromptPlace) -> SourceSchedule:
+        return self._line.sources[place.source].source
 
     def deliver(self, deliveries: Sequence[Delivery]) -> list[DeliveryStatus]:
         """Return one verdict for each delivery, in order. A repeated delivery of a group that is still held gets its first verdict again.
@@ -196,21 +200,25 @@ class Coordinator:
             return DeliveryStatus.UNKNOWN
         if held.phase is _Phase.IN_FLIGHT:
             self._land(delivery.lease_id, held)
-            reason = delivery.failed or self._unfilterable(delivery.accuracy)
-            if reason:
-                return self._end(delivery.lease_id, DeliveryStatus.FAILED, reason)
+            source = self._source_of(held.place)
+            held.accuracy, held.reward = delivery.accuracy, delivery.reward
+            if reason := delivery.failed or self._unfilterable(source, delivery.accuracy):
+                self._end(delivery.lease_id, "failed", reason)
+                return DeliveryStatus.FAILED
             changed = self._settings(held.version).get("algorithm.filter_range")
-            missed = delivery.accuracy is not None and not self.settings.effective(delivery.accuracy, changed)
+            missed = delivery.accuracy is not None and not source.effective(delivery.accuracy, changed)
             held.masked = missed or bool(delivery.filtered)
             if held.masked and self.settings.dynamic_batching:
-                return self._end(delivery.lease_id, DeliveryStatus.FILTERED)
+                self._end(delivery.lease_id, "filtered")
+                return DeliveryStatus.FILTERED
             held.version = min(delivery.version, self.version)
             self._shelve(delivery.lease_id, held)
         return DeliveryStatus.MASKED if held.masked else DeliveryStatus.KEPT
 
-    def _unfilterable(self, accuracy: float | None) -> str:
+    @staticmethod
+    def _unfilterable(source: SourceSchedule, accuracy: float | None) -> str:
         missing = accuracy is None or not isfinite(accuracy)
-        return NO_ACCURACY if missing and self.settings.filter_range is not None else ""
+        return NO_ACCURACY if missing and source.filter_range is not None else ""
 
     def _land(self, lease_id: int, held: _Held) -> None:
         """Remove this lease from the worker."""
@@ -226,16 +234,10 @@ class Coordinator:
         self._ready.add(held.version)
         heapq.heappush(self._oldest, (held.version, lease_id))
 
-    def _end(self, lease_id: int, verdict: DeliveryStatus, reason: str = "") -> DeliveryStatus:
+    def _end(self, lease_id: int, ended: Ended, reason: str = "") -> None:
         """Record how the prompt ended, and free its place for the next prompt."""
         held = self._held.pop(lease_id)
-        if verdict is DeliveryStatus.FAILED:
-            self.ledger.fail(held.place.episode, reason)
-        elif verdict is DeliveryStatus.FILTERED:
-            self.ledger.filter(held.place.episode)
-        else:
-            self.ledger.train(held.place.episode)
-        return verdict
+        self._line.end(held.place, ended, reason, held.accuracy, held.reward)
 
     # --- trainers ----------------------------------------------------------------------------------------------------
 
@@ -289,16 +291,18 @@ class Coordinator:
         return WaitingFor.STRAGGLERS if held_up else WaitingFor.NOTHING
 
     def updated(self) -> int:
-        """Record that the batch was trained, and return the new version. Raise ValueError if no batch is taken (or it became void)."""
+        """Record that the batch was trained, and return the new version. The samplers then see how prompts ended since the last update.
+
+        Raise ValueError if no batch is taken (or it became void)."""
         if not self._batch:
             raise ValueError(
                 f"no batch is being trained at version {self.version}: call next_batch first, and drop a batch that became void"
             )
         for lease_id in self._batch:
-            masked = self._held[lease_id].masked
-            self._end(lease_id, DeliveryStatus.FILTERED if masked else DeliveryStatus.KEPT)
+            self._end(lease_id, "filtered" if self._held[lease_id].masked else "trained")
         self._batch = ()
         self.version += 1
+        self._line.updated(self.version)
         return self.version
 
     # --- losses ------------------------------------------------------------------------------------------------------
@@ -351,7 +355,6 @@ class Coordinator:
 
     def _give_back(self, lease_id: int) -> None:
         self._line.put_back(self._held.pop(lease_id).place)
-        self.ledger.reissued += 1
 
     def _void_batch(self, lost: int) -> None:
         for lease_id in self._batch:
@@ -369,9 +372,9 @@ class Coordinator:
         return Status(
             version=self.version,
             finished=self.finished,
-            trained=self.ledger.trained,
-            filtered=self.ledger.filtered,
-            failed=self.ledger.failed,
+            trained=sum(ledger.trained for ledger in self.ledgers),
+            filtered=sum(ledger.filtered for ledger in self.ledgers),
+            failed=sum(ledger.failed for ledger in self.ledgers),
             buffered=self._ready.total - len(self._set_aside),
             in_flight=self._in_flight.total,
             taken=len(self._batch),
@@ -384,20 +387,18 @@ class Coordinator:
     def state(self) -> dict[str, Any]:
         """Return JSON values for a checkpoint.
 
-        ``cursor`` is the first prompt that was never leased. ``open`` holds the prompts that were leased and have not ended, each as
-        (episode, position). The ledger and the ``settings`` that fix the order of the prompts are included.
+        It holds the number of draws, the prompts that were leased and have not ended (``open``), and of each source its ledger and what its
+        sampler depends on. The ``settings`` that fix the order of the prompts are included.
 
         Leases are left out, because their payloads are lost with the processes that held them: prompts in flight, ready or in training are
-        open. Therefore a state is small, whatever the size of the data set.
+        open. Therefore a state is small, whatever the size of the data set, if that of the sampler is.
         """
-        open_places = [held.place for held in self._held.values()] + self._line.waiting()
-        return {
-            "format": _FORMAT,
+        state = {
+            "format": 3,
             "settings": {name: getattr(self.settings, name) for name in _ORDERING},
             "version": self.version,
             "next_lease": self._next_lease,
-            "cursor": list(self._line.cursor()),
-            "open": [[place.episode, place.position] for place in sorted(open_places)],
-            "ledger": self.ledger.state(),
+            **self._line.state([held.place for held in self._held.values()]),
             "changes": [[version, dict(values)] for version, values in self._changes],
         }
+        return as_format_2(state, self.settings) if self._line.plain else state

@@ -32,10 +32,10 @@ class EpisodeCounts:
 class Ledger:
     """Counts by episode. ``reissued`` counts prompts that were given back because of a lost worker, a lost payload or a producer."""
 
-    def __init__(self, prompts: int) -> None:
+    def __init__(self, prompts: int | None) -> None:
         """Start an empty ledger.
 
-        :param prompts: the size of the data set, which is the sum of every finished episode.
+        :param prompts: the size of the data set, which is the sum of every finished episode; None: it has one episode, without end.
         """
         self.prompts = prompts
         self.episodes: dict[int, EpisodeCounts] = {}
@@ -45,7 +45,7 @@ class Ledger:
         self.failed = 0
 
     @classmethod
-    def restored(cls, prompts: int, state: Mapping[str, Any]) -> Ledger:
+    def restored(cls, prompts: int | None, state: Mapping[str, Any]) -> Ledger:
         """Return the ledger that returned this ``state``."""
         ledger = cls(prompts)
         ledger.reissued = state["reissued"]

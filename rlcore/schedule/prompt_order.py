@@ -1,16 +1,18 @@
-"""The order of the prompts: episode after episode, each in its own permutation. Prompts that were given back go first."""
+"""The order of the prompts of an episode, and the samplers that the core has: they issue prompts in such an order, or by weight."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from fractions import Fraction
+from math import ceil
+from typing import Any
 
 import numpy as np
 
-from rlcore.schedule.schedule_records import ScheduleSettings
+from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.sampler import Sampler, SamplerContext
 
-__all__ = ["PromptPlace", "PromptQueue", "episode_order"]
+__all__ = ["EpisodeOrder", "Sequential", "Shuffled", "Weighted", "episode_order"]
 
 
 def episode_order(n: int, episode: int, seed: int, shuffle: bool) -> np.ndarray:
@@ -31,70 +33,80 @@ def episode_order(n: int, episode: int, seed: int, shuffle: bool) -> np.ndarray:
     return np.argsort(words, kind="stable").astype(np.int64)
 
 
-class PromptPlace(NamedTuple):
-    """One prompt of one episode. Places compare in canonical order."""
+class EpisodeOrder(Sampler):
+    """Issues every item once in an episode. Its only state is the number of draws."""
 
-    episode: int
-    position: int
-    prompt: int
+    def __init__(self, context: SamplerContext) -> None:
+        self._items, self._seed = context.items, context.seed
+        self._drawn = 0
+
+    def next(self) -> int:
+        item = self.item(self._drawn)
+        self._drawn += 1
+        return item
+
+    def item(self, number: int) -> int:
+        """Return the item of draw ``number``, from 0."""
+        return number if self._items is None else number % self._items
+
+    def state(self) -> Mapping[str, Any]:
+        return {"drawn": self._drawn}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._drawn = state["drawn"]
 
 
-class PromptQueue:
-    """Every place of every episode, handed out in canonical order. A place that was put back is handed out again before any new one."""
+class Sequential(EpisodeOrder):
+    """Issues the items in their order, episode after episode."""
 
-    def __init__(self, settings: ScheduleSettings) -> None:
-        self._settings = settings
-        self._episode = 0
-        self._position = 0
-        self._order = self._order_of(0)
-        self._returned: list[PromptPlace] = []
 
-    @classmethod
-    def restored(cls, settings: ScheduleSettings, cursor: Sequence[int], returned: Sequence[Sequence[int]]) -> PromptQueue:
-        """Return a line whose first new place is at ``cursor`` = (episode, position), with the places ``returned`` put back."""
-        line = cls(settings)
-        line._episode, line._position = cursor
-        line._order = line._order_of(line._episode)
-        orders = {episode: episode_order(settings.prompts, episode, settings.seed, settings.shuffle) for episode, _ in returned}
-        line._returned = sorted(PromptPlace(episode, position, int(orders[episode][position])) for episode, position in returned)
-        return line
+class Shuffled(EpisodeOrder):
+    """Issues each episode in a random order of its own."""
 
-    def _order_of(self, episode: int) -> np.ndarray | None:
-        """Return the order of an episode, None after the last one."""
-        s = self._settings
-        return episode_order(s.prompts, episode, s.seed, s.shuffle) if episode < s.episodes else None
+    def __init__(self, context: SamplerContext) -> None:
+        super().__init__(context)
+        if context.items is None:
+            raise ConfigError(
+                "the sampler shuffled draws from a known number of prompts, and the data has no end; type --sampler sequential"
+            )
+        self._episode, self._order = -1, np.empty(0, dtype=np.int64)
 
-    @property
-    def returned(self) -> int:
-        """The number of places that were put back and wait."""
-        return len(self._returned)
+    def item(self, number: int) -> int:
+        assert self._items is not None
+        episode, position = divmod(number, self._items)
+        if episode != self._episode:
+            self._episode, self._order = episode, episode_order(self._items, episode, self._seed, True)
+        return int(self._order[position])
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether no place is left, unless one is put back."""
-        return not self._returned and self._order is None
 
-    def take(self) -> PromptPlace:
-        """Return the next place. Raise ValueError if ``exhausted``."""
-        if self._returned:
-            return heapq.heappop(self._returned)
-        if self._order is None:
-            raise ValueError("every prompt of every episode has been handed out: check `exhausted` before `take`")
-        place = PromptPlace(self._episode, self._position, int(self._order[self._position]))
-        self._position += 1
-        if self._position == self._settings.prompts:
-            self._episode, self._position = self._episode + 1, 0
-            self._order = self._order_of(self._episode)
-        return place
+class Weighted(Sampler):
+    """Issues each item in proportion to its weight: after any number of draws, every count is within one of its share.
 
-    def put_back(self, place: PromptPlace) -> None:
-        """Put a place back. It is handed out again before any new one."""
-        heapq.heappush(self._returned, place)
+    The draw of an item is due between two numbers of draws: the share reaches its count so far, and its count plus one. Of the items that
+    have reached the first number, the one with the earliest second number is drawn, or the first of several. Source: Baruah et al. 1996,
+    "Proportionate progress", for one resource.
+    """
 
-    def cursor(self) -> tuple[int, int]:
-        """Return (episode, position) of the first place that was never handed out."""
-        return self._episode, self._position
+    def __init__(self, context: SamplerContext) -> None:
+        if not context.weights:
+            raise ConfigError("the sampler weighted draws from items with weights, and the data has no end; type --sampler sequential")
+        whole = sum(map(Fraction, context.weights))
+        self._shares = [Fraction(weight) / whole for weight in context.weights]
+        self._counts = [0] * len(self._shares)
 
-    def waiting(self) -> list[PromptPlace]:
-        """Return the places that were put back, in canonical order."""
-        return sorted(self._returned)
+    def next(self) -> int:
+        number = sum(self._counts) + 1
+        due = [
+            (ceil((count + 1) / share), item)
+            for item, (share, count) in enumerate(zip(self._shares, self._counts, strict=True))
+            if share * number > count
+        ]
+        item = min(due)[1]
+        self._counts[item] += 1
+        return item
+
+    def state(self) -> Mapping[str, Any]:
+        return {"counts": self._counts}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._counts = list(state["counts"])

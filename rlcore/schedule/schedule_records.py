@@ -2,30 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, isfinite
+from typing import Any
 
-__all__ = ["Delivery", "DeliveryStatus", "GroupSummary", "ScheduleSettings", "TokenCounts", "TrainOrder"]
+__all__ = ["Delivery", "DeliveryStatus", "GroupSummary", "ScheduleSettings", "SourceSchedule", "TokenCounts", "TrainOrder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSchedule:
+    """The settings of one source of prompts.
+
+    ``prompts``: their number, None if they have no end. ``name``: "" in a run with one source. ``weight``: its share of the draws, in
+    proportion to those of the others. ``levels``: the number of difficulties. ``filter_range``: (lo, hi). A group is effective if
+    ``lo < accuracy < hi``.
+
+    Raises ValueError for a number outside its range.
+    """
+
+    prompts: int | None
+    n_sampled: int
+    n_greedy: int = 0
+    name: str = ""
+    weight: float = 1.0
+    levels: int = 1
+    filter_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        _check_least(self, {"prompts": 1, "n_sampled": 1, "n_greedy": 0, "levels": 1})
+        if not (isfinite(self.weight) and self.weight > 0):
+            raise ValueError(f"schedule: the weight of a source must be a finite number above 0, got {self.weight}")
+        if self.filter_range is not None:
+            low, high = self.filter_range
+            if not (isfinite(low) and isfinite(high) and low < high):
+                raise ValueError(f"schedule: filter_range must be two finite numbers with low < high, got {self.filter_range}")
+
+    def effective(self, accuracy: float, changed: tuple[float, float] | None = None) -> bool:
+        """Return whether a group with this mean accuracy passes the filter. Without a filter every group passes.
+
+        :param changed: the filter range that a controller set, if it did."""
+        bounds = changed or self.filter_range
+        return bounds is None or bounds[0] < accuracy < bounds[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
     """The settings of the schedule, passed once before it starts. Every value is resolved, none is "auto".
 
-    ``prompts``: the size of the data set.
+    ``prompts``: the number of prompts of all sources, None if one has no end; the run then needs ``max_steps``.
+    ``episodes``: the run draws so many times ``prompts`` prompts.
+    ``sources``: the sources of a run with several. Otherwise () and ``prompts``, ``n_sampled``, ``n_greedy`` and ``filter_range`` are those
+        of its only source.
     ``train_batch_size`` (``-tbs``): the groups of one update.
     ``buffer_limit``: the most groups that may be in flight or waiting to be trained, without the batch being trained.
-    ``filter_range``: (lo, hi). A group is effective if ``lo < accuracy < hi``.
-    ``dynamic_batching``: whether other groups are replaced. Otherwise they keep their place, masked.
+    ``dynamic_batching``: whether groups that are not effective are replaced. Otherwise they keep their place, masked.
+    ``shuffle``: whether a source without a sampler of its own is shuffled in every episode.
     ``partial_rollouts``: whether updates leave without groups that would be too old later. Their old tokens then must not train.
 
     Raises ValueError for a number outside its range.
     """
 
-    prompts: int
+    prompts: int | None = None
     train_batch_size: int
-    n_sampled: int
+    n_sampled: int = 1
     buffer_limit: int
     n_greedy: int = 0
     episodes: int = 1
@@ -36,21 +77,31 @@ class ScheduleSettings:
     dynamic_batching: bool = False
     seed: int = 0
     shuffle: bool = True
+    sources: tuple[SourceSchedule, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"schedule: {name} must be at least {least}, got {value}")
+        _check_least(self, {"train_batch_size": 1, "episodes": 1, "max_steps": 1, "max_staleness": 0, "seed": 0})
+        endless = any(part.prompts is None for part in self.parts)
+        if self.sources:
+            object.__setattr__(self, "prompts", None if endless else sum(part.prompts or 0 for part in self.sources))
+        if endless and self.max_steps is None:
+            raise ValueError("schedule: prompts without end need max_steps")
         if self.buffer_limit < self.train_batch_size:
             raise ValueError(
                 f"schedule: buffer_limit must be at least train_batch_size ({self.train_batch_size}), or no batch could ever fill; "
                 f"got {self.buffer_limit}"
             )
-        if self.filter_range is not None:
-            low, high = self.filter_range
-            if not (isfinite(low) and isfinite(high) and low < high):
-                raise ValueError(f"schedule: filter_range must be two finite numbers with low < high, got {self.filter_range}")
+
+    @property
+    def parts(self) -> tuple[SourceSchedule, ...]:
+        """The sources of the run, at least one."""
+        own = ("prompts", "n_sampled", "n_greedy", "filter_range")
+        return self.sources or (SourceSchedule(**{name: getattr(self, name) for name in own}),)
+
+    @property
+    def draws(self) -> int | None:
+        """The number of prompts that the run may draw, None without end."""
+        return None if self.prompts is None else self.episodes * self.prompts
 
     @property
     def alternating(self) -> bool:
@@ -62,17 +113,15 @@ class ScheduleSettings:
         """The number of updates for the learning-rate schedule: ``max_steps``, else the number that all episodes contain."""
         if self.max_steps is not None:
             return self.max_steps
-        return ceil(self.episodes * self.prompts / self.train_batch_size)
-
-    def effective(self, accuracy: float, changed: tuple[float, float] | None = None) -> bool:
-        """Return whether a group with this mean accuracy passes the filter. Without a filter every group passes.
-
-        :param changed: the filter range that a controller set, if it did."""
-        bounds = changed or self.filter_range
-        return bounds is None or bounds[0] < accuracy < bounds[1]
+        assert self.draws is not None
+        return ceil(self.draws / self.train_batch_size)
 
 
-_LEAST = {"prompts": 1, "train_batch_size": 1, "n_sampled": 1, "n_greedy": 0, "episodes": 1, "max_steps": 1, "max_staleness": 0, "seed": 0}
+def _check_least(settings: Any, least: Mapping[str, int]) -> None:
+    for name, lowest in least.items():
+        value = getattr(settings, name)
+        if value is not None and value < lowest:
+            raise ValueError(f"schedule: {name} must be at least {lowest}, got {value}")
 
 
 class DeliveryStatus(StrEnum):
@@ -101,6 +150,7 @@ class Delivery:
 
     ``version``: the smallest version of its tokens, or its lease's version if it has no tokens.
     ``accuracy``: the group's mean, over ``in_statistics``, of the reward that the filter reads.
+    ``reward``: the group's mean reward over ``in_statistics``, None if no rollout was judged.
     ``failed``: the reason if no rollout could be judged: a short phrase from a small set, because the ledger counts by it.
     ``removed``: how many rollouts each filter of the run removed from the loss, by its name, without those that removed none.
     ``filtered``: the filter that left no rollout of the group in the loss; "" if some may train.
@@ -109,6 +159,7 @@ class Delivery:
     lease_id: int
     version: int
     accuracy: float | None = None
+    reward: float | None = None
     failed: str = ""
     removed: tuple[tuple[str, int], ...] = ()
     filtered: str = ""
@@ -156,7 +207,7 @@ class TokenCounts:
 class TrainOrder:
     """The order to train one batch: the update ``version`` -> ``version + 1``.
 
-    ``lease_ids``: in canonical order (episode, position in the episode's order).
+    ``lease_ids``: in the order in which their prompts were drawn.
     ``versions``: of these groups, in the same order.
     ``masked``: the groups that count in the statistics and not in the loss.
     """

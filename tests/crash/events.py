@@ -51,7 +51,7 @@ class Events:
 
     def _balanced(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
         def balanced(coordinator: Coordinator, *arguments: Any, **named: Any) -> Any:
-            open_ones, ledger = open_prompts(coordinator), coordinator.ledger
+            open_ones, ledger = open_prompts(coordinator), coordinator.ledgers[0]
             counted = sum(episode.open for episode in ledger.episodes.values())
             assert len(open_ones) == counted, f"before {name}, {counted} prompts are open in the ledger, and {len(open_ones)} are held"
             assert len(set(open_ones)) == counted, f"before {name}, a prompt is held twice: {sorted(open_ones)}"

@@ -256,7 +256,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_adds_up(self) -> None:
-        ledger = self.coordinator.ledger
+        ledger = self.coordinator.ledgers[0]
         issued = Counter(episode for episode, _ in self.fate)
         issued.update(episode for episode, _ in [book.prompt for book in self.books.values()])
         issued.update(episode for episode, _ in self.given_back)
@@ -304,7 +304,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.the_ledger_adds_up()
         self.the_books_agree()
         if self.settings.max_steps is None:
-            ended = {number: episode.ended for number, episode in self.coordinator.ledger.episodes.items()}
+            ended = {number: episode.ended for number, episode in self.coordinator.ledgers[0].episodes.items()}
             assert ended == dict.fromkeys(range(self.settings.episodes), self.settings.prompts)
 
 
@@ -323,7 +323,7 @@ def one_after_the_other(s: ScheduleSettings) -> list[list[tuple[int, int]]]:
     batch: list[tuple[int, int]] = []
     for episode in range(s.episodes):
         for prompt in episode_order(s.prompts, episode, s.seed, s.shuffle).tolist():
-            if s.dynamic_batching and not s.effective(accuracy_of(episode, prompt)):
+            if s.dynamic_batching and not s.parts[0].effective(accuracy_of(episode, prompt)):
                 continue
             batch.append((episode, prompt))
             if len(batch) == s.train_batch_size:
@@ -388,4 +388,4 @@ def test_stragglers_of_any_length_never_push_a_group_over_the_bound(chosen: Sche
             newest_first = sorted(flying, reverse=True)
             lease = flying.pop(newest_first[min(int(random.expovariate(1.0)), len(flying) - 1)])
             coordinator.deliver([Delivery(lease_id=lease.lease_id, version=lease.version, accuracy=0.5)])
-    assert coordinator.ledger.trained == chosen.prompts * chosen.episodes
+    assert coordinator.ledgers[0].trained == chosen.prompts * chosen.episodes

@@ -203,7 +203,7 @@ def test_without_dynamic_batching_a_filtered_group_keeps_its_place() -> None:
     assert order is not None
     assert (order.lease_ids, order.masked) == ((0, 1, 2, 3), {1, 3})
     c.updated()
-    assert (c.ledger.trained, c.ledger.filtered) == (2, 2)
+    assert (c.ledgers[0].trained, c.ledgers[0].filtered) == (2, 2)
 
 
 def test_with_dynamic_batching_a_filtered_group_is_replaced() -> None:
@@ -213,7 +213,7 @@ def test_with_dynamic_batching_a_filtered_group_is_replaced() -> None:
     assert lease(c) == [4, 5]
     arrive(c, 0, 2, 4, 5)
     assert train(c) == (0, 2, 4, 5)
-    assert (c.ledger.trained, c.ledger.filtered) == (4, 2)
+    assert (c.ledgers[0].trained, c.ledgers[0].filtered) == (4, 2)
 
 
 @pytest.mark.parametrize("bounds", [None, (0.1, 0.9)])
@@ -226,7 +226,7 @@ def test_a_group_that_another_filter_emptied_ends_as_one_outside_the_range(bound
     lease(c)
     assert c.deliver([empty]) == [DeliveryStatus.FILTERED]
     assert lease(c) == [4]
-    assert c.ledger.filtered == 1
+    assert c.ledgers[0].filtered == 1
 
 
 def test_a_failed_group_is_recorded_with_its_reason_and_replaced() -> None:
@@ -234,7 +234,7 @@ def test_a_failed_group_is_recorded_with_its_reason_and_replaced() -> None:
     lease(c)
     assert arrive(c, 1, failed="timeout", accuracy=None) == [DeliveryStatus.FAILED]
     assert lease(c) == [4]
-    assert c.ledger.episodes[0].failed == {"timeout": 1}
+    assert c.ledgers[0].episodes[0].failed == {"timeout": 1}
 
 
 @pytest.mark.parametrize("accuracy", [None, float("nan")])
@@ -242,7 +242,7 @@ def test_a_group_that_cannot_be_filtered_failed(accuracy: float | None) -> None:
     c = coordinator(filter_range=(0.1, 0.9))
     lease(c)
     assert arrive(c, 0, accuracy=accuracy) == [DeliveryStatus.FAILED]
-    assert c.ledger.episodes[0].failed == {NO_ACCURACY: 1}
+    assert c.ledgers[0].episodes[0].failed == {NO_ACCURACY: 1}
     free = coordinator()
     lease(free)
     assert arrive(free, 0, accuracy=accuracy) == [DeliveryStatus.KEPT]
@@ -258,7 +258,7 @@ def test_a_lost_worker_s_prompts_go_first_to_somebody_else() -> None:
     assert c.deliver([Delivery(lease_id=1, version=0)]) == [DeliveryStatus.UNKNOWN]
     arrive(c, 2, 3, 4)
     assert train(c) == (0, 4, 2, 3)
-    assert c.ledger.reissued == 1
+    assert c.ledgers[0].reissued == 1
     assert c.worker_lost("nobody") == ()
 
 
@@ -391,7 +391,7 @@ def test_a_group_that_is_lost_on_its_way_is_asked_for_again() -> None:
     lease(c)
     assert c.group_lost(2) is False
     assert [x.prompt_index for x in c.lease("other", 9)] == [2]
-    assert (c.status().in_flight, c.ledger.reissued) == (4, 1)
+    assert (c.status().in_flight, c.ledgers[0].reissued) == (4, 1)
 
 
 def test_a_group_of_a_void_batch_that_is_lost_too_frees_no_second_place() -> None:
@@ -418,7 +418,7 @@ def test_the_last_batch_is_short_and_ends_the_run() -> None:
     assert train(c) == (4, 5)
     assert c.finished
     assert c.waiting_for() is WaitingFor.END
-    assert c.ledger.episodes[0].ended == c.settings.prompts
+    assert c.ledgers[0].episodes[0].ended == c.settings.prompts
 
 
 def test_a_run_that_filters_everything_ends_without_a_batch() -> None:
@@ -426,7 +426,7 @@ def test_a_run_that_filters_everything_ends_without_a_batch() -> None:
     lease(c)
     arrive(c, 0, 1, 2, accuracy=1.0)
     assert c.finished
-    assert (c.next_batch(), c.version, c.ledger.episodes[0].ended == c.settings.prompts) == (None, 0, True)
+    assert (c.next_batch(), c.version, c.ledgers[0].episodes[0].ended == c.settings.prompts) == (None, 0, True)
 
 
 def test_max_steps_ends_the_run_and_nothing_is_produced_for_later() -> None:

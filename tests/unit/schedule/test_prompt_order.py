@@ -1,4 +1,4 @@
-"""Episode order: a permutation that depends on (seed, episode) alone, and a line that forgets no place."""
+"""Episode order: a permutation that depends on (seed, episode) alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.schedule.prompt_order import PromptPlace, PromptQueue, episode_order
-from rlcore.schedule.schedule_records import ScheduleSettings
+from rlcore.schedule.prompt_order import episode_order
 
 MASK = 2**64 - 1
 
@@ -47,37 +46,3 @@ def test_episodes_and_seeds_differ_and_no_shuffle_is_the_file_s_order() -> None:
 def test_numbers_out_of_range_are_refused(arguments: tuple[int, int, int, bool]) -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         episode_order(*arguments)
-
-
-def line(prompts: int = 3, episodes: int = 2) -> PromptQueue:
-    settings = ScheduleSettings(prompts=prompts, episodes=episodes, train_batch_size=1, n_sampled=1, buffer_limit=1, shuffle=False)
-    return PromptQueue(settings)
-
-
-def test_a_line_hands_out_each_place_of_each_episode_once() -> None:
-    prompts = line()
-    places = [prompts.take() for _ in range(6)]
-    assert places == [PromptPlace(e, p, p) for e in range(2) for p in range(3)]
-    assert prompts.exhausted
-    with pytest.raises(ValueError, match="handed out"):
-        prompts.take()
-
-
-def test_places_put_back_go_first_in_canonical_order() -> None:
-    prompts = line()
-    first, second, third, fourth = (prompts.take() for _ in range(4))
-    for place in (fourth, second):
-        prompts.put_back(place)
-    assert (prompts.returned, prompts.waiting()) == (2, [second, fourth])
-    assert [prompts.take() for _ in range(3)] == [second, fourth, PromptPlace(1, 1, 1)]
-    assert first < third
-
-
-def test_the_cursor_is_the_first_place_never_handed_out_also_at_the_end() -> None:
-    prompts = line()
-    places = [prompts.take() for _ in range(5)]
-    prompts.put_back(places[1])
-    assert prompts.cursor() == (1, 2)
-    assert [prompts.take(), prompts.take()] == [PromptPlace(0, 1, 1), PromptPlace(1, 2, 2)]
-    assert prompts.cursor() == (2, 0)
-    assert prompts.exhausted

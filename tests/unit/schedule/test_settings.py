@@ -40,6 +40,6 @@ def test_the_horizon_is_max_steps_or_what_the_episodes_hold() -> None:
 
 
 def test_the_filter_s_bounds_are_outside() -> None:
-    filtering = replace(GOOD, filter_range=(0.25, 0.75))
+    (filtering,) = replace(GOOD, filter_range=(0.25, 0.75)).parts
     assert [filtering.effective(a) for a in (0.25, 0.26, 0.74, 0.75)] == [False, True, True, False]
-    assert GOOD.effective(0.0)
+    assert GOOD.parts[0].effective(0.0)

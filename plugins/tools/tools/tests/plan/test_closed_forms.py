@@ -103,7 +103,7 @@ def test_failures_cost_what_they_destroy() -> None:
     assert figures.failures == pytest.approx(figures.seconds * 4 / 25, rel=0.3)  # each lives 20 s and is away for 5 s
     assert figures.producers_down == pytest.approx(5 / 25, rel=0.3)
     assert 0 < figures.lost < 0.1
-    assert simulation.coordinator.ledger.reissued > 0
+    assert simulation.coordinator.ledgers[0].reissued > 0
 
 
 def test_failures_that_no_response_survives_are_refused() -> None:

@@ -35,11 +35,11 @@ def test_every_prompt_is_accounted_for_once(scenario: Scenario) -> None:
     simulation = Simulation(scenario)
     while not simulation.done:
         simulation.step()
-        ledger, status = simulation.coordinator.ledger, simulation.coordinator.status()
+        ledger, status = simulation.coordinator.ledgers[0], simulation.coordinator.status()
         issued = sum(tally.issued for tally in ledger.episodes.values())
         ended = ledger.trained + ledger.filtered + ledger.failed
         assert issued == ended + status.in_flight + status.buffered + status.taken + status.given_back
-    assert simulation.coordinator.ledger.trained == scenario.updates * scenario.batch
+    assert simulation.coordinator.ledgers[0].trained == scenario.updates * scenario.batch
     assert simulation.figures().groups_per_second == pytest.approx(scenario.updates * scenario.batch / simulation.now)
 
 
@@ -62,7 +62,7 @@ def test_without_failures_nothing_is_lost_or_issued_again(scenario: Scenario) ->
     figures = simulation.run()
     assert figures.lost == 0
     assert figures.failures == 0
-    assert simulation.coordinator.ledger.reissued == 0
+    assert simulation.coordinator.ledgers[0].reissued == 0
 
 
 @settings(max_examples=40, deadline=None)
