@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -20,60 +20,23 @@ import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import ConfigError, RunError
-from rlcore.contracts.interfaces import AdvantageEstimator, Loss, ModelRole, Need, Objective, PendingSave, RewardDetail, TrainingBackend
-from rlcore.contracts.loss_wrappers import KlEstimator
+from rlcore.contracts.interfaces import ModelRole, Need, PendingSave, TrainingBackend
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe
 from rlcore.contracts.types import Group
 from rlcore.contracts.weight_transfer import Publisher
-from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
-from rlcore.learning.kl import K1, reward_kl
 from rlcore.learning.shares import StepShares, cut_shares, joined
 from rlcore.registry.error_context import error_context
+from rlcore.roles.algorithm import Algorithm
 from rlcore.roles.named_backend import NamedSaving, NamedSource, begun_saves
 from rlcore.roles.part_states import PartWithState, load_state, save_state
 from rlcore.roles.update_figures import described_batch, mean_by_rollout, over_steps, with_sample_size
 from rlcore.runlog.folder import write_json
 from rlcore.schedule.accounting import TimeAccount
 
-__all__ = ["Algorithm", "Consumer", "SharePlan"]
+__all__ = ["Consumer", "SharePlan"]
 
 _OWN = "consumer.json"
 """The backend, the estimator and the loss that wrote the trainer's folder, and the consumer's own counts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Algorithm:
-    """The settings of an update, from the configuration and the recipe.
-
-    ``old_from_trainer``: the trainer recomputes old log probabilities; otherwise those of the sampler are used. ``kl_in_reward`` is the
-    coefficient of the KL penalty in the rewards, 0 for none. ``whole_rollouts``: the objective combines the tokens of a rollout, so that
-    its segments stay in one forward."""
-
-    estimator_name: str
-    estimator: AdvantageEstimator
-    loss_name: str
-    loss: Loss
-    objective: Objective
-    batch: BatchSettings
-    seed: int
-    updates_per_batch: int = 1
-    epochs_per_batch: int = 1
-    old_from_trainer: bool = True
-    kl_in_reward: float = 0.0
-    kl_kind: KlEstimator = field(default_factory=K1)
-    whole_rollouts: bool = False
-    kept_needs: frozenset[Need] = frozenset()
-    """Needs of the beginning, which stay when a controller sets a coefficient to 0: the shares of a batch may be planned already."""
-
-    @property
-    def optimizer_steps(self) -> int:
-        """The number of optimizer steps of one update."""
-        return self.updates_per_batch * self.epochs_per_batch
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The values that must be computed or loaded for it."""
-        return self.objective.needs | ({Need.REFERENCE} if self.kl_in_reward else frozenset()) | self.kept_needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,24 +99,18 @@ class Consumer:
     @property
     def reads_logprobs(self) -> bool:
         """Whether the algorithm reads the sampler's log probabilities of the whole batch, and not only those of this rank's share."""
-        return self._prepares or RewardDetail.ROLLOUT_LOGPROBS in self._algorithm.estimator.needs or bool(self._algorithm.kl_in_reward)
+        return self._algorithm.reads_logprobs
 
     @property
     def reads_tokens(self) -> bool:
         """Whether the algorithm may read the tokens of the whole batch."""
-        return self._prepares and self._algorithm.loss.reads_tokens
-
-    @property
-    def _prepares(self) -> bool:
-        """Whether the loss has a ``prepare``, in its class or on the object."""
-        return getattr(self._algorithm.loss.prepare, "__func__", None) is not Loss.prepare
+        return self._algorithm.reads_tokens
 
     def plan(self, groups: Sequence[Group], masked: Collection[int], version: int) -> SharePlan:
         """Return the shares of an update on these groups. They may be outlines, if they are the same on every rank. Any thread may call
         this."""
-        algorithm = self._algorithm
-        batch = assemble_batch(groups, None, algorithm.batch, masked=masked, version=version, seed=algorithm.seed)
-        parts = self._parts(batch)
+        batch = self._algorithm.assemble(groups, masked, version)
+        parts = self._algorithm.steps(batch)
         shares = self._shares(batch, parts)
         place, size = self._backend.data_parallel
         needed = [shares.groups(rank, batch, parts) for rank in range(size)]
@@ -167,12 +124,6 @@ class Consumer:
                 scored=cut_shares(batch, size, cost, everything=True) if self._scores else None,
                 steps=[cut_shares(part, size, cost) for part in parts],
             )
-
-    def _parts(self, batch: TrainBatch) -> list[TrainBatch]:
-        """Return the global part of each optimizer step. A part in which nothing can train is left out."""
-        algorithm = self._algorithm
-        epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
-        return [part for parts in epochs for part in parts if part.weights.any()]
 
     def first_available(self, ids: np.ndarray) -> np.ndarray:
         """Return int32[T]: token ids that at least one data-parallel rank has; the others contribute none. Collective."""
@@ -193,20 +144,18 @@ class Consumer:
         """
         self._wake()
         algorithm = self._algorithm
-        assembled = assemble_batch(groups, None, algorithm.batch, masked=masked, version=version, seed=algorithm.seed)
+        assembled = algorithm.assemble(groups, masked, version)
         if shares is None and self._backend.data_parallel[1] > 1:
-            shares = self._shares(assembled, self._parts(assembled))
+            shares = self._shares(assembled, algorithm.steps(assembled))
         batch = self._with_logprobs(assembled, shares)
-        batch = replace(batch, advantages=self._advantages(groups, masked, batch))
+        batch = replace(batch, advantages=algorithm.advantages(groups, masked, batch))
         self.advantages = mean_by_rollout(batch)
-        with error_context(f"loss {algorithm.loss_name!r}", "preparing the batch"):
-            batch = prepare_loss(algorithm.loss_name, algorithm.loss, batch)
-        parts = self._parts(batch)
+        batch = algorithm.prepare(batch)
+        parts = algorithm.steps(batch)
         metrics = [self._step(part, share) for part, share in zip(parts, shares.steps if shares else [None] * len(parts), strict=True)]
         totals = over_steps(metrics)
         figures = {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **described_batch(batch)}
-        with error_context(f"loss {algorithm.loss_name!r}", "observing an update"):
-            algorithm.loss.updated(MappingProxyType(figures))
+        algorithm.observe(MappingProxyType(figures))
         if self._sync_every and (version + 1) % self._sync_every == 0:
             with self._error_context("moving the reference"):
                 self._backend.sync_reference(self._sync_share)
@@ -290,11 +239,7 @@ class Consumer:
                 self.notes.append(f"the checkpoint {folder} has a state of {writer}, and {who} starts without one")
 
     def _parts_with_state(self, folder: Path) -> list[tuple[Path, PartWithState, str]]:
-        algorithm = self._algorithm
-        return [
-            (folder / "trainer" / "estimator.npz", algorithm.estimator, f"estimator {algorithm.estimator_name!r}"),
-            (folder / "trainer" / "loss.npz", algorithm.loss, f"loss {algorithm.loss_name!r}"),
-        ]
+        return [(folder / "trainer" / f"{name}.npz", part, who) for name, part, who in self._algorithm.parts_with_state()]
 
     def _wake(self) -> None:
         if self._asleep:
@@ -318,14 +263,9 @@ class Consumer:
         return logprobs
 
     @property
-    def _recomputes(self) -> bool:
-        """Whether the trainer computes old log probabilities before the update's first step."""
-        algorithm = self._algorithm
-        return algorithm.old_from_trainer and bool(algorithm.optimizer_steps > 1 or algorithm.kl_in_reward or Need.OLD in algorithm.needs)
-
-    @property
     def _scores(self) -> bool:
-        return Need.REFERENCE in self._algorithm.needs or self._recomputes or self._algorithm.loss.prepares_entropy
+        algorithm = self._algorithm
+        return Need.REFERENCE in algorithm.needs or algorithm.recomputes or algorithm.prepares_entropy
 
     def _with_logprobs(self, batch: TrainBatch, shares: StepShares | None) -> TrainBatch:
         algorithm = self._algorithm
@@ -334,12 +274,12 @@ class Consumer:
                 batch = replace(batch, reference_logprobs=self._logprobs(batch, ModelRole.REFERENCE, shares))
             if not algorithm.old_from_trainer:
                 batch = replace(batch, old_logprobs=batch.rollout_logprobs)
-            if algorithm.loss.prepares_entropy:
+            if algorithm.prepares_entropy:
                 logprobs, entropy = self._whole(
                     batch, shares, self._backend.logprobs_and_entropies, "log probabilities or entropies of the policy model"
                 )
-                batch = replace(batch, entropy=entropy, old_logprobs=logprobs if self._recomputes else batch.old_logprobs)
-            elif self._recomputes:
+                batch = replace(batch, entropy=entropy, old_logprobs=logprobs if algorithm.recomputes else batch.old_logprobs)
+            elif algorithm.recomputes:
                 batch = replace(batch, old_logprobs=self._logprobs(batch, ModelRole.POLICY, shares))
         return batch
 
@@ -367,24 +307,6 @@ class Consumer:
                 "diverged, or was loaded from such weights; lower the learning rate (-lr), or check the model"
             )
         return found
-
-    def _advantages(self, groups: Sequence[Group], masked: Collection[int], batch: TrainBatch) -> np.ndarray:
-        algorithm = self._algorithm
-        kl = None
-        if algorithm.kl_in_reward and batch.old_logprobs is not None and batch.reference_logprobs is not None:
-            with error_context(f"KL estimator {type(algorithm.kl_kind).__name__}", "estimating the KL in the reward"):
-                kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
-        rewards = assemble_rewards(
-            groups,
-            algorithm.batch,
-            masked=masked,
-            kl=kl,
-            kl_coeff=algorithm.kl_in_reward,
-            with_greedy=algorithm.estimator.needs_greedy,
-            needs=algorithm.estimator.needs,
-        )
-        with error_context(f"estimator {algorithm.estimator_name!r}", "estimating advantages"):
-            return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
 
     def _error_context(self, doing: str) -> AbstractContextManager[None]:
         return error_context(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")

@@ -39,7 +39,8 @@ from rlcore.learning.assemble import BatchSettings
 from rlcore.learning.objective import PolicyObjective
 from rlcore.learning.overlong_punishment import SoftOverlong
 from rlcore.registry.error_context import close_part, error_context
-from rlcore.roles.consumer import Algorithm, Consumer
+from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.consumer import Consumer
 from rlcore.runtime.loading import loading
 from rlcore.runtime.steering import with_settings
 from rlcore.schedule import ScheduleSettings, TimeAccount

@@ -16,7 +16,8 @@ from rlcore.api import FinishReason, Group, OptimizerSettings, Rollout, Score, S
 from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective
 from rlcore.learning.advantages import GroupNorm
-from rlcore.roles.consumer import Algorithm, Consumer
+from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.consumer import Consumer
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.testing.weights import handed_out
 from rlcore.weights.memory import MemoryPublisher

@@ -17,7 +17,8 @@ from tiny_producer import save_tiny_qwen2
 from rlcore.api import FinishReason, Group, Need, OptimizerSettings, Rollout, Score, Segment, TrainingBackend, TrainingContext
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective, collate
 from rlcore.learning.advantages import GroupMean
-from rlcore.roles.consumer import Algorithm, Consumer
+from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.consumer import Consumer
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeTraining, write_fake_model
 from rlcore.testing.training import fake_pipeline

@@ -43,7 +43,7 @@ from rlcore.contracts.specs import AdvantageSpec, AlgorithmSpec, LossSpec
 from rlcore.contracts.types import RolloutKind
 from rlcore.learning import PolicyObjective
 from rlcore.registry.plugin_registry import Registry
-from rlcore.roles.consumer import Algorithm
+from rlcore.roles.algorithm import Algorithm
 from rlcore.runtime.backends import build_algorithm
 
 REGISTRY = Registry.discover()

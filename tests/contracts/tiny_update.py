@@ -19,7 +19,8 @@ from rlcore.contracts.interfaces import ModelRole, Objective
 from rlcore.contracts.types import RolloutKind
 from rlcore.learning import collate, plan_micro_batches
 from rlcore.learning.collation import MicroBatch
-from rlcore.roles.consumer import Algorithm, Consumer
+from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.consumer import Consumer
 from rlcore.schedule.accounting import TimeAccount
 
 VOCABULARY, LIMIT = 11, 16

@@ -19,7 +19,8 @@ from rlcore.contracts.snapshots import BUCKET_BYTES, WeightsKind
 from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.contracts.types import FinishReason, Group, Rollout, RolloutKind, Score, Segment
 from rlcore.learning.assemble import BatchSettings
-from rlcore.roles.consumer import Algorithm, Consumer
+from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.consumer import Consumer
 from rlcore.schedule import Role, TimeAccount
 from rlcore.testing import FakeTraining, make_reward_batch, write_fake_model
 from rlcore.testing.algorithms.fake_algorithms import KL_ESTIMATORS, FakeBaseline, FakeLoss

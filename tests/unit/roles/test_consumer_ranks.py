@@ -18,7 +18,8 @@ from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.contracts.types import Group, Score
 from rlcore.learning.advantages import GroupNorm
 from rlcore.learning.assemble import BatchSettings
-from rlcore.roles.consumer import Algorithm, Consumer
+from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.consumer import Consumer
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeTraining, make_rollout, write_fake_model
 from rlcore.testing.algorithms.fake_algorithms import FakeLoss

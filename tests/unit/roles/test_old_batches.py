@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcore.api import Group, Score, Segment
 from rlcore.learning import BatchSettings, assemble_batch
-from rlcore.roles.consumer import Consumer
+from rlcore.roles.algorithm import Algorithm
 from rlcore.testing import make_rollout
 
 
@@ -25,7 +25,6 @@ def batch_of(version: int, settings: BatchSettings) -> Any:
 
 def test_no_step_is_taken_if_nothing_is_young_enough() -> None:
     settings = BatchSettings(max_new_tokens=8, max_staleness=2)
-    consumer = object.__new__(Consumer)
-    consumer._algorithm = SimpleNamespace(batch=settings, updates_per_batch=1, epochs_per_batch=1)  # type: ignore[assignment]
-    steps = {version: len(consumer._parts(batch_of(version, settings))) for version in (3, 4, 5)}
+    algorithm: Any = SimpleNamespace(batch=settings, updates_per_batch=1, epochs_per_batch=1)
+    steps = {version: len(Algorithm.steps(algorithm, batch_of(version, settings))) for version in (3, 4, 5)}
     assert steps == {3: 1, 4: 1, 5: 0}

@@ -16,7 +16,7 @@ from rlcore.learning.aggregation import TokenLevel
 from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, Truncated
 from rlcore.learning.kl import K2, AbsoluteKl
 from rlcore.registry.plugin_registry import Registry
-from rlcore.roles.consumer import Algorithm
+from rlcore.roles.algorithm import Algorithm
 from rlcore.runtime.backends import build_algorithm
 from rlcore.runtime.factories import schedule_settings
 from rlcore.testing.plugin_folder import PluginFolder

@@ -16,7 +16,8 @@ from rlcore.contracts.interfaces import Need, OptimizerSettings, TrainingContext
 from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.contracts.types import Group, Outcome, Score
 from rlcore.learning import BatchSettings, PolicyObjective
-from rlcore.roles.consumer import Algorithm, Consumer
+from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.consumer import Consumer
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.testing import FakeTraining, write_fake_model
 from rlcore.testing.algorithms.fake_algorithms import FakeEstimator, FakeLoss
