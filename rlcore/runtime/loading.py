@@ -79,7 +79,7 @@ def _silent(line: str) -> None:
 
 
 def load_data(plan: Plan, say: Callable[[str], None] = _silent) -> dict[str, DataSet]:
-    """Load ``train``, if training data is named, and the held-out tasks by name. Raises DataError with file:line.
+    """Load ``train``, if training data is named, and the held-out tasks by name. Raises DataError with ``file:line``.
 
     Rows that ``plan.unscorable`` names are left out.
 

@@ -36,7 +36,9 @@ def main() -> int:
         shutil.rmtree(made, ignore_errors=True)
     shutil.rmtree(out, ignore_errors=True)
     write_source(source)
-    done = subprocess.run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", f"{source}-trees", source, out], check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", f"{source}-trees", source, out], check=False
+    )
     pages = list(out.rglob("*.html"))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(json.dumps({"site": str(out), "pages": len(pages), "mb": round(size / 1e6, 1), "seconds": round(time.monotonic() - begun, 1)}))
