@@ -2,8 +2,8 @@
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that a plugin offers: RewardSpec, LossSpec, AdvantageSpec,
               AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, LearningRateScheduleSpec, GroupFilterSpec,
-              OptimizerSpec, ModelHookSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, ControllerSpec, DataSourceSpec,
-              RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, EnvironmentSpec, RowFormatSpec
+              OptimizerSpec, ModelHookSpec, SamplerSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, ControllerSpec,
+              DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, EnvironmentSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail, RewardName; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
               Aggregation, KlEstimator, Correction (around a loss), LearningRateSchedule, GroupFilter, OptimizerFactory
@@ -14,6 +14,7 @@ trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerS
 weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor
 trackers      Tracker, RunInfo
 controllers   Controller, Decision
+samplers      Sampler, SamplerContext, Draw, DrawResult
 records       Prompt, Message, Lease, Segment, Rollout, Group
 errors        RlcoreError; UsageError, with its subclasses ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
               (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the judged text)
@@ -72,6 +73,10 @@ if TYPE_CHECKING:
     from rlcore.contracts.reward_interface import AsyncReward as AsyncReward
     from rlcore.contracts.reward_interface import Reward as Reward
     from rlcore.contracts.reward_name import RewardName as RewardName
+    from rlcore.contracts.sampler import Draw as Draw
+    from rlcore.contracts.sampler import DrawResult as DrawResult
+    from rlcore.contracts.sampler import Sampler as Sampler
+    from rlcore.contracts.sampler import SamplerContext as SamplerContext
     from rlcore.contracts.snapshots import Bucket as Bucket
     from rlcore.contracts.snapshots import Snapshot as Snapshot
     from rlcore.contracts.snapshots import Tensor as Tensor
@@ -101,6 +106,7 @@ if TYPE_CHECKING:
     from rlcore.contracts.specs import RewardSpec as RewardSpec
     from rlcore.contracts.specs import RowFormatSpec as RowFormatSpec
     from rlcore.contracts.specs import RuntimeSpec as RuntimeSpec
+    from rlcore.contracts.specs import SamplerSpec as SamplerSpec
     from rlcore.contracts.specs import SandboxSpec as SandboxSpec
     from rlcore.contracts.specs import TrackerSpec as TrackerSpec
     from rlcore.contracts.specs import TrainingBackendSpec as TrainingBackendSpec

@@ -95,7 +95,7 @@ def plugin_settings(chosen: PluginSelection) -> dict[str, Setting]:
     Options of data sources have no flag, because several data sets may have the same option."""
     table: dict[str, Setting] = {}
     for part in chosen:
-        if part.model is None or part.path.startswith("data."):
+        if part.model is None or part.path.startswith("data.dataset."):
             continue
         prefix, long = part.options_path, part.path.removeprefix("algorithm.") if part.path.startswith("algorithm.") else part.options_path
         if part.kind is PluginKind.FILTER:

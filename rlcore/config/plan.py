@@ -19,7 +19,17 @@ from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
-from rlcore.config.plugin_selection import ENVIRONMENT, LISTS, OWN_TABLES, UPDATE_PARTS, Missing, PluginSelection, choose, choose_recipe
+from rlcore.config.plugin_selection import (
+    ENVIRONMENT,
+    LISTS,
+    OWN_TABLES,
+    SAMPLER,
+    UPDATE_PARTS,
+    Missing,
+    PluginSelection,
+    choose,
+    choose_recipe,
+)
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.reference_check import check_reference, reference_notes
 from rlcore.config.remarks import remarks
@@ -67,6 +77,7 @@ class Plan:
     transfer_options: BaseModel | None = None
     conversation_options: BaseModel | None = None
     environment_options: BaseModel | None = None
+    sampler_options: BaseModel | None = None
     tracker_options: tuple[BaseModel | None, ...] = ()
     controller_options: tuple[BaseModel | None, ...] = ()
     filter_options: tuple[BaseModel | None, ...] = ()
@@ -103,6 +114,7 @@ class Plan:
             (PluginKind.TRAINING, config.training.name),
             (PluginKind.TRANSFER, config.weights.transport),
             (PluginKind.CONVERSATION, config.sampling.conversation),
+            (PluginKind.SAMPLER, config.data.order),
             *dict.fromkeys((PluginKind.DATA, source_of(source, self.registry)) for source in config.data_sets),
             *((PluginKind.FORMAT, name) for name in _named_format(config)),
             *((PluginKind.REWARD, reward.name) for reward in config.rewards),
@@ -202,6 +214,7 @@ def _finished(
         transfer_options=instances.get("weights.transport"),
         conversation_options=instances.get("sampling.conversation"),
         environment_options=instances.get(ENVIRONMENT),
+        sampler_options=instances.get(SAMPLER),
         tracker_options=tuple(instances.get(f"log.trackers.{index}") for index in range(len(config.log.trackers))),
         controller_options=tuple(instances.get(f"run.controllers.{index}") for index in range(len(config.run.controllers))),
         filter_options=tuple(instances.get(f"algorithm.filters.{index}") for index in range(len(config.algorithm.filters))),
@@ -267,7 +280,7 @@ def _filled(config: RunConfig, options: Options, chosen: PluginSelection) -> Run
             config = replaced(config, tables, {})
         listed |= own
     for path, table in options.tables.items():
-        if path.startswith("data."):
+        if path.startswith("data.dataset."):
             index, sources = int(path.split(".")[2]), config.data.sources
             named = {"source": chosen.parts[f"data.dataset.{index}.source"].name, "options": table}
             source = sources[index].model_copy(update=named)

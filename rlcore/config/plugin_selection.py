@@ -34,7 +34,7 @@ from rlcore.registry.known_plugins import NotInstalledError
 from rlcore.registry.plugin_registry import Registry
 
 __all__ = [
-    *("ENVIRONMENT", "LISTS", "OWN_TABLES", "UPDATE_PARTS"),
+    *("ENVIRONMENT", "LISTS", "OWN_TABLES", "SAMPLER", "UPDATE_PARTS"),
     *("Missing", "Part", "PluginSelection", "choose", "choose_recipe", "unsupported"),
 ]
 
@@ -51,6 +51,7 @@ _SETTINGS: Mapping[str, PluginKind] = {
 """Settings that name one plugin each, and its kind."""
 
 ENVIRONMENT = "sampling.environment"
+SAMPLER = "data.sampler"
 UPDATE_PARTS: Mapping[str, PluginKind] = {
     "algorithm.loss_variation": PluginKind.AGGREGATION,
     "algorithm.kl_kind": PluginKind.KL,
@@ -157,6 +158,7 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
     always = ("training.lr_schedule", "training.optimizer")  # "none" is no value of these, so it is looked up and refused
     wanted += [(kind, path, named(path)) for path, kind in OWN_TABLES.items() if path in always or named(path) != "none"]
+    wanted.append((PluginKind.SAMPLER, SAMPLER, config.data.order))
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
     for path, (kind, _) in LISTS.items():
@@ -190,7 +192,7 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
     except PluginError as error:
         where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
-    table = f"{path}_options" if path in OWN_TABLES else f"{path.rpartition('.')[0]}.options"  # next to the name
+    table = f"{path}_options" if path in OWN_TABLES or path == SAMPLER else f"{path.rpartition('.')[0]}.options"  # next to the name
     options_path = f"{_TABLES[kind]}.{spec.name}" if kind in _TABLES else table
     return Part(kind=kind, path=path, name=name, options_path=options_path, spec=spec, owner=owner, model=model)
 

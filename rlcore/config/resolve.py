@@ -15,8 +15,8 @@ is the order; a decision may read those above it:
     algorithm.mismatch_range        resolve_declared: the usual range of the correction
     rewards.N.deadline              resolve_declared: the deadline that the reward asks for
 
-Four settings are resolved where the answer is known: the source of a data set by its path (``data_source.py``), the row format by the
-first row, a device by its backend, and ``log.save_interval`` by the clock of the run.
+Five settings are resolved where the answer is known: the source of a data set by its path (``data_source.py``), the row format by the
+first row, the sampler by ``data.shuffle``, a device by its backend, and ``log.save_interval`` by the clock of the run.
 """
 
 from __future__ import annotations

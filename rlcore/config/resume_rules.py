@@ -18,7 +18,7 @@ __all__ = ["RATE_SETTINGS", "changed_settings", "check_resumable", "other_settin
 
 _FIXED = (
     *("run.seed", "data.dataset", "data.format", "data.columns"),
-    *("data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle", "data.bad_rows", "data.max_rows"),
+    *("data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle", "data.sampler", "data.bad_rows", "data.max_rows"),
     *("data.template", "data.chat_template", "data.tools", "data.control_tokens"),
     *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path", "model.reference"),
     *("training.optimizer", "training.lora_rank", "training.lora_alpha", "training.lora_targets"),

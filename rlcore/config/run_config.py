@@ -168,6 +168,13 @@ class DataSection(Section):
     bad_rows: Literal["refuse", "drop"] = setting("refuse", help="bad rows: refuse the data, or drop them and report how many")
     max_rows: Count | None = setting(None, help="read at most so many rows of each data set; none: all")
     shuffle: bool = setting(True, help="shuffle the prompts in every episode")
+    sampler: PluginName = setting("auto", help="what decides which prompt is next; auto: shuffled, or with --no-shuffle sequential")
+    sampler_options: dict[str, Any] = Field(default={}, description="options of the sampler")
+
+    @property
+    def order(self) -> str:
+        """The sampler, with "auto" resolved."""
+        return self.sampler if self.sampler != "auto" else "shuffled" if self.shuffle else "sequential"
 
     @property
     def sources(self) -> tuple[DataSource, ...]:
@@ -463,8 +470,8 @@ class LogSection(Section):
 
 
 class RunConfig(Section):
-    """The whole configuration of a run. Before ``plan_run``, some values may read "auto"; in a ``Plan``, only ``save_interval`` and
-    ``data.format`` do."""
+    """The whole configuration of a run. Before ``plan_run``, some values may read "auto"; in a ``Plan``, only ``save_interval``,
+    ``data.format`` and ``data.sampler`` do."""
 
     run: RunSection = Field(default_factory=RunSection)
     model: ModelSection = Field(default_factory=ModelSection)

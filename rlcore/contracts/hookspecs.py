@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         RewardSpec,
         RowFormatSpec,
         RuntimeSpec,
+        SamplerSpec,
         SandboxSpec,
         TrackerSpec,
         TrainingBackendSpec,
@@ -147,6 +148,14 @@ def rlcore_register_filters() -> Sequence[GroupFilterSpec]:  # type: ignore[empt
 @hookspec
 def rlcore_register_optimizers() -> Sequence[OptimizerSpec]:  # type: ignore[empty-body]
     """Return the optimizers; ``--optimizer`` chooses one.
+
+    Called once, when rlcore discovers the installed plugins. Since 2.0.
+    """
+
+
+@hookspec
+def rlcore_register_samplers() -> Sequence[SamplerSpec]:  # type: ignore[empty-body]
+    """Return the samplers, which decide the order of the prompts, or of the sources of a run; ``--sampler`` chooses one.
 
     Called once, when rlcore discovers the installed plugins. Since 2.0.
     """

@@ -48,6 +48,7 @@ class PluginKind(StrEnum):
     FILTER = "filter"
     MODEL_HOOK = "model_hook"
     OPTIMIZER = "optimizer"
+    SAMPLER = "sampler"
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Gold": get_args(Gold), **REPRODUCIBLE}

@@ -51,6 +51,7 @@ __all__ = [
     "RewardSpec",
     "RowFormatSpec",
     "RuntimeSpec",
+    "SamplerSpec",
     "SandboxSpec",
     "Spec",
     "TrackerSpec",
@@ -316,6 +317,16 @@ class RowFormatSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerSpec(Spec):
+    """An order of the prompts, or of the sources of a run: the value of ``data.sampler``, with a table ``…_options``. Since 2.0.
+
+    ``observes``: whether the draws depend on results, so that above ``max_staleness`` 0 they depend on timing.
+    """
+
+    observes: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSpec(Spec):
     """A way to produce a rollout from a prompt, an ``rlcore.api.conversations.Conversation``. Its options are in ``[sampling.options]``."""
 
@@ -363,6 +374,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.FILTER: (GroupFilterSpec, "group filter", "filters"),
     PluginKind.MODEL_HOOK: (ModelHookSpec, "model hook", "model_hooks"),
     PluginKind.OPTIMIZER: (OptimizerSpec, "optimizer", "optimizers"),
+    PluginKind.SAMPLER: (SamplerSpec, "sampler", "samplers"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}

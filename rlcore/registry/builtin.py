@@ -17,6 +17,7 @@ from rlcore.contracts.specs import (
     LossSpec,
     OptimizerSpec,
     RuntimeSpec,
+    SamplerSpec,
     WeightTransferSpec,
 )
 
@@ -155,6 +156,19 @@ def rlcore_register_optimizers() -> list[OptimizerSpec]:
             summary="Adam with decoupled weight decay; vectors do not decay",
             source="Decoupled Weight Decay Regularization (arXiv 1711.05101), algorithm 2",
             elementwise=True,
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_samplers() -> list[SamplerSpec]:
+    """Return the orders that need no results."""
+    return [
+        SamplerSpec(name=name, target=f"rlcore.schedule.prompt_order:{name.capitalize()}", summary=summary, observes=False)
+        for name, summary in (
+            ("sequential", "Each episode in the order of the data"),
+            ("shuffled", "Each episode in a random order of its own"),
+            ("weighted", "Each source in proportion to its weight"),
         )
     ]
 

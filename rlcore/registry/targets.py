@@ -24,6 +24,7 @@ from rlcore.contracts.model_hook import ModelHook
 from rlcore.contracts.reward_interface import Reward
 from rlcore.contracts.row_interfaces import RowFormat, RowSource
 from rlcore.contracts.runtime_interface import Runtime
+from rlcore.contracts.sampler import Sampler
 from rlcore.contracts.sandboxing import Sandbox
 from rlcore.contracts.specs import PluginKind, Spec
 from rlcore.contracts.training_settings import LearningRateSchedule, OptimizerFactory
@@ -55,6 +56,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.FILTER: GroupFilter,
     PluginKind.MODEL_HOOK: ModelHook,
     PluginKind.OPTIMIZER: OptimizerFactory,
+    PluginKind.SAMPLER: Sampler,
 }
 """The class of which the target of each kind makes instances; a recipe has no target."""
 

@@ -5,7 +5,7 @@ These are the schedule, judge, jobs, filter watch, evaluator and ends of the wei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +15,7 @@ from rlcore.config.resolve import fitting_transfers
 from rlcore.contracts.errors import ConfigError, PluginError, RunError
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.lease import Lease
+from rlcore.contracts.sampler import Sampler, SamplerContext
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import PluginKind, WeightTransferSpec
 from rlcore.contracts.types import Group, Prompt, RolloutKind, Sampling
@@ -33,7 +34,7 @@ from rlcore.runtime.filter_monitor import FilterMonitor
 from rlcore.runtime.group_filters import GroupFilters, make_group_filters
 from rlcore.runtime.known_data import check_name, is_good, keep_good
 from rlcore.runtime.loading import GOLD_ANSWERS, Texts, counting_rows, stop_strings
-from rlcore.schedule import Coordinator, Delivery, GroupSummary, ScheduleSettings
+from rlcore.schedule import ChosenSampler, Coordinator, Delivery, GroupSummary, ScheduleSettings, SourceSchedule
 
 __all__ = [
     "AnnealedSampling",
@@ -48,6 +49,7 @@ __all__ = [
     "make_judge",
     "make_publisher",
     "make_receiver",
+    "make_sampler",
     "newer_weights",
     "open_judge",
     "schedule_settings",
@@ -116,11 +118,29 @@ def first_version(plan: Plan) -> int:
     return plan.resume.step if plan.resume is not None else 0
 
 
-def make_coordinator(plan: Plan, prompts: int) -> Coordinator:
-    """Build the coordinator for a data set of ``prompts`` prompts, new or from the checkpoint. Raises ConfigError if the run cannot resume
-    with them."""
-    settings = schedule_settings(plan, prompts)
-    return Coordinator(settings) if plan.resume is None else Coordinator.restored(settings, plan.resume.state["coordinator"])
+def make_coordinator(plan: Plan, texts: Texts) -> Coordinator:
+    """Build the coordinator, new or from the checkpoint. Raises ConfigError if the run cannot resume with these prompts."""
+    settings = schedule_settings(plan, len(texts.training))
+    samplers = [make_sampler(plan, source, texts.training) for source in settings.parts]
+    if plan.resume is None:
+        return Coordinator(settings, samplers)
+    return Coordinator.restored(settings, plan.resume.state["coordinator"], samplers)
+
+
+def make_sampler(plan: Plan, source: SourceSchedule, prompts: Sequence[Prompt]) -> ChosenSampler:
+    """Build the sampler of a source with these prompts, () if they have no end."""
+    name, registry, items = plan.config.data.order, plan.registry, source.prompts
+    context = SamplerContext(
+        items=items,
+        ids=[prompt.prompt_id for prompt in prompts],
+        weights=(1.0 / items,) * items if items else (),
+        seed=plan.config.run.seed,
+        levels=source.levels,
+        rows=lambda: [prompt.columns for prompt in prompts],
+    )
+    made: Sampler = registry.make(PluginKind.SAMPLER, name, context, options=plan.sampler_options)
+    spec, owner = registry.spec(PluginKind.SAMPLER, name), registry.owner(PluginKind.SAMPLER, name)
+    return ChosenSampler(made, spec.name, f"sampler {spec.name!r} of {owner}", items, source.levels)
 
 
 def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
@@ -289,7 +309,7 @@ class JobMaker:
             key=lease.lease_id,
             prompt=self._prompts[lease.prompt_index],
             samplings=(sampling,) * (lease.n_sampled + self._spare) + (greedy,) * lease.n_greedy,
-            noise=(self._seed, lease.episode, lease.prompt_index),
+            noise=(self._seed, lease.episode + (lease.ordinal << 32), lease.prompt_index + (lease.source_index << 40)),
             spare=self._spare,
         )
 
@@ -326,6 +346,7 @@ def _delivery(group: Group, lease: Lease, filter_by: str) -> Delivery:
         lease_id=lease.lease_id,
         version=min(versions, default=lease.version),
         accuracy=sum(known) / len(known) if known else None,
+        reward=sum(score.value for score in counted) / len(counted) if counted else None,
         failed="" if counted else sampled[0].outcome.value,
     )
 

@@ -84,8 +84,8 @@ class OneProcess(Runtime):
     def _make_schedule(self) -> None:
         plan, prompts = self._plan, len(self._texts.training)
         settings = schedule_settings(plan, prompts)
-        self.horizon, self.prompts = settings.horizon, settings.prompts
-        self._coordinator, self._watch = make_coordinator(plan, prompts), make_filter_monitor(plan)
+        self.horizon, self.prompts = settings.horizon, prompts
+        self._coordinator, self._watch = make_coordinator(plan, self._texts), make_filter_monitor(plan)
         self._jobs, self._evaluator = make_jobs(plan, self._texts), make_evaluator(plan, self._texts)
         self._state = self._state_now()
         self._groups: dict[int, Group] = {}

@@ -14,7 +14,7 @@ algorithm.kl_coeff=0.0 algorithm.kl_in="loss" algorithm.kl_kind="k3" algorithm.l
 algorithm.loss_variation="sample_level" algorithm.mismatch_correction="auto" algorithm.mismatch_range="auto" algorithm.name="grpo"
 algorithm.old_logprobs="auto" algorithm.skip_threshold=null algorithm.soft_over_length_punishment=false algorithm.updates_per_batch=1
 data.bad_rows="refuse" data.chat_template=null data.columns={} data.control_tokens="special" data.dataset="" data.template={}
-data.tools=null
+data.tools=null data.sampler="auto"
 data.format="auto" data.max_prompt_tokens=512 data.max_rows=null data.overlong="refuse" data.shuffle=true
 data.system_prompt=null eval.eval_dataset={} eval.eval_interval=0 eval.eval_max_new_tokens=null eval.eval_samples=1
 eval.eval_save_dir=null eval.eval_temperature=0.6 inference.device="auto" inference.dtype="float32" inference.environment=null

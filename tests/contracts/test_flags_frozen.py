@@ -63,7 +63,7 @@ REFERENCE = {
 
 OURS = """
 run.seed run.runtime run.placement run.max_steps run.run_dir run.controllers run.controller_deadline
-model.trust_remote_code data.shuffle data.overlong data.format data.columns
+model.trust_remote_code data.shuffle data.sampler data.overlong data.format data.columns
 data.bad_rows data.max_rows
 data.template data.chat_template data.tools data.control_tokens
 sampling.stop

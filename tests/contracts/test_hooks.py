@@ -80,6 +80,11 @@ def rlcore_register_optimizers():
     return [OptimizerSpec(name="all", target="a.b:C", summary="All")]
 
 @hookimpl
+def rlcore_register_samplers():
+    calls["rlcore_register_samplers"] = ()
+    return [SamplerSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
 def rlcore_register_kl_estimators():
     calls["rlcore_register_kl_estimators"] = ()
     return [KlSpec(name="all", target="a.b:C", summary="All")]

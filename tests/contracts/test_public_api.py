@@ -14,7 +14,7 @@ import rlcore.api
 FROZEN = """
 API_VERSION AdvantageEstimator AdvantageSpec Aggregation AggregationSpec AlgorithmSpec AsyncReward AuditCase Bucket CommandSpec
 Completion ConfigError Controller ControllerSpec ConversationSpec Correction CorrectionSpec DataError DataSourceSpec Decision
-EnvironmentSpec
+Draw DrawResult EnvironmentSpec
 FinishReason Group GroupFilter GroupFilterSpec InFlight InferenceBackend
 InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError KlEstimator KlSpec LearningRateSchedule
 LearningRateScheduleSpec Lease LoraSettings Loss LossBatch
@@ -22,7 +22,7 @@ LossSpec Message ModelHook ModelHookSpec
 ModelRole Need Normalisers Objective OptimizerFactory OptimizerSettings OptimizerSpec
 Outcome PendingSave PluginError PluginKind Prompt Request Reward
 RewardBatch RewardDetail RewardInput RewardName
-RewardSpec RlcoreError Rollout RowFormatSpec RunError RunInfo RuntimeSpec Sampling SandboxError
+RewardSpec RlcoreError Rollout RowFormatSpec RunError RunInfo RuntimeSpec Sampler SamplerContext SamplerSpec Sampling SandboxError
 SandboxSpec Score Segment Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend
 TrainingBackendSpec TrainingCapabilities TrainingContext UsageError WeightSource WeightTransferSpec WeightsError WeightsKind
 WeightsManifest hookimpl

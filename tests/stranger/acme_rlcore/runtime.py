@@ -81,7 +81,7 @@ class PoolCrew(Runtime):
         conversation = make_conversation(plan, self.tokenizer, "acme-0", closing, say)
         self._producer = Producer("acme-0", engine, self.tokenizer, self._judge, self._accounts["producer"], conversation)
         closing.callback(self._producer.close)
-        self._coordinator = make_coordinator(plan, len(self._texts.training))
+        self._coordinator = make_coordinator(plan, self._texts)
         self._jobs = make_jobs(plan, self._texts)
         self._evaluator = make_evaluator(plan, self._texts)
         self._watch = make_filter_monitor(plan)

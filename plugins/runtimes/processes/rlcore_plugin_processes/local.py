@@ -13,7 +13,7 @@ from rlcore_plugin_workers.driver_loop import DriverLoop
 from rlcore_plugin_workers.driver_runtime import DriverDeployment, DriverRuntime
 from rlcore_plugin_workers.workers import Placement
 
-from rlcore.api.runtime import Judge, OneProcess, Plan, Runtime, cuda_devices, fits_one_process, threads_of
+from rlcore.api.runtime import Judge, OneProcess, Plan, Runtime, Texts, cuda_devices, fits_one_process, threads_of
 from rlcore_plugin_processes.launcher import ProcessLauncher
 
 __all__ = ["LocalDeployment", "LocalRuntime", "make_runtime"]
@@ -24,8 +24,8 @@ class LocalDeployment(DriverDeployment):
 
     make_launcher = ProcessLauncher
 
-    def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: DriverLoop, closing: ExitStack) -> None:
-        super().__init__(plan, judge, prompts, driver, closing)
+    def __init__(self, plan: Plan, judge: Judge, texts: Texts, driver: DriverLoop, closing: ExitStack) -> None:
+        super().__init__(plan, judge, texts, driver, closing)
         self._config = plan.config
         self._threads = threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer)
         self._devices = _devices()

@@ -15,7 +15,7 @@ from rlcore_plugin_workers.schedule_service import ScheduleService
 from rlcore_plugin_workers.workers import Placement, Worker
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Plan, check_reach, make_coordinator, make_filter_monitor
+from rlcore.api.runtime import Plan, Texts, check_reach, make_coordinator, make_filter_monitor
 from rlcore_plugin_ray.node_placement import place, roles
 from rlcore_plugin_ray.node_services import NodeServices
 from rlcore_plugin_ray.ray_worker import RayService
@@ -31,13 +31,12 @@ _CLOSE_SECONDS = 5.0
 
 
 class RayDeployment(Deployment):
-    """The deployment of one run. ``prompts``: the number of training prompts. Raise ConfigError if the cluster lacks resources for the
-    roles."""
+    """The deployment of one run. Raise ConfigError if the cluster lacks resources for the roles."""
 
     logs = "the logs of Ray's session folder"
 
     def __init__(
-        self, plan: Plan, session: RaySession, plan_bundle: PlanBundle, prompts: int, *, keep_scored: bool, closing: ExitStack
+        self, plan: Plan, session: RaySession, plan_bundle: PlanBundle, texts: Texts, *, keep_scored: bool, closing: ExitStack
     ) -> None:
         self.launcher = self._session = session
         self.keep_scored = keep_scored
@@ -54,7 +53,7 @@ class RayDeployment(Deployment):
         self._environments = [Path(folder) if folder is not None else None for folder in (training, inference)]
         self.device = "cuda" if self._places.trainer_gpus else "cpu"
         coordinator = session.service(
-            ScheduleService, make_coordinator(plan, prompts), make_filter_monitor(plan), node=nodes[0].node_id, called="coordinator"
+            ScheduleService, make_coordinator(plan, texts), make_filter_monitor(plan), node=nodes[0].node_id, called="coordinator"
         )
         self.schedule = RayService(coordinator, "the coordinator")
         self._services = NodeServices(session, plan_bundle, keep_scored=keep_scored)

@@ -27,7 +27,7 @@ def make_runtime(plan: Plan, closing: ExitStack, say: Callable[[str], None] = la
         from rlcore_plugin_ray.session import RaySession
 
     session = closing.enter_context(RaySession(address, plan.config.run, say))
-    deployment = RayDeployment(plan, session, plan_bundle, len(texts.training), keep_scored=keep_scored, closing=closing)
+    deployment = RayDeployment(plan, session, plan_bundle, texts, keep_scored=keep_scored, closing=closing)
     driver = DriverLoop(say)
     closing.callback(driver.close)
     return WorkerRuntime(plan, texts, plan_bundle, deployment, driver, closing)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
-from rlcore.api.runtime import Judge, Plan, fingerprints, load_data, make_coordinator, make_filter_monitor, open_judge, read_texts
+from rlcore.api.runtime import Judge, Plan, Texts, fingerprints, load_data, make_coordinator, make_filter_monitor, open_judge, read_texts
 from rlcore_plugin_workers.deployment import Deployment, Endpoints
 from rlcore_plugin_workers.driver_loop import DriverLoop, ServiceWorker
 from rlcore_plugin_workers.node_services import AsyncJudge, GroupStore
@@ -19,7 +19,7 @@ __all__ = ["DriverDeployment", "DriverRuntime"]
 
 
 class DriverDeployment(Deployment):
-    """Services in the driver's event loop. ``prompts``: the number of training prompts."""
+    """Services in the driver's event loop."""
 
     one_host = True
     address = "127.0.0.1"
@@ -27,10 +27,10 @@ class DriverDeployment(Deployment):
     """The calls that a producer runs at the same time: one runs its loop, one guards it, the others wait for evaluations, reports and
     sleep."""
 
-    def __init__(self, plan: Plan, judge: Judge, prompts: int, driver: DriverLoop, closing: ExitStack) -> None:
+    def __init__(self, plan: Plan, judge: Judge, texts: Texts, driver: DriverLoop, closing: ExitStack) -> None:
         scoring = AsyncJudge(judge)
         closing.callback(scoring.end)
-        schedule = ScheduleService(make_coordinator(plan, prompts), make_filter_monitor(plan))
+        schedule = ScheduleService(make_coordinator(plan, texts), make_filter_monitor(plan))
         store = GroupStore("store", schedule.deliver, keep_scored=True)
         self.schedule = ServiceWorker(driver, schedule, "the coordinator")
         self._store, self._judge = ServiceWorker(driver, store, "the store"), ServiceWorker(driver, scoring, "the judge")
@@ -62,7 +62,7 @@ class DriverRuntime(WorkerRuntime):
     """A ``WorkerRuntime`` that makes its own services. The constructor does the cheap checks first, and starts the reward workers before
     torch and threads.
 
-    ``make_deployment`` makes the deployment from the plan, the judge, the number of prompts, the driver and ``closing``.
+    ``make_deployment`` makes the deployment from the plan, the judge, the texts, the driver and ``closing``.
     """
 
     make_deployment: type[DriverDeployment]
@@ -75,5 +75,5 @@ class DriverRuntime(WorkerRuntime):
         texts = read_texts(plan, data, say=say)
         driver = DriverLoop(say)
         closing.callback(driver.close)
-        deployment = self.make_deployment(plan, judge, len(texts.training), driver, closing)
+        deployment = self.make_deployment(plan, judge, texts, driver, closing)
         super().__init__(plan, texts, PlanBundle.of(plan, fingerprints(data, texts.tokenizer)), deployment, driver, closing)

@@ -18,7 +18,6 @@ from rlcore.api.runtime import (
     DeliveryStatus,
     FilterMonitor,
     GroupSummary,
-    StarvationError,
     Status,
     TokenCounts,
     WaitingFor,
@@ -97,6 +96,8 @@ class ScheduleService:
         self._filtering: Mapping[str, float] | None = None
         self._tokens = TokenCounts()
         self._failures: list[dict[str, Any]] = []
+        self._failure: RunError | None = None
+        """Of a sampler, which ends the run: no lease follows."""
         self._state_waiters: list[asyncio.Future[None]] = []
         self._served = asyncio.Event()
         """Set when fewer producers may be behind, or when no caller should wait for them."""
@@ -191,8 +192,8 @@ class ScheduleService:
         """Wait for the groups of the next update and return them. Return None at the end, or after an interrupt. ``trained`` is the version
         that the current update has made; it is recorded first, in the same call, because two calls could overtake each other.
 
-        Raise StarvationError if the filter leaves nothing to train on, and RunError if ``trained`` is not the version that the schedule
-        expects.
+        Raise StarvationError if the filter leaves nothing to train on. Raise RunError if a sampler fails, or if ``trained`` is not the
+        version that the schedule expects.
         """
         if trained is not None:
             await self.updated(trained)
@@ -350,8 +351,12 @@ class ScheduleService:
             for name, state in self._workers.items():
                 if state.answer is not None:
                     self._answer(name, state, [])
-        elif self._is_open and not self._handing_over:
-            self._deal()
+        elif self._is_open and not self._handing_over and self._failure is None:
+            try:
+                self._deal()
+            except RunError as error:  # the driver must learn of it, not the caller whose event made room
+                self._failure = error
+                self._cut_batch()
 
     def _deal(self) -> None:
         for name, leases in self._queue.grant(self._coordinator, alive=len(self._workers)).items():
@@ -387,7 +392,9 @@ class ScheduleService:
             return
         try:
             self._watch.check()
-        except StarvationError as error:
+            if self._failure is not None:
+                raise self._failure
+        except RunError as error:  # a StarvationError is one
             waiter.set_exception(error)
             return
         if (order := self._coordinator.next_batch()) is not None:

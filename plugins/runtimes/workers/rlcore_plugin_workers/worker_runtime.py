@@ -88,7 +88,7 @@ class WorkerRuntime(Runtime):
         self.tokenizer, self.dropped = texts.tokenizer, texts.dropped
         self.fingerprints = plan_bundle.fingerprints
         schedule = schedule_settings(plan, len(texts.training))
-        self.horizon, self.prompts = schedule.horizon, schedule.prompts
+        self.horizon, self.prompts = schedule.horizon, len(texts.training)
         self._driver, self._say = driver, driver.say
         self._version = first_version(plan)
         self._order: BatchOrder | None = None
