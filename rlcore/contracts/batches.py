@@ -73,11 +73,16 @@ class Normalisers:
 
     ``tokens``: policy tokens in the loss. ``rollouts``: non-empty rollouts in the loss. ``length``: the constant of constant-length
     aggregation (``max_new_tokens``).
+
+    ``sources``: in a run with several sources, those of each source that is in the step, by its number. ``share`` is then its share of the
+    step's prompts, a factor of its weights.
     """
 
     tokens: int
     rollouts: int
     length: int
+    share: float = 1.0
+    sources: Mapping[int, Normalisers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,7 @@ class TrainBatch:
     ``extras``: the arrays that ``Loss.prepare`` returned, float32[N] each.
     ``seed``: the seed of the run. Seed and ``version`` are the key of every random choice on the batch.
     ``whole``: False if each entry of ``rollouts`` is a single segment of a rollout (``by_segment``).
+    ``source``: int64[R], the number of each rollout's source, None if the run has one source.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -116,6 +122,7 @@ class TrainBatch:
     entropy: np.ndarray | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
     whole: bool = True
+    source: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.rollouts)
@@ -156,6 +163,7 @@ class TrainBatch:
             in_loss=np.repeat(self.in_loss, counts) & (lengths > 0),
             offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             whole=False,
+            source=None if self.source is None else np.repeat(self.source, counts),
         )
 
     def take(self, rows: np.ndarray) -> TrainBatch:
@@ -169,6 +177,7 @@ class TrainBatch:
             in_loss=self.in_loss[rows],
             offsets=np.concatenate([[0], np.cumsum(self.lengths[rows])]).astype(np.int64),
             extras={name: value[index] for name, value in self.extras.items()},
+            source=None if self.source is None else self.source[rows],
             **arrays,
         )
 
@@ -198,6 +207,7 @@ class LossBatch:
     ``entropy``: [n], differentiable, if the loss declares it.
     ``extras``: the arrays that ``prepare`` returned, [n] each.
     ``normalisers``: those of the whole optimizer step, or None if this batch is the whole step.
+    ``source``: int64[n], the number of each token's source, if the run has several. A loss receives the tokens of its own source alone.
     """
 
     row: torch.Tensor
@@ -211,6 +221,7 @@ class LossBatch:
     extras: Mapping[str, Any] = field(default_factory=dict)
     normalisers: Normalisers | None = None
     whole: bool = True
+    source: torch.Tensor | None = None
 
     @property
     def rows(self) -> int:

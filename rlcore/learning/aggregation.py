@@ -54,7 +54,7 @@ def count(lengths: np.ndarray, in_loss: np.ndarray, length: int) -> Normalisers:
 def token_weights(
     lengths: np.ndarray, in_loss: np.ndarray, normalisers: Normalisers, variation: Aggregation, group: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return float32[N]: the weight of each policy token, 0 outside the loss.
+    """Return float32[N]: the weight of each policy token, 0 outside the loss. ``normalisers.share`` is a factor of all.
 
     ``lengths``: int64[R] policy tokens (their sum is N). ``in_loss``: bool[R]. ``group``: int64[R] (None: each rollout is its own group).
     Raise RunError, naming the aggregation, if the returned weights have another shape, or are not finite.
@@ -66,7 +66,7 @@ def token_weights(
     if values.shape != (lengths.sum(),):
         raise RunError(f"{who} returned weights of shape {list(values.shape)}; it must return one per token, [{lengths.sum()}]")
     with np.errstate(over="ignore"):
-        values = np.where(np.repeat(in_loss, lengths), values, 0.0).astype(np.float32)
+        values = np.where(np.repeat(in_loss, lengths), values * normalisers.share, 0.0).astype(np.float32)
     if not np.isfinite(values).all():
         raise RunError(f"{who} returned weights that are not finite in float32")
     return values

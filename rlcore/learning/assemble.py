@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.batches import Normalisers, RewardBatch, TrainBatch
+from rlcore.contracts.batches import Normalisers, RewardBatch, TrainBatch, token_index
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, RewardDetail
 from rlcore.contracts.loss_wrappers import Aggregation
@@ -24,7 +24,7 @@ from rlcore.contracts.types import FinishReason, Group, Rollout, RolloutKind, Sc
 from rlcore.learning.aggregation import SampleLevel, count, token_weights
 from rlcore.learning.overlong_punishment import SoftOverlong, soft_overlong
 
-__all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split", "undeclared"]
+__all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split", "undeclared", "weighed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def assemble_rewards(
 def assemble_batch(
     groups: Sequence[Group],
     advantages: np.ndarray | None,
-    settings: BatchSettings,
+    settings: BatchSettings | Sequence[BatchSettings],
     *,
     masked: Collection[int] = (),
     version: int = 0,
@@ -95,6 +95,7 @@ def assemble_batch(
 
     :param advantages: [R] or [N] as ``run_estimator`` returns them, or None (zeros) if log probabilities are needed first. Set them later
         with ``dataclasses.replace``.
+    :param settings: those of the run; a sequence has those of each source, and then the batch says the ``source`` of its rollouts.
     :param masked: as for ``assemble_rewards``.
     :raises RunError: a rollout is marked as sampled at a temperature that is impossible for sampling.
     """
@@ -108,12 +109,13 @@ def assemble_batch(
         offsets=flat.offsets,
         advantages=(np.repeat(values, flat.lengths) if len(values) == len(flat.rollouts) else values).astype(np.float32),
         rollout_logprobs=_rollout_logprobs(flat.rollouts),
-        weights=values[:0],
+        weights=np.zeros(int(flat.offsets[-1]), np.float32),
         normalisers=Normalisers(tokens=0, rollouts=0, length=0),
         version=version,
         seed=seed,
+        source=None if isinstance(settings, BatchSettings) else np.array([group.source_index for group in groups], np.int64)[flat.group],
     )
-    return _weighed(batch, settings)
+    return weighed(batch, settings)
 
 
 def run_estimator(name: str, estimator: AdvantageEstimator, batch: RewardBatch) -> np.ndarray:
@@ -181,7 +183,7 @@ def undeclared(error: BaseException, who: str = "a loss", known: type[StrEnum] =
     return f"; a field that is None in a batch was not declared: {fields_of}"
 
 
-def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: int = 0) -> list[TrainBatch]:
+def split(batch: TrainBatch, settings: BatchSettings | Sequence[BatchSettings], *, updates: int, epoch: int = 0) -> list[TrainBatch]:
     """Return the optimizer steps of one epoch over the GLOBAL batch.
 
     Whole groups are divided by a permutation keyed by (seed, version, epoch). There are at most ``updates`` steps, fewer if there are fewer
@@ -193,17 +195,34 @@ def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: in
         return [batch]
     order = groups[_keyed_order(len(groups), batch.seed, batch.version, epoch)]
     shares = [np.flatnonzero(np.isin(batch.group, chosen)) for chosen in np.array_split(order, steps)]
-    return [_weighed(batch.take(rows), settings) for rows in shares]
+    return [weighed(batch.take(rows), settings) for rows in shares]
 
 
-def _weighed(batch: TrainBatch, settings: BatchSettings) -> TrainBatch:
-    """Return the batch with the weights and normalisers of a step of its own."""
-    normalisers = count(batch.lengths, batch.in_loss, settings.max_new_tokens)
+def weighed(batch: TrainBatch, settings: BatchSettings | Sequence[BatchSettings], share: float = 1.0) -> TrainBatch:
+    """Return the batch with the weights and normalisers of a step of its own.
+
+    With the settings of several sources, each source is weighed as if its part were the step, times its share of the step's groups.
+    """
+    if not isinstance(settings, BatchSettings):
+        return _weighed_by_source(batch, settings)
+    normalisers = replace(count(batch.lengths, batch.in_loss, settings.max_new_tokens), share=share)
     weights = token_weights(batch.lengths, batch.in_loss, normalisers, settings.variation, batch.group)
     if settings.max_staleness is not None:
         versions = [segment.versions[segment.policy_mask] for rollout in batch.rollouts for segment in rollout.segments]
         weights[np.concatenate([[], *versions]) < batch.version - settings.max_staleness] = 0.0
     return replace(batch, normalisers=normalisers, weights=weights)
+
+
+def _weighed_by_source(batch: TrainBatch, settings: Sequence[BatchSettings]) -> TrainBatch:
+    assert batch.source is not None
+    weights, found = np.zeros_like(batch.weights), {}
+    for number in np.unique(batch.source).tolist():
+        rows = np.flatnonzero(batch.source == number)
+        share = len(np.unique(batch.group[rows])) / len(np.unique(batch.group))
+        part = weighed(batch.take(rows), settings[number], share)
+        weights[token_index(batch.offsets, rows)], found[number] = part.weights, part.normalisers
+    whole = count(batch.lengths, batch.in_loss, max(each.max_new_tokens for each in settings))
+    return replace(batch, weights=weights, normalisers=replace(whole, sources=found))
 
 
 def _keyed_order(n: int, *key: int) -> np.ndarray:
@@ -226,7 +245,7 @@ class _Flat:
     """The group and the player of each rollout."""
 
 
-def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collection[int]) -> _Flat:
+def _flatten(groups: Sequence[Group], settings: BatchSettings | Sequence[BatchSettings], masked: Collection[int]) -> _Flat:
     rows = [(number, *row) for number, group in enumerate(groups) for row in _rows(group, RolloutKind.SAMPLED)]
     group = np.array([number for number, *_ in rows], np.int64)
     lengths = np.array([rollout.length for *_, rollout, _ in rows], np.int64)
@@ -234,6 +253,8 @@ def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collectio
     whole = np.array([rollout.finish != FinishReason.ABORTED for *_, rollout, _ in rows], np.bool_)
     truncated = np.array([rollout.finish == FinishReason.LENGTH for *_, rollout, _ in rows], np.bool_)
     in_loss = whole & kept & np.array([score.in_loss for *_, score in rows], np.bool_) & (lengths > 0)
+    own = [settings if isinstance(settings, BatchSettings) else settings[each.source_index] for each in groups]
+    filtered = truncated & np.array([each.filter_truncated for each in own], np.bool_)[group]
     return _Flat(
         rollouts=tuple(rollout for *_, rollout, _ in rows),
         scores=tuple(score for *_, score in rows),
@@ -242,7 +263,7 @@ def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collectio
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         truncated=truncated,
         in_statistics=np.array([_counts(rollout, score) for *_, rollout, score in rows], np.bool_),
-        in_loss=in_loss & ~truncated if settings.filter_truncated else in_loss,
+        in_loss=in_loss & ~filtered,
         players=[(number, player) for number, player, *_ in rows],
     )
 

@@ -66,6 +66,7 @@ class MicroBatch:
             extras={name: tensor(values) for name, values in share.extras.items()},
             normalisers=share.normalisers,
             whole=share.whole,
+            source=None if share.source is None else torch.from_numpy(np.repeat(share.source, share.lengths)).to(logprobs.device),
         )
 
 

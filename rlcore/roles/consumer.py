@@ -26,7 +26,7 @@ from rlcore.contracts.types import Group
 from rlcore.contracts.weight_transfer import Publisher
 from rlcore.learning.shares import StepShares, cut_shares, joined
 from rlcore.registry.error_context import error_context
-from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.algorithm import Algorithm, MixedAlgorithm
 from rlcore.roles.named_backend import NamedSaving, NamedSource, begun_saves
 from rlcore.roles.part_states import PartWithState, load_state, save_state
 from rlcore.roles.update_figures import described_batch, mean_by_rollout, over_steps, with_sample_size
@@ -56,7 +56,7 @@ class Consumer:
     def __init__(
         self,
         backend: TrainingBackend,
-        algorithm: Algorithm,
+        algorithm: Algorithm | MixedAlgorithm,
         account: TimeAccount,
         bucket_bytes: int = BUCKET_BYTES,
         rank: int = 0,
@@ -64,7 +64,7 @@ class Consumer:
         sleeps: bool = False,
         max_skipped_steps: int = 0,
         export: str | None = None,
-        retuned: Callable[[Algorithm, Mapping[str, Any]], Algorithm] | None = None,
+        retuned: Callable[[Any, Mapping[str, Any]], Algorithm | MixedAlgorithm] | None = None,
         sync: tuple[int, float] = (0, 1.0),
     ) -> None:
         """:param bucket_bytes: the size of the buckets that the publisher requests, the same on every rank.
@@ -154,7 +154,7 @@ class Consumer:
         parts = algorithm.steps(batch)
         metrics = [self._step(part, share) for part, share in zip(parts, shares.steps if shares else [None] * len(parts), strict=True)]
         totals = over_steps(metrics)
-        figures = {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **described_batch(batch)}
+        figures = {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **described_batch(batch, algorithm.names)}
         algorithm.observe(MappingProxyType(figures))
         if self._sync_every and (version + 1) % self._sync_every == 0:
             with self._error_context("moving the reference"):

@@ -9,10 +9,16 @@ import numpy as np
 from rlcore.contracts.batches import TrainBatch
 from rlcore.learning.objective import WEIGHT, WEIGHT_SQUARED
 
-__all__ = ["described_batch", "mean_by_rollout", "over_steps", "with_sample_size"]
+__all__ = ["described_batch", "figure_of", "mean_by_rollout", "over_steps", "with_sample_size"]
 
 _COUNTS = ("skipped_rollouts", "skipped_steps")
 """Metrics that are summed over the optimizer steps of an update; all others are averaged."""
+
+
+def figure_of(metric: str) -> tuple[str, str]:
+    """Return the name of the source of a metric ``source/NAME/<figure>`` and the figure; "" and the metric for any other."""
+    _, name, figure = metric.split("/", 2) if metric.startswith("source/") else ("", "", metric)
+    return name, figure
 
 
 def with_sample_size(metrics: Mapping[str, float]) -> Mapping[str, float]:
@@ -20,9 +26,11 @@ def with_sample_size(metrics: Mapping[str, float]) -> Mapping[str, float]:
 
     Both add up over micro-batches and ranks; the effective sample size does not. It is (sum w)^2 / (n sum w^2), Kish's formula, as a share
     of n."""
-    rest = {name: value for name, value in metrics.items() if name not in (WEIGHT, WEIGHT_SQUARED)}
-    if metrics.get(WEIGHT_SQUARED, 0.0) > 0.0:
-        rest["effective_sample_size"] = metrics[WEIGHT] ** 2 / metrics[WEIGHT_SQUARED]
+    rest = {name: value for name, value in metrics.items() if figure_of(name)[1] not in (WEIGHT, WEIGHT_SQUARED)}
+    for name, square in metrics.items():
+        if figure_of(name)[1] == WEIGHT_SQUARED and square > 0.0:
+            prefix = name.removesuffix(WEIGHT_SQUARED)
+            rest[f"{prefix}effective_sample_size"] = metrics[prefix + WEIGHT] ** 2 / square
     return rest
 
 
@@ -39,10 +47,16 @@ def mean_by_rollout(batch: TrainBatch) -> np.ndarray:
 def over_steps(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
     names = dict.fromkeys(name for record in metrics for name in record)
     values = {name: [record[name] for record in metrics if name in record] for name in names}
-    return {name: float(np.sum(of_steps) if name in _COUNTS else np.mean(of_steps)) for name, of_steps in values.items()}
+    return {name: float(np.sum(of_steps) if figure_of(name)[1] in _COUNTS else np.mean(of_steps)) for name, of_steps in values.items()}
 
 
-def described_batch(batch: TrainBatch) -> dict[str, float]:
+def described_batch(batch: TrainBatch, sources: Sequence[str] = ()) -> dict[str, float]:
+    """Return figures of the batch, and the same of each of several sources as ``source/NAME/<figure>``."""
+    parts = [(f"source/{name}/", batch.take(np.flatnonzero(batch.source == number))) for number, name in enumerate(sources)]
+    return {prefix + name: value for prefix, part in [("", batch), *parts] for name, value in _described(part).items()}
+
+
+def _described(batch: TrainBatch) -> dict[str, float]:
     trained = np.repeat(batch.in_loss, batch.lengths)
     return {
         "tokens": float(trained.sum()),
