@@ -461,9 +461,7 @@ class LogSection(Section):
     private: bool = setting(False, help="let only the owner read the folders of the run (mode 0700); off: as the umask allows")
     rollout_interval: Whole = setting(1, help="updates between rollout logs, in addition to the first update; 0: none")
     rollout_share: Fraction = setting(1.0, help="share of the groups of a logged update that are written, chosen by the seed; 1: all")
-    rollout_max_mb: Positive = setting(
-        1024.0, help="most MB of rollout logs, and the same again of evaluation logs; the oldest are removed"
-    )
+    rollout_max_mb: Positive = setting(1024.0, help="most MB of rollout logs, and as many of evaluation logs; the oldest are removed")
     trackers: Listed[PluginName] = setting((), help="trackers that receive the metrics, too")
     observers: dict[str, dict[str, Any]] = setting({}, help="options of each observer, by its distribution: [log.observers.NAME], or JSON")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")

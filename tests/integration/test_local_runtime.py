@@ -85,6 +85,7 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
         "aggregation": "sample_level",
         "lr_schedule": "cosine",
         "optimizer": "adamw",
+        "sampler": "shuffled",
         "kl": "k3",
         "conversation": "single_turn",
     }

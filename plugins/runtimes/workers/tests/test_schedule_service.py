@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from rlcore_plugin_workers.node_services import GroupStore
 from rlcore_plugin_workers.schedule_service import DeliveryBatch, ScheduleService
 
-from rlcore.api import Group, Lease, RunError, Sampler
+from rlcore.api import Group, Lease, RunError
 from rlcore.api.runtime import DeliveryStatus, FilterMonitor, GroupSummary, StarvationError, TokenCounts, WorkerLostError
-from rlcore.api.schedule import ChosenSampler, Coordinator, Delivery, ScheduleSettings
+from rlcore.api.schedule import Coordinator, Delivery, ScheduleSettings
 
 
 def service(prompts: int = 8, batch: int = 2, staleness: int = 0, limit: int | None = None, **more: Any) -> ScheduleService:
@@ -360,39 +360,6 @@ def test_a_starving_filter_reaches_who_waits_for_a_batch() -> None:
         with pytest.raises(StarvationError, match="the group filter starves the run"):
             await batch
         assert "warning" in (await notes)[0]
-
-    run(story)
-
-
-class Fails(Sampler):
-    """Draws prompts 0 and 1."""
-
-    def __init__(self) -> None:
-        self.drawn = iter(range(2))
-
-    def next(self) -> int:
-        return next(self.drawn)
-
-
-@pytest.mark.parametrize("asked_before", [True, False])
-def test_a_sampler_that_fails_ends_the_run_and_not_the_caller_whose_event_made_room(asked_before: bool) -> None:
-    async def story() -> None:
-        sampler = ChosenSampler(Fails(), "fails", "sampler 'fails' of acme", 8)
-        coordinator = Coordinator(ScheduleSettings(prompts=8, train_batch_size=2, buffer_limit=4, max_staleness=1), [sampler])
-        schedule = ScheduleService(coordinator, FilterMonitor(bounds=None, by="accuracy", batch_size=2, limit=None))
-        await schedule.join("a")
-        batch = await parked(schedule.next_batch())
-        first = await schedule.lease("a", 2, 0)
-        if asked_before:
-            await parked(schedule.lease("a", 2, 0))
-        else:
-            await schedule.deliver("store", "a", [arrival(lease) for lease in first])
-            await batch
-            await schedule.training()
-            await parked(schedule.lease("a", 2, 0))
-            batch = await parked(schedule.next_batch(trained=1))
-        with pytest.raises(RunError, match="sampler 'fails' of acme failed while drawing: StopIteration"):
-            await batch
 
     run(story)
 
