@@ -1,0 +1,95 @@
+"""What one trainer rank does in test_mixed_layouts.py: optimizer steps of a real tiny Qwen2 on a batch of two sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from rank_update import ExactBackend
+from rlcore_plugin_torch.options import TorchOptions
+from torch.distributed.tensor import DTensor
+
+from rlcore.api import Group, Objective, OptimizerSettings, TrainBatch, TrainingContext
+from rlcore.learning.shares import cut_shares
+from rlcore.testing.training.rank_processes import next_rendezvous
+from rlcore.testing.training.star_ranks import StarRanks
+from tests.sources_by_hand import MASKED, make_groups, mixed_algorithm, who
+
+VOCABULARY = 97
+Told = Mapping[tuple[str, int], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A layout and a cut. ``size`` ranks, of which ``tensor`` divide a layer; ``zero`` as -zero."""
+
+    size: int = 1
+    tensor: int = 1
+    zero: int = 0
+    rollouts: int = 64
+    packing: str = "off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepped:
+    """The gradient of a step before it is clipped, whole, by tensor, and the metrics."""
+
+    gradient: dict[str, np.ndarray]
+    metrics: Mapping[str, float]
+
+
+def whole_step(old: Told, reference: Told) -> tuple[TrainBatch, Objective]:
+    """The one step of an update, with these log probabilities, as the consumer assembles it."""
+    mixed, groups = mixed_algorithm(), make_groups(VOCABULARY)
+    batch = mixed.assemble(groups, MASKED, 3)
+    batch = replace(batch, old_logprobs=in_order(groups, old), reference_logprobs=in_order(groups, reference))
+    batch = mixed.prepare(replace(batch, advantages=mixed.advantages(groups, MASKED, batch)))
+    return mixed.steps(batch)[0], mixed.objective
+
+
+def in_order(groups: list[Group], told: Told) -> np.ndarray:
+    return np.concatenate([told[who(one)] for group in groups for one in group.rollouts])
+
+
+def step(rank: int, case: Case, rendezvous: str, model: str, old: Told, reference: Told) -> Stepped:
+    context = TrainingContext(
+        model=model,
+        optimizer=OptimizerSettings(learning_rate=1e-3, total_steps=20, max_grad_norm=0.05),
+        rollouts_per_forward=case.rollouts,
+        tokens_per_forward=400,
+        prompts_per_slice=10,
+        dtype="float64",
+        device="cpu",
+        rank=rank,
+        world_size=case.size,
+        rendezvous=rendezvous if case.size > 1 else "",
+        tensor_parallel=case.tensor,
+        zero_stage=case.zero,
+    )
+    options: dict[str, Any] = {"threads": 1, "ranks_deadline": 100.0, "packing": case.packing}
+    with closing(ExactBackend(context, TorchOptions(**options))) as backend:
+        backend.setup(context)
+        gradient: dict[str, np.ndarray] = {}
+        stepped = backend.optimizer.step
+
+        def recorded() -> dict[str, float]:
+            for name, item in backend.policy.model.named_parameters():
+                if item.grad is not None:
+                    whole = item.grad.full_tensor() if isinstance(item.grad, DTensor) else item.grad
+                    gradient[name] = whole.numpy().copy()
+            return stepped()
+
+        backend.optimizer.step = recorded  # type: ignore[method-assign]
+        batch, objective = whole_step(old, reference)
+        place, size = backend.data_parallel
+        share = batch.take(cut_shares(batch, size, backend.cost)[place])
+        return Stepped(gradient=gradient, metrics=backend.update(share, objective))
+
+
+def session(rank: int, size: int, rendezvous: str, cases: Mapping[str, Case], *given: Any) -> dict[str, Stepped]:
+    """Every case in one set of processes: most of a rank's time goes into its imports."""
+    with closing(StarRanks(rank, size, rendezvous, deadline=400.0)) as lobby:
+        return {name: step(rank, case, next_rendezvous(lobby), *given) for name, case in cases.items()}
