@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import ModelRole, Need, TrainingBackend
+from rlcore.contracts.batches import LossBatch, Normalisers, TrainBatch
+from rlcore.contracts.interfaces import ModelRole, Need, Objective, TrainingBackend
 from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.testing.policy import log_softmax
 from rlcore.testing.records import with_outlines
@@ -22,6 +23,20 @@ __all__ = ["UpdateRules"]
 LOW, HIGH = 0.5, 1.5
 MIXED = (LOW, HIGH, LOW, HIGH, HIGH, LOW)
 """Both temperatures in either group."""
+
+
+class _SeesSources:
+    """Another objective, and the places, the sources and the normalisers of every micro-batch."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective, self.needs = objective, objective.needs
+        self.seen: list[tuple[np.ndarray, list[int] | None, Normalisers | None]] = []
+
+    def __call__(self, logprobs: Any, batch: LossBatch) -> tuple[Any, Mapping[str, Any]]:
+        """Return what the other objective returns."""
+        place = np.array(batch.extras["place"].tolist(), np.int64)
+        self.seen.append((place, None if batch.source is None else batch.source.tolist(), batch.normalisers))
+        return self.objective(logprobs, batch)
 
 
 class UpdateRules(TrainerSuite):
@@ -165,6 +180,27 @@ class UpdateRules(TrainerSuite):
                 backend.update(replace(batch, extras={"place": places}), objective)
                 off = max(abs(float(entropies[int(place)]) - value) for place, value in objective.seen)
                 assert off <= 2 * self.tolerance, f"an entropy is off by {off:.2g} nats from that of the update ({changes or 'uncut'})"
+
+    def test_every_token_keeps_its_source(self) -> None:
+        """In a batch of several sources, each micro-batch has the source of its tokens and the normalisers of each source, in every
+        cut. Not checked of a backend that does not call its objective."""
+        plain = self.batch()
+        batch = replace(
+            plain,
+            source=plain.group,
+            normalisers=replace(plain.normalisers, sources={0: plain.normalisers, 1: plain.normalisers}),
+            extras={"place": np.arange(len(plain.advantages), dtype=np.float32)},
+        )
+        due = np.repeat(plain.group, plain.lengths)
+        for changes in ({}, {"rollouts_per_forward": 1}, {"rollouts_per_forward": 4}):
+            objective = _SeesSources(self.objective())
+            self.ready(**changes).update(batch, objective)
+            for place, source, normalisers in objective.seen:
+                cut, lost = changes or "uncut", "a run with several sources cannot train (LossBatch.source and normalisers)"
+                assert source is not None, f"the source of its tokens is lost in a micro-batch ({cut}): {lost}"
+                assert normalisers == batch.normalisers, f"the normalisers are {normalisers} in a micro-batch ({cut}): {lost}"
+                wrong = place[np.array(source) != due[place]]
+                assert not len(wrong), f"the tokens {wrong.tolist()} have the source of another token ({cut}): {lost}"
 
     def test_logprobs_leave_the_weights_alone(self) -> None:
         """``logprobs`` changes no weight and gives the same answer again."""

@@ -131,6 +131,7 @@ from zoo_model_hooks import (
 )
 from zoo_optimizers import CHOSEN_ZOO, OPTIMIZER_ZOO
 from zoo_schedules import BelowZeroAfterTheEnd, CountsItsCalls, ForgetsTheFirstStep
+from zoo_sources import ForgetsTheSource, KeepsNoNormalisers, TurnsTheSources
 from zoo_updates import (
     ChecksAtTheEnd,
     CountsTensors,
@@ -375,6 +376,9 @@ ZOO = [
     _fault("repeats", "test_every_request_is_answered_once"),
     _entropies(SurpriseForEntropy),
     _entropies(TurnsTheEntropies),
+    _pipeline(ForgetsTheSource, "test_every_token_keeps_its_source", "the source of its tokens is lost in a micro-batch"),
+    _pipeline(TurnsTheSources, "test_every_token_keeps_its_source", "have the source of another token"),
+    _pipeline(KeepsNoNormalisers, "test_every_token_keeps_its_source", "the normalisers are Normalisers"),
     _trainer(ClaimsPipelines, "test_the_spec_declares_the_capabilities_of_the_class"),
     _trainer(CostsByItsTokens, "test_cost_needs_no_tokens", "without its tokens"),
     _trainer(NormalisesPerForward, "test_gradient_does_not_depend_on_the_cut"),
