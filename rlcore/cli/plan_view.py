@@ -87,4 +87,10 @@ def _settings(plan: Plan) -> Iterator[tuple[str, str, str]]:
     own = str(plan.resume.run / "run.toml") if plan.resume else ""  # all settings of a resumed run
     for path, origin in sorted(plan.origins.items(), key=lambda item: item[1].layer == "recipe"):
         if origin.detail != own and origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
-            yield path, as_typed(get_path(plan.config, path)), str(origin)
+            yield _named(plan, path), as_typed(get_path(plan.config, path)), str(origin)
+
+
+def _named(plan: Plan, path: str) -> str:
+    """Return the path of a setting, with the name of its source in place of the number."""
+    head, _, rest = path.removeprefix("sources.").partition(".")
+    return f"sources.{plan.sources[int(head)].name}.{rest}" if path.startswith("sources.") else path

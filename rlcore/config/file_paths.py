@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from rlcore.config.run_config import PathKind
+from rlcore.config.section import Partial, PathKind
 from rlcore.config.setting_table import alternatives, whole_type, without_bounds
 
 __all__ = ["relocated", "seen_from"]
@@ -38,7 +38,9 @@ def relocated(value: Any, annotation: Any, move: Callable[[str, PathKind], str],
         return None
     for shape in alternatives(annotation):
         inner, parts = without_bounds(shape), get_args(without_bounds(shape))
-        kind = next((item for item in getattr(shape, "__metadata__", ()) if isinstance(item, PathKind)), None)
+        marks = getattr(shape, "__metadata__", ())
+        kind = next((item for item in marks if isinstance(item, PathKind)), None)
+        inner = next((item.section for item in marks if isinstance(item, Partial)), inner)
         if kind is not None and isinstance(value, str):
             return move(value, kind)
         if get_origin(inner) is tuple and isinstance(value, list):

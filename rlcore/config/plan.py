@@ -7,18 +7,19 @@ configuration. Opens no network connection, loads no model and writes nothing. T
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from rlcore.config.control_rules import check_controllers
 from rlcore.config.data_source import is_file, source_of
-from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
+from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, replaced
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
+from rlcore.config.plan_record import Plan, named_format
 from rlcore.config.plugin_selection import (
     ENVIRONMENT,
     LISTS,
@@ -33,100 +34,21 @@ from rlcore.config.plugin_selection import (
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.reference_check import check_reference, reference_notes
 from rlcore.config.remarks import remarks
-from rlcore.config.reproducibility import Reproducibility, reproducibility
+from rlcore.config.reproducibility import reproducibility
 from rlcore.config.resolve import STALENESS, resolve, resolve_declared
-from rlcore.config.rules import RuleContext, check_required, check_rules
+from rlcore.config.rules import RULES_OF_THE_RUN, RuleContext, check_required, check_rules
 from rlcore.config.run_config import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.setting_table import core_settings
-from rlcore.config.toml_text import to_toml
+from rlcore.config.source_plans import Stack, has_sources, plan_sources, recipe_layers
 from rlcore.config.validation_errors import validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.hookspecs import OBSERVING_HOOKS
-from rlcore.contracts.resume_point import ResumePoint
-from rlcore.contracts.specs import LABELS, InferenceBackendSpec, PluginKind, RewardSpec
+from rlcore.contracts.specs import LABELS, InferenceBackendSpec, PluginKind
 from rlcore.registry.error_context import closest
 from rlcore.registry.known_plugins import NotInstalledError
 from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["Plan", "plan_run", "preview_settings"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A run of ``train``, resolved and checked.
-
-    ``notes`` holds every resolved "auto" (also in ``derived``) and other notes for the user. ``missing`` lists the reasons why the plan
-    cannot run here. ``reproducible`` tells how far two runs agree. ``resume`` is the point from which an earlier run resumes, None for a
-    new run.
-
-    ``unscorable``: rows that no reward can score and that bad_rows = "drop" leaves out, by their place, with the reason. None until the
-    rewards have checked them.
-
-    Options are instances of the plugins' models, None if a plugin has none. ``reward_options`` has the order of ``config.rewards``.
-    ``update_options``, for the small parts of an update, is keyed by the setting that names the plugin.
-    """
-
-    config: RunConfig
-    origins: Mapping[str, Origin]
-    notes: tuple[str, ...]
-    missing: tuple[Missing, ...]
-    registry: Registry
-    reproducible: Reproducibility
-    derived: tuple[str, ...] = ()
-    runtime_options: BaseModel | None = None
-    transfer_options: BaseModel | None = None
-    conversation_options: BaseModel | None = None
-    environment_options: BaseModel | None = None
-    sampler_options: BaseModel | None = None
-    tracker_options: tuple[BaseModel | None, ...] = ()
-    controller_options: tuple[BaseModel | None, ...] = ()
-    filter_options: tuple[BaseModel | None, ...] = ()
-    inference_options: BaseModel | None = None
-    training_options: BaseModel | None = None
-    loss_options: BaseModel | None = None
-    estimator_options: BaseModel | None = None
-    update_options: Mapping[str, BaseModel | None] = field(default_factory=dict)
-    reward_options: tuple[BaseModel | None, ...] = ()
-    resume: ResumePoint | None = None
-    bad_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Data set -> reason -> number of rows that were left out, once they were read."""
-    unscorable: Mapping[str, str] | None = None
-
-    def reward_specs(self) -> tuple[RewardSpec, ...]:
-        """Return the spec of every installed reward, in order."""
-        specs = [self.registry.spec("reward", entry.name) for entry in self.config.rewards if self.registry.has("reward", entry.name)]
-        return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
-
-    def cite(self, path: str) -> str:
-        """Return a setting and its value as the user knows them."""
-        return self.origins[path].cite(path, get_path(self.config, path))
-
-    def plugins(self) -> list[tuple[PluginKind, str]]:
-        """Return (kind, name) of every plugin that the configuration names, each data source once."""
-        config = self.config
-        return [
-            (PluginKind.RUNTIME, config.run.runtime),
-            (PluginKind.ALGORITHM, config.algorithm.name),
-            (PluginKind.ESTIMATOR, config.algorithm.estimator),
-            (PluginKind.LOSS, config.algorithm.loss),
-            *((kind, name) for path, kind in OWN_TABLES.items() if (name := get_path(config, path)) != "none"),
-            (PluginKind.INFERENCE, config.inference.name),
-            (PluginKind.TRAINING, config.training.name),
-            (PluginKind.TRANSFER, config.weights.transport),
-            (PluginKind.CONVERSATION, config.sampling.conversation),
-            (PluginKind.SAMPLER, config.data.order),
-            *dict.fromkeys((PluginKind.DATA, source_of(source, self.registry)) for source in config.data_sets),
-            *((PluginKind.FORMAT, name) for name in _named_format(config)),
-            *((PluginKind.REWARD, reward.name) for reward in config.rewards),
-            *((kind, name) for path, (kind, _) in LISTS.items() for name in get_path(config, path)),
-        ]
-
-    def to_toml(self) -> str:
-        """Return the resolved configuration as TOML that plans the same run.
-
-        A setting that somebody set to none is written out. Otherwise a recipe's value would replace it."""
-        unset = [path for path, origin in self.origins.items() if origin.layer != "core" and get_path(self.config, path) is None]
-        return to_toml(self.config, unset)
 
 
 def plan_run(
@@ -147,14 +69,21 @@ def plan_run(
     """
     python = [overrides] if isinstance(overrides, Mapping) else list(overrides)
     below = _file_layers(files, reads) + [python_layer(values) for values in python if values]
-    names, names_draft = _named(below, flags)
+    stack, planned = Stack(below=below, flags=flags), partial(_planned, registry, require)
+    return plan_sources(stack, planned) if has_sources(below) else planned(stack)
+
+
+def _planned(registry: Registry, require: bool, stack: Stack) -> Plan:
+    """Return the plan of a run without ``[[sources]]``, or of one source."""
+    names, names_draft = _named(stack)
     recipe, missing_recipe = choose_recipe(names, registry, names_draft)
     if recipe is not None:
         check_recipe(registry, names.algorithm.name)
-    layers = [*([recipe_layer(recipe)] if recipe else []), *below]
-    config, draft = _named(layers, flags)
+    of_run = choose_recipe(*_named_of_run(stack, registry))[0] if stack.above else None
+    stack = replace(stack, below=[*recipe_layers(recipe, of_run), *stack.below])
+    config, draft = _named(stack)
     chosen = choose(config, recipe, registry, draft)
-    finish = partial(_finished, layers, flags, registry, missing_recipe, require)
+    finish = partial(_finished, stack, registry, missing_recipe, require)
     if not chosen.decided.autos.get(STALENESS, (0, ""))[0]:
         return finish(chosen)
     try:
@@ -165,24 +94,30 @@ def plan_run(
     return plan
 
 
+def _named_of_run(stack: Stack, registry: Registry) -> tuple[RunConfig, Registry, Draft]:
+    """Return the names that the settings of the whole run choose, without those of a source."""
+    config, draft = _named(replace(stack, above=()))
+    return config, registry, draft
+
+
 def _finished(
-    layers: Sequence[Layer],
-    flags: Mapping[str, Any],
+    stack: Stack,
     registry: Registry,
     missing_recipe: Sequence[Missing],
     require: bool,
     chosen: PluginSelection,
 ) -> Plan:
     """Return the checked plan of the chosen plugins."""
-    config, draft = _with_options(layers, flags, chosen)
+    config, draft = _with_options(stack, chosen)
     options = gather_options(config, chosen, draft)
     config, resolved = resolve(config, chosen.decided.autos)
     config, declared = resolve_declared(_filled(config, options, chosen), chosen.spec)
     autos = {item.path: Layer(name="auto", detail=f"auto: {item.why}", data={}) for item in (*resolved, *declared)}
     facts = RuleContext(config=config, chosen=chosen, draft=replace(draft, owners={**draft.owners, **autos}))
+    of_source = bool(stack.above)
     if require:
-        check_required(facts)
-    check_rules(facts)
+        check_required(facts, of_source=of_source)
+    check_rules(facts, left_out=RULES_OF_THE_RUN if of_source else ())
     check_controllers(facts)
     _check_observers(config, registry, draft)
     if problems := registry.check_run(config):
@@ -249,11 +184,11 @@ def _file_layers(files: Sequence[Path], reads: Callable[[str], bool]) -> list[La
     return [replace(layer, data={section: kept(section, table) for section, table in layer.data.items()}) for layer in layers]
 
 
-def _named(layers: Sequence[Layer], flags: Mapping[str, Any]) -> tuple[RunConfig, Draft]:
+def _named(stack: Stack) -> tuple[RunConfig, Draft]:
     """Return the configuration that names the plugins. Flags for options of plugins are left out."""
     core = core_settings()
-    known = {path: value for path, value in flags.items() if path in core or "options." not in path}
-    draft = combine([*layers, flag_layer(known, core)])
+    known = {path: value for path, value in stack.flags.items() if path in core or "options." not in path}
+    draft = combine([*stack.below, flag_layer(known, core), *stack.above])
     return _checked(draft), draft
 
 
@@ -264,10 +199,11 @@ def _checked(draft: Draft) -> RunConfig:
         raise validation_error(error, draft, RunConfig) from error
 
 
-def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: PluginSelection) -> tuple[RunConfig, Draft]:
-    flagged = flag_layer(flags, {**core_settings(), **plugin_settings(chosen)})
-    draft = combine([*(in_place(layer, chosen) for layer in layers), flagged])
-    spread_reward_flags(draft, flags, chosen, flagged)
+def _with_options(stack: Stack, chosen: PluginSelection) -> tuple[RunConfig, Draft]:
+    flagged = flag_layer(stack.flags, {**core_settings(), **plugin_settings(chosen)})
+    below, above = ([in_place(layer, chosen) for layer in layers] for layers in (stack.below, stack.above))
+    draft = combine([*below, flagged, *above])
+    spread_reward_flags(draft, stack.flags, chosen, flagged)
     return _checked(draft), draft
 
 
@@ -293,7 +229,7 @@ def _filled(config: RunConfig, options: Options, chosen: PluginSelection) -> Run
 def _check_targets(config: RunConfig, chosen: PluginSelection, registry: Registry) -> None:
     """Raise PluginError, one sentence for each chosen plugin whose target does not exist. Imports nothing."""
     held_out = [(PluginKind.DATA, name) for name in _held_out(config, registry) if registry.has(PluginKind.DATA, name)]
-    formats = [(PluginKind.FORMAT, name) for name in _named_format(config) if registry.has(PluginKind.FORMAT, name)]
+    formats = [(PluginKind.FORMAT, name) for name in named_format(config) if registry.has(PluginKind.FORMAT, name)]
     names = dict.fromkeys([*((part.kind, part.name) for part in chosen), *held_out, *formats])
     if lost := [said for kind, name in names if (said := registry.missing_target(kind, name))]:
         raise PluginError("; ".join(lost))
@@ -336,15 +272,10 @@ def _held_out(config: RunConfig, registry: Registry) -> list[str]:
     return list(dict.fromkeys(source_of(DataSource(path=path), registry) for path in config.eval.eval_dataset.values()))
 
 
-def _named_format(config: RunConfig) -> list[str]:
-    """Return the row format that the user names, if any. A format that is detected from the rows is not known before they are read."""
-    return [config.data.format] if config.data.format not in ("auto", "none") else []
-
-
 def _data_missing(config: RunConfig, registry: Registry, where: Callable[[str], str]) -> list[Missing]:
     missing = []
     wanted = [(PluginKind.DATA, name) for name in _held_out(config, registry)]
-    for kind, name in wanted + [(PluginKind.FORMAT, name) for name in _named_format(config)]:
+    for kind, name in wanted + [(PluginKind.FORMAT, name) for name in named_format(config)]:
         try:
             registry.spec(kind, name)
         except NotInstalledError as error:
@@ -403,14 +334,14 @@ def preview_settings(
 
     A flag with a wrong value chooses nothing; ``plan_run`` reports the error. ``reads`` is the same as for ``plan_run``."""
     right = {path: given for path, given in flags.items() if _right(path, given)}
-    config, draft = _named([python_layer(names), *_file_layers(files, reads)], right)
+    config, draft = _named(Stack(below=[python_layer(names), *_file_layers(files, reads)], flags=right))
     recipe, _ = choose_recipe(config, registry, draft)
     return choose(config, recipe, registry, draft)
 
 
 def _right(path: str, given: Any) -> bool:
     try:
-        _named([], {path: given})
+        _named(Stack(below=(), flags={path: given}))
     except ConfigError:
         return False
     return True

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from rlcore.config.data_source import source_of
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.resolve import CORRECTION, Decided, decide
-from rlcore.config.run_config import Dtype, RunConfig, TrainingDtype
+from rlcore.config.run_config import RunConfig
+from rlcore.config.section import Dtype, TrainingDtype
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import (
     LABELS,

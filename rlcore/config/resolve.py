@@ -49,6 +49,7 @@ from rlcore.registry.plugin_registry import Registry
 
 __all__ = [
     "CORRECTION",
+    "OLD_LOGPROBS",
     "STALENESS",
     "Decided",
     "Resolved",

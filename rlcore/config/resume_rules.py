@@ -17,7 +17,7 @@ from rlcore.host.bounded_reading import read_document
 __all__ = ["RATE_SETTINGS", "changed_settings", "check_resumable", "other_settings", "settings_of"]
 
 _FIXED = (
-    *("run.seed", "data.dataset", "data.format", "data.columns"),
+    *("sources", "weight", "run.seed", "data.dataset", "data.format", "data.columns"),
     *("data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle", "data.sampler", "data.bad_rows", "data.max_rows"),
     *("data.template", "data.chat_template", "data.tools", "data.control_tokens"),
     *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path", "model.reference"),
@@ -26,6 +26,7 @@ _FIXED = (
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
 )
 """Checkpoints count prompts in the order that these settings define, and hold the weights that they name. The last line locates the run."""
+_TABLES = ("data", "sampling", "algorithm", "eval")
 RATE_SETTINGS = frozenset(
     (
         *("training.learning_rate", "training.warmup_steps", "training.min_lr_ratio"),
@@ -60,14 +61,32 @@ def settings_of(run: Path) -> RunConfig:
 def changed_settings(plan: Plan, run: RunConfig) -> dict[str, tuple[str, str]]:
     """Return the settings that differ between a plan and a run, by path ``section.key``: the value of the run and that of the plan.
 
-    Values are written as after a flag. Paths of files are absolute."""
+    Those of a source have the path ``sources.NAME.section.key``; if the names differ, the path is ``sources``. Values are written as after
+    a flag. Paths of files are absolute."""
     now = _read(plan.to_toml())
-    return {
+    changed = {
         path: (as_typed(get_path(run, path)), as_typed(get_path(now, path)))
         for section in RunConfig.model_fields
+        if section != "sources"
         for key in ([""] if section == "rewards" else type(getattr(run, section)).model_fields)
         if get_path(now, path := f"{section}.{key}".rstrip(".")) != get_path(run, path)
     }
+    return changed | _changed_sources(now, run)
+
+
+def _changed_sources(now: RunConfig, run: RunConfig) -> dict[str, tuple[str, str]]:
+    names, those = ([source.name for source in config.sources] for config in (now, run))
+    if names != those:
+        return {"sources": (as_typed(those), as_typed(names))}
+    changed: dict[str, tuple[str, str]] = {}
+    for old, new in zip(run.sources, now.sources, strict=True):
+        tables = ("weight", "rewards", *(f"{name}.{key}" for name in _TABLES for key in {**getattr(old, name), **getattr(new, name)}))
+        changed |= {
+            f"sources.{new.name}.{path}": (as_typed(get_path(old, path)), as_typed(get_path(new, path)))
+            for path in tables
+            if get_path(old, path) != get_path(new, path)
+        }
+    return changed
 
 
 def other_settings(plan: Plan, run: RunConfig) -> dict[str, str]:
@@ -80,12 +99,11 @@ def check_resumable(plan: Plan, run: RunConfig, new_run: str) -> None:
     """Raise ConfigError if the plan changes a setting that a resumed run must keep.
 
     :param new_run: the command of a new run with the changed settings."""
-    for path in changed_settings(plan, run):
-        if path in _FIXED:
-            raise ConfigError(
-                f"{plan.cite(path)}: a resumed run keeps its {path}, which is {as_typed(get_path(run, path))}; leave it out, or begin a "
-                f"new run: {new_run}"
-            )
+    for path, (old, new) in changed_settings(plan, run).items():
+        own = path.split(".", 2)[-1] if path.startswith("sources.") else path
+        if own in _FIXED:
+            cited = plan.cite(path) if own == path and path in plan.origins else f"{path} = {new}"
+            raise ConfigError(f"{cited}: a resumed run keeps its {path}, which is {old}; leave it out, or begin a new run: {new_run}")
 
 
 def _read(text: str) -> RunConfig:

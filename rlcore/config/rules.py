@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rlcore.config.algorithm_rules import (
@@ -21,7 +21,7 @@ from rlcore.contracts.metric_names import metric_of
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 from rlcore.host.terminal_text import escape_control
 
-__all__ = ["RULES", "RuleContext", "check_required", "check_rules"]
+__all__ = ["RULES", "RULES_OF_A_SOURCE", "RULES_OF_THE_RUN", "RuleContext", "check_required", "check_rules", "is_folder_name"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,7 +379,7 @@ _LONGEST_NAME = 255
 """Bytes of one component of a path."""
 
 
-def _is_folder_name(name: str) -> bool:
+def is_folder_name(name: str) -> bool:
     """Return whether a name can be a component of a path and can be printed. Control characters affect a terminal, and direction marks are
     invisible."""
     plain = bool(name) and name.isprintable() and not name.startswith(".") and "/" not in name and "\\" not in name
@@ -387,7 +387,7 @@ def _is_folder_name(name: str) -> bool:
 
 
 def _tasks_are_folders(facts: RuleContext) -> str | None:
-    bad = next((task for task in facts.config.eval.eval_dataset if not _is_folder_name(task)), None)
+    bad = next((task for task in facts.config.eval.eval_dataset if not is_folder_name(task)), None)
     if bad is None:
         return None
     return f'the evaluation task {bad!r} names a folder of the run: use a plain word; type -ed \'{{"heldout": "heldout.jsonl"}}\''
@@ -395,7 +395,7 @@ def _tasks_are_folders(facts: RuleContext) -> str | None:
 
 def _project_is_folder(facts: RuleContext) -> str | None:
     name = facts.config.run.project
-    if _is_folder_name(name):
+    if is_folder_name(name):
         return None
     return f"{escape_control(facts.cite('run.project'))} names a folder: use a plain word; type -p my-project"
 
@@ -447,19 +447,28 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check_rules(facts: RuleContext) -> None:
+RULES_OF_THE_RUN: tuple[Rule, ...] = (_forward_within_slice, dynamic_needs_filter, _eval_has_data, _best_is_a_metric)
+"""Rules about settings of the whole run that read settings of its sources."""
+RULES_OF_A_SOURCE = tuple(rule for rule in RULES if rule not in RULES_OF_THE_RUN)
+
+
+def check_rules(facts: RuleContext, *, left_out: Sequence[Rule] = ()) -> None:
     """Raise ConfigError for the first rule that is broken."""
     for rule in RULES:
-        if sentence := rule(facts):
+        if rule not in left_out and (sentence := rule(facts)):
             raise ConfigError(sentence)
 
 
-def check_required(facts: RuleContext) -> None:
-    """Raise ConfigError if the model, the data set or the reward is not given."""
+def check_required(facts: RuleContext, *, of_source: bool) -> None:
+    """Raise ConfigError if the model, the data set or the reward is not given.
+
+    :param of_source: whether these are the settings of one of ``[[sources]]``."""
     config = facts.config
     if not config.model.model:
         raise ConfigError("no model is given: type -m and the folder of a Hugging Face checkpoint, or set model in [model]")
     if not config.data.sources:
-        raise ConfigError("no data set is given: type -d and the path of a JSONL file, or set dataset in [data]")
+        advice = "set dataset in [sources.data]" if of_source else "type -d and the path of a JSONL file, or set dataset in [data]"
+        raise ConfigError(f"no data set is given: {advice}")
     if not config.rewards:
-        raise ConfigError("no reward is given: type -rt and its name (rlcore plugins lists them), or add [[rewards]]")
+        advice = "add [[sources.rewards]], or [[rewards]] for all sources" if of_source else "add [[rewards]]"
+        raise ConfigError(f"no reward is given: type -rt and its name (rlcore plugins lists them), or {advice}")

@@ -7,10 +7,39 @@ these. Rules between settings are in ``rules.py``. This module does not know abo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
+
+from rlcore.config.section import (
+    AboveOne,
+    Accident,
+    Auto,
+    Count,
+    Decay,
+    Dtype,
+    Finite,
+    Folder,
+    Fraction,
+    Lax,
+    Listed,
+    Name,
+    NonNegative,
+    Partial,
+    PathKind,
+    PluginName,
+    Policy,
+    Positive,
+    Seconds,
+    Section,
+    Share,
+    Source,
+    TrainingDtype,
+    Whole,
+    Workers,
+    of_a_source,
+    setting,
+)
 
 __all__ = [
     "AlgorithmSection",
@@ -30,69 +59,10 @@ __all__ = [
     "SamplingSection",
     "ScheduleSection",
     "Section",
+    "SourceSection",
     "TrainingSection",
     "WeightsSection",
 ]
-
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Workers = Annotated[int, Field(ge=1, le=100_000)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-AboveOne = Annotated[float, Field(gt=1, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Name = Annotated[str, Field(min_length=1)]
-
-
-class PathKind(Enum):
-    """The way in which a text is a path. The type of a setting names it, and ``file_paths.py`` applies it."""
-
-    ALWAYS = "a path"
-    PERHAPS = "a path, or a name of the hub or of a data source"
-    CODE = "the name of a plugin, or FILE.py:NAME"
-
-
-Folder = Annotated[str, Field(min_length=1), PathKind.ALWAYS]
-Source = Annotated[str, Field(min_length=1), PathKind.PERHAPS]
-PluginName = Annotated[str, Field(min_length=1), PathKind.CODE]
-Auto = Literal["auto"]
-Policy = Literal["train", "mask", "stop"]
-"""The effect of a verdict: it trains, it masks its rollout, or it ends the run. A failure never trains."""
-Accident = Literal["mask", "stop"]
-Dtype = Literal["float32", "bfloat16", "float16"]
-TrainingDtype = Literal["float32", "bfloat16", "float64"]
-"""Without float16: its gradients need loss scaling, which no part of the contract provides."""
-Item = TypeVar("Item")
-Lax = Field(strict=False)
-"""Accept lists from TOML and JSON for tuples. Their items stay strict."""
-Listed = Annotated[tuple[Item, ...], Lax]
-
-
-def setting(default: Any, *flags: str, help: str, **constraints: Any) -> Any:
-    """Declare a leaf: its default, the flags in addition to the long one that its key makes, and one line of help.
-
-    Extra long flags (``--reward``) are aliases. If a key occurs in several sections, the first long flag given here replaces the one of the
-    key.
-    """
-    return Field(default, description=help, json_schema_extra={"flags": list(flags)}, **constraints)
-
-
-class Section(BaseModel):
-    """A frozen section. Unknown keys are refused, and types are not converted (an integer is valid as a float)."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        validate_default=False,
-        protected_namespaces=(),
-        ser_json_inf_nan="constants",
-        defer_build=True,  # workers unpickle the configuration and never validate one
-    )
 
 
 class RunSection(Section):
@@ -131,11 +101,11 @@ class ModelSection(Section):
 
 
 class DataSource(Section):
-    """One of several data sets: its path, how many times its rows count, and its data source. "auto" follows the path's prefix or
-    suffix."""
+    """One of several data sets: its path, how many times its rows count (``repeat``, or its older name ``ratio``), and its data source.
+    "auto" follows the path's prefix or suffix."""
 
     path: Source
-    ratio: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    repeat: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False, validation_alias=AliasChoices("repeat", "ratio"))] = 1.0
     source: PluginName = "auto"
     options: dict[str, Any] = Field(default={}, description="options of the data source")
 
@@ -144,7 +114,7 @@ class DataSection(Section):
     """[data]: the prompts."""
 
     dataset: Annotated[str, PathKind.PERHAPS] | Listed[Source | DataSource] = setting(
-        "", "-d", help="data files (required); in TOML also {path, ratio, …}"
+        "", "-d", help="data files (required); in TOML also {path, repeat, …}"
     )
     format: PluginName = setting(
         "auto",
@@ -178,7 +148,7 @@ class DataSection(Section):
 
     @property
     def sources(self) -> tuple[DataSource, ...]:
-        """The data sets as a tuple, each with its ratio."""
+        """The data sets as a tuple, each with its number of repeats."""
         items = (self.dataset,) if isinstance(self.dataset, str) else self.dataset
         return tuple(DataSource(path=item) if isinstance(item, str) else item for item in items if item)
 
@@ -467,9 +437,21 @@ class LogSection(Section):
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 
 
+class SourceSection(Section):
+    """[[sources]]: a part of the run with its own data, rewards and algorithm. Settings that it leaves out are those of the run."""
+
+    name: Name
+    weight: Positive = 1.0
+    data: Annotated[dict[str, Any], Partial(DataSection)] = Field(default={}, description="its settings of [data]")
+    sampling: Annotated[dict[str, Any], Partial(SamplingSection)] = Field(default={}, description="its settings of [sampling]")
+    algorithm: Annotated[dict[str, Any], Partial(AlgorithmSection)] = Field(default={}, description="its settings of [algorithm]")
+    rewards: Listed[RewardEntrySection] = ()
+    eval: Annotated[dict[str, Any], Partial(EvalSection)] = Field(default={}, description="its settings of [eval]")
+
+
 class RunConfig(Section):
     """The whole configuration of a run. Before ``plan_run``, some values may read "auto"; in a ``Plan``, only ``save_interval``,
-    ``data.format`` and ``data.sampler`` do."""
+    ``data.format`` and ``data.sampler`` do. With ``sources``, a setting that a source may set is in ``Plan.parts``, and not here."""
 
     run: RunSection = Field(default_factory=RunSection)
     model: ModelSection = Field(default_factory=ModelSection)
@@ -483,6 +465,7 @@ class RunConfig(Section):
     weights: WeightsSection = Field(default_factory=WeightsSection)
     eval: EvalSection = Field(default_factory=EvalSection)
     log: LogSection = Field(default_factory=LogSection)
+    sources: Listed[SourceSection] = Field(default=(), description="[[sources]]: parts with their own data, rewards and algorithm")
 
     @property
     def data_sets(self) -> tuple[DataSource, ...]:
@@ -497,4 +480,11 @@ class RunConfig(Section):
 
     def plain(self) -> Mapping[str, Any]:
         """Return nested plain values, as TOML holds them. Plugin options may contain numbers that are not finite; these are kept."""
-        return self.model_dump(mode="json")
+        plain = self.model_dump(mode="json")
+        return {
+            section: values
+            if not self.sources or not isinstance(values, dict)
+            else {key: value for key, value in values.items() if not of_a_source(f"{section}.{key}")}
+            for section, values in plain.items()
+            if not (self.sources and section == "rewards")
+        }

@@ -56,11 +56,10 @@ def line_of(text: str, path: str) -> int | None:
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.match(line):
             table = _parts(header[2])
+            table = _below_item(table, seen)
             if header[1] == "[[":
                 seen[table] = seen.get(table, -1) + 1
                 table = (*table, str(seen[table]))
-            else:
-                table = _below_item(table, seen)
             found = table
         elif key := _KEY.match(line):
             found = (*table, *_parts(key[1]))
@@ -75,11 +74,11 @@ def line_of(text: str, path: str) -> int | None:
 
 
 def _below_item(table: tuple[str, ...], seen: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
-    """Return the table's path with the index of its list item: ``[rewards.options]`` belongs to the last ``[[rewards]]``."""
-    for length in range(len(table) - 1, 0, -1):
-        if table[:length] in seen:
-            return (*table[:length], str(seen[table[:length]]), *table[length:])
-    return table
+    """Return the table's path with the index of each list item: ``[rewards.options]`` belongs to the last ``[[rewards]]``."""
+    path: tuple[str, ...] = ()
+    for part in table:
+        path = (*path, str(seen[path]), part) if path in seen else (*path, part)
+    return path
 
 
 def _without_none(values: Mapping[str, Any], path: str, spelled: Collection[str]) -> dict[str, Any]:
@@ -90,7 +89,9 @@ def _without_none(values: Mapping[str, Any], path: str, spelled: Collection[str]
             if value:
                 kept[key] = _without_none(value, here, spelled)
         elif isinstance(value, list):
-            kept[key] = [_without_none(item, here, spelled) if isinstance(item, Mapping) else item for item in value]
+            kept[key] = [
+                _without_none(item, f"{here}.{place}", spelled) if isinstance(item, Mapping) else item for place, item in enumerate(value)
+            ]
         elif value is not None:
             kept[key] = value
         elif here in spelled:

@@ -46,7 +46,7 @@ def validation_error(error: ValidationError, draft: Draft, model: type[BaseModel
     if not path or (not place.path and first["type"] != "model_type"):
         return ConfigError(f"{draft.where(prefix)}[{prefix}] ({owner}): {_message(first)}")
     annotation = place.type
-    if first["type"] == "missing" and (prefix or place.path.startswith("data.")):
+    if first["type"] == "missing" and (prefix or place.path.startswith(("data.", "sources."))):
         return ConfigError(_lacking(path, annotation, draft, owner))
     rule = f"must be {expected(annotation)}" if first["type"] in _BY_TYPE and annotation is not None else _message(first)
     if path == "rewards" or (path.startswith("rewards.") and first["type"] == "missing" and ".options." not in path):
@@ -113,9 +113,10 @@ def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> _Place:
         if _is_model(inner):
             path.append(str(part))
             fields = list(inner.model_fields)
-            if part not in fields:
+            known = [field for name, field in inner.model_fields.items() if part in (name, *getattr(field.validation_alias, "choices", ()))]
+            if not known:
                 return _Place(".".join(path), None, fields)
-            current = whole_type(inner.model_fields[str(part)])
+            current = whole_type(known[0])
         elif isinstance(part, int) and _holds_models(inner):
             path.append(str(part))
             current = get_args(inner)[0]

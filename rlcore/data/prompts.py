@@ -115,7 +115,7 @@ def load_prompts(
     left_out: list[LeftOut] = []
     for source, stem in zip(sources, _stems(sources, registry), strict=True):
         found = _collected(source, stem, routes, registry, config.data, say)
-        prompts += resized(found.prompts, source.ratio)
+        prompts += resized(found.prompts, source.repeat)
         left_out += found.left_out
     return DataSet.made_of(prompts, left_out)
 

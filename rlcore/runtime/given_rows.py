@@ -28,7 +28,7 @@ __all__ = ["are_rows", "columns_of", "keep_rows", "rows_of"]
 
 
 def are_rows(given: Any) -> bool:
-    """Return whether a data set is given by its rows: not by a path, by several paths, or by tables ``{"path": …, "ratio": …}``."""
+    """Return whether a data set is given by its rows: not by a path, by several paths, or by tables ``{"path": …, "repeat": …}``."""
     if given is None or isinstance(given, str | PathLike):
         return False
     items = given if isinstance(given, list | tuple) else [None]
@@ -36,7 +36,7 @@ def are_rows(given: Any) -> bool:
 
 
 def _is_source(item: Any) -> bool:
-    return isinstance(item, Mapping) and "path" in item and item.keys() <= DataSource.model_fields.keys()
+    return isinstance(item, Mapping) and "path" in item and item.keys() <= {*DataSource.model_fields, "ratio"}
 
 
 def rows_of(given: Any, name: str, most: int | None = None) -> list[Mapping[str, Any]]:

@@ -39,7 +39,7 @@ def test_the_data_source_is_read_by_its_prefix(tmp_path: Path) -> None:
     tester = a_tester_with(tmp_path, SOURCE["text"])
     config = tester.fake_run(data={"dataset": "countdown:"}, training={"train_batch_size": 1})
     planned = tester.run("train", config, "--dry-run", "--json").assert_ok().json
-    assert planned["config"]["data"]["dataset"] == [{"path": "countdown:", "ratio": 1.0, "source": "countdown", "options": {}}]
+    assert planned["config"]["data"]["dataset"] == [{"path": "countdown:", "repeat": 1.0, "source": "countdown", "options": {}}]
 
 
 @pytest.mark.parametrize("name", re.findall(r"`(tests/[\w/.*]+)`", PAGE))

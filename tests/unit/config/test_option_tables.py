@@ -90,10 +90,10 @@ def test_an_option_that_is_not_finite_is_what_run_toml_json_and_trackers_say(her
         (ONE + '[log.options]\npath = "x"', 'log.options.path = "x" (core) must be a table, written [log.options.path]'),
         ("[training]\noptions = 3", "training.options = 3 (core) must be a table, written [training.options]"),
         (
-            '[data]\ndataset = [{path = "a.jsonl", ratoi = 2}]',
-            "run.toml, line 2: data.dataset.0.ratoi is not a setting of [data.dataset.0]",
+            '[data]\ndataset = [{path = "a.jsonl", repaet = 2}]',
+            "run.toml, line 2: data.dataset.0.repaet is not a setting of [data.dataset.0]",
         ),
-        ('[data]\ndataset = [{path = "a.jsonl", ratoi = 2}]', "did you mean 'ratio'"),
+        ('[data]\ndataset = [{path = "a.jsonl", repaet = 2}]', "did you mean 'repeat'"),
         (
             '[data]\ndataset = ["b.jsonl", {pth = "a.jsonl"}]',
             "data.dataset.1.pth is not a setting of [data.dataset.1] (core), did you mean 'path'",

@@ -59,7 +59,7 @@ def test_it_is_frozen() -> None:
 )
 def test_sources_of_the_data(dataset: object, sources: list[tuple[str, float]]) -> None:
     config = RunConfig.model_validate({"data": {"dataset": dataset}})
-    assert [(source.path, source.ratio) for source in config.data.sources] == sources
+    assert [(source.path, source.repeat) for source in config.data.sources] == sources
 
 
 @pytest.mark.parametrize(("trainers", "tensor", "pipeline", "ranks"), [(1, 1, 1, 1), (4, 1, 1, 4), (16, 4, 2, 2), (8, 2, 1, 4)])

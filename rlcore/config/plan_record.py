@@ -1,0 +1,134 @@
+"""A run of ``train``, resolved and checked, and its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+
+from rlcore.config.data_source import source_of
+from rlcore.config.layers import Origin, get_path
+from rlcore.config.plugin_selection import LISTS, OWN_TABLES, Missing
+from rlcore.config.reproducibility import Reproducibility
+from rlcore.config.run_config import RunConfig
+from rlcore.config.toml_text import to_toml
+from rlcore.contracts.resume_point import ResumePoint
+from rlcore.contracts.specs import PluginKind, RewardSpec
+from rlcore.registry.plugin_registry import Registry
+
+__all__ = ["Plan", "SourcePlan", "named_format"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run of ``train``, resolved and checked.
+
+    ``notes`` holds every resolved "auto" (also in ``derived``) and other notes for the user. ``missing`` lists the reasons why the plan
+    cannot run here. ``reproducible`` tells how far two runs agree. ``resume`` is the point from which an earlier run resumes, None for a
+    new run.
+
+    ``unscorable``: rows that no reward can score and that bad_rows = "drop" leaves out, by their place, with the reason. None until the
+    rewards have checked them.
+
+    Options are instances of the plugins' models, None if a plugin has none. ``reward_options`` has the order of ``config.rewards``.
+    ``update_options``, for the small parts of an update, is keyed by the setting that names the plugin.
+    """
+
+    config: RunConfig
+    origins: Mapping[str, Origin]
+    notes: tuple[str, ...]
+    missing: tuple[Missing, ...]
+    registry: Registry
+    reproducible: Reproducibility
+    derived: tuple[str, ...] = ()
+    runtime_options: BaseModel | None = None
+    transfer_options: BaseModel | None = None
+    conversation_options: BaseModel | None = None
+    environment_options: BaseModel | None = None
+    sampler_options: BaseModel | None = None
+    tracker_options: tuple[BaseModel | None, ...] = ()
+    controller_options: tuple[BaseModel | None, ...] = ()
+    filter_options: tuple[BaseModel | None, ...] = ()
+    inference_options: BaseModel | None = None
+    training_options: BaseModel | None = None
+    loss_options: BaseModel | None = None
+    estimator_options: BaseModel | None = None
+    update_options: Mapping[str, BaseModel | None] = field(default_factory=dict)
+    reward_options: tuple[BaseModel | None, ...] = ()
+    resume: ResumePoint | None = None
+    bad_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Data set -> reason -> number of rows that were left out, once they were read."""
+    unscorable: Mapping[str, str] | None = None
+    sources: tuple[SourcePlan, ...] = ()
+    """The parts of a run with ``[[sources]]``. Its own ``config`` then holds the settings of the whole run, the evaluation tasks of all
+    sources, and no training data."""
+
+    @property
+    def parts(self) -> tuple[SourcePlan, ...]:
+        """The sources, by their number; the plan itself, as a source without a name, if the run has no ``[[sources]]``."""
+        return self.sources or (SourcePlan(name="", weight=1.0, plan=self),)
+
+    def reward_specs(self) -> tuple[RewardSpec, ...]:
+        """Return the spec of every installed reward, in order; of all sources, each once, if there are several."""
+        if self.sources:
+            return tuple({spec.name: spec for source in self.sources for spec in source.plan.reward_specs()}.values())
+        specs = [self.registry.spec("reward", entry.name) for entry in self.config.rewards if self.registry.has("reward", entry.name)]
+        return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
+
+    def cite(self, path: str) -> str:
+        """Return a setting and its value as the user knows them."""
+        return self.origins[path].cite(path, get_path(self.config, path))
+
+    def plugins(self) -> list[tuple[PluginKind, str]]:
+        """Return (kind, name) of every plugin that the configuration names, each data source once."""
+        if self.sources:
+            return list(dict.fromkeys(item for source in self.sources for item in source.plan.plugins()))
+        config = self.config
+        return [
+            (PluginKind.RUNTIME, config.run.runtime),
+            (PluginKind.ALGORITHM, config.algorithm.name),
+            (PluginKind.ESTIMATOR, config.algorithm.estimator),
+            (PluginKind.LOSS, config.algorithm.loss),
+            *((kind, name) for path, kind in OWN_TABLES.items() if (name := get_path(config, path)) != "none"),
+            (PluginKind.INFERENCE, config.inference.name),
+            (PluginKind.TRAINING, config.training.name),
+            (PluginKind.TRANSFER, config.weights.transport),
+            (PluginKind.CONVERSATION, config.sampling.conversation),
+            (PluginKind.SAMPLER, config.data.order),
+            *dict.fromkeys((PluginKind.DATA, source_of(source, self.registry)) for source in config.data_sets),
+            *((PluginKind.FORMAT, name) for name in named_format(config)),
+            *((PluginKind.REWARD, reward.name) for reward in config.rewards),
+            *((kind, name) for path, (kind, _) in LISTS.items() for name in get_path(config, path)),
+        ]
+
+    def to_toml(self) -> str:
+        """Return the resolved configuration as TOML that plans the same run.
+
+        A setting that somebody set to none is written out. Otherwise a recipe's value would replace it."""
+        unset = [path for path, origin in self.origins.items() if origin.layer != "core" and get_path(self.config, path) is None]
+        return to_toml(self.config, unset)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePlan:
+    """A source of a run: its name ("" for the only source of a run without ``[[sources]]``), its weight, and the plan of a run that has
+    only this source."""
+
+    name: str
+    weight: float
+    plan: Plan
+
+    @property
+    def label(self) -> str:
+        """The beginning of a message about the source: "source NAME: ", or ""."""
+        return f"source {self.name}: " if self.name else ""
+
+    def data_name(self, name: str) -> str:
+        """Return the name in the run of the source's data set ``name``, such as ``train/NAME``."""
+        return f"train/{self.name}" if self.name and name == "train" else name
+
+
+def named_format(config: RunConfig) -> list[str]:
+    """Return the row format that the user names, if any. A format that is detected from the rows is not known before they are read."""
+    return [config.data.format] if config.data.format not in ("auto", "none") else []

@@ -1,0 +1,199 @@
+"""Runs with ``[[sources]]``: the plan of each source, what the whole run decides, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.config import Plan, TypedFlag, plan_run
+from rlcore.config.layers import get_path
+from rlcore.config.resume_rules import changed_settings, check_resumable, settings_of
+from rlcore.config.run_config import RunConfig
+from rlcore.config.section import of_a_source
+from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.registry.plugin_registry import Registry
+from rlcore.testing.run_tester import RunTester
+
+RUN = """
+[model]
+model = "model"
+[inference]
+name = "fake"
+[training]
+name = "fake"
+train_batch_size = 4
+[schedule]
+max_staleness = 0
+[algorithm]
+name = "fake"
+[sampling]
+max_new_tokens = 3
+"""
+ONE = """
+[[sources]]
+name = "one"
+weight = 2
+[sources.data]
+dataset = "one.jsonl"
+[[sources.rewards]]
+name = "fake"
+"""
+TWO = """
+[[sources]]
+name = "two"
+data.dataset = "two.jsonl"
+sampling.num_generations = 4
+algorithm.kl_coeff = 0.5
+rewards = [{name = "fake", weight = 0.5}]
+eval.eval_dataset = {held = "two.jsonl"}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    tester = RunTester(tmp_path).with_fakes()
+    tester.fake_run()
+    tester.fake_data("one.jsonl")
+    tester.fake_data("two.jsonl", "abc")
+    monkeypatch.chdir(tmp_path)
+    with tester.plugins:
+        yield tmp_path
+
+
+def planned(text: str, **flags: Any) -> Plan:
+    Path("run.toml").write_text(text)
+    typed = {path.replace("__", "."): words for path, words in flags.items()}
+    return plan_run([Path("run.toml")], typed, Registry.discover())
+
+
+def kept(plan: Plan) -> RunConfig:
+    Path("kept").mkdir()
+    Path("kept/run.toml").write_text(plan.to_toml())
+    return settings_of(Path("kept"))
+
+
+def test_each_source_is_planned_with_its_own_settings_above_those_of_the_run(here: Path) -> None:
+    plan = planned(RUN + ONE + TWO)
+    one, two = (source.plan.config for source in plan.sources)
+    assert [(source.name, source.weight) for source in plan.sources] == [("one", 2.0), ("two", 1.0)]
+    assert (one.sampling.num_generations, two.sampling.num_generations) == (8, 4)
+    assert (one.sampling.max_new_tokens, two.sampling.max_new_tokens) == (3, 3)
+    assert (one.algorithm.kl_coeff, two.algorithm.kl_coeff) == (0.0, 0.5)
+    assert (one.rewards[0].weight, two.rewards[0].weight) == (1.0, 0.5)
+    assert str(two.data.sources[0].path) == "two.jsonl"
+    assert not plan.config.data.sources
+    assert not plan.config.rewards
+    assert dict(plan.config.eval.eval_dataset) == {"held": "two.jsonl"}
+    assert plan.config.training.train_microbatch_size == 4 * 8
+    assert plan.parts == plan.sources
+    assert str(plan.sources[1].plan.origins["sampling.num_generations"]) == "run.toml"
+
+
+def test_the_only_part_of_a_run_without_sources_is_the_run(here: Path) -> None:
+    plan = planned(RUN + '[data]\ndataset = "one.jsonl"\n[[rewards]]\nname = "fake"')
+    (part,) = plan.parts
+    assert part.plan is plan
+    assert (part.name, part.data_name("train"), plan.sources) == ("", "train", ())
+
+
+def test_the_resolved_text_plans_the_same_run(here: Path) -> None:
+    plan = planned(RUN + ONE + TWO + 'algorithm.filter_range = "none"\n')
+    Path("again").mkdir()
+    Path("again/run.toml").write_text(plan.to_toml())
+    again = plan_run([Path("again/run.toml")], {}, Registry.discover())
+    assert 'filter_range = "none"' in plan.to_toml()
+    assert not changed_settings(again, settings_of(Path("again")))
+    for before, after in zip(plan.sources, again.sources, strict=True):
+        for path in before.plan.origins:
+            if of_a_source(path) and path not in ("data.dataset", "eval.eval_dataset"):
+                assert get_path(before.plan.config, path) == get_path(after.plan.config, path), path
+    assert again.sources[0].plan.config.data.sources[0].path == str(here / "one.jsonl")
+
+
+def test_a_flag_holds_for_sources_that_do_not_set_it(here: Path) -> None:
+    plan = planned(RUN + ONE + TWO, sampling__num_generations=TypedFlag("-g", ("6",)))
+    assert [source.plan.config.sampling.num_generations for source in plan.sources] == [6, 4]
+
+
+def test_the_run_takes_the_lowest_staleness_of_its_sources(here: Path) -> None:
+    """A loss without a ratio cannot train stale data, so the other source does not either."""
+    text = RUN.replace("max_staleness = 0", 'max_staleness = "auto"').replace("[schedule]", '[run]\nruntime = "local"\n[schedule]')
+    text += ONE.replace("[[sources.rewards]]", '[sources.algorithm]\nmismatch_correction = "truncated"\n[[sources.rewards]]')
+    text += TWO + 'sampling.top_p = 0.5\nalgorithm.mismatch_correction = "none"\n'
+    plan = planned(text)
+    assert {source.plan.config.schedule.max_staleness for source in plan.sources} == {0}
+    assert plan.config.schedule.max_staleness == 0
+    assert {source.plan.config.algorithm.old_logprobs for source in plan.sources} == {"trainer"}
+
+
+REFUSED = [
+    (ONE + TWO.replace('"two"', '"one"', 1), "run.toml, line 16: name = 'one' of [[sources]] is the name of two sources"),
+    (ONE.replace('"one"', '"a/b"', 1), "name = 'a/b' of [[sources]] is not a plain word"),
+    (ONE.replace("weight = 2", "weight = 0"), "run.toml, line 18: sources.0.weight = 0 (core) must be a finite number above 0"),
+    (ONE.replace('name = "one"', ""), "sources.0 has no name, which core needs: a text that is not empty; write name = …"),
+    (
+        ONE + "[sources.training]\nlearning_rate = 1",
+        "training.learning_rate is a setting of the whole run, and a source cannot have its own",
+    ),
+    (ONE + "[sources.sampling]\nstop = []", "run.toml, line 24: sampling.stop is a setting of the whole run"),
+    (ONE + "[sources.sampling]\nnum_generation = 1", "sampling.num_generation is not a setting of [sampling] (core)"),
+    (ONE + '[sources.sampling]\nnum_generations = "x"', 'run.toml, line 24: sampling.num_generations = "x" (core) must be a whole number'),
+    (ONE + TWO + "sampling.top_p = 2.0", "source two: run.toml, line 31: sampling.top_p = 2.0 (core) must be"),
+    (
+        ONE.replace('[[sources.rewards]]\nname = "fake"', ""),
+        "no reward is given: type -rt and its name (rlcore plugins lists them)",
+    ),
+    (ONE.replace('dataset = "one.jsonl"', ""), "no data set is given: set dataset in [sources.data]"),
+    ('[data]\ndataset = "one.jsonl"\n' + ONE, "with [[sources]], each source has its own; write dataset in [sources.data]"),
+    (ONE + TWO.replace('"two"', '"three"', 1) + TWO, "source two: another source has an evaluation task 'held', too"),
+    ("[eval]\neval_interval = 3\n" + ONE, "eval_interval = 3 (run.toml, line 16) needs an evaluation data set"),
+    ('[log]\nbest_by = "eval/other"\n' + ONE + TWO, "best_by = eval/other (run.toml, line 16) is not a metric of this run"),
+    ("[sources]\nname = 1", "sources must be a list of tables, each with a name, written [[sources]]"),
+    (ONE + '[sources.algorithm]\nloss = "nowhere"', "run.toml, line 24"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED)
+def test_what_is_wrong_in_a_source_is_said_with_its_place(here: Path, text: str, said: str) -> None:
+    with pytest.raises((ConfigError, PluginError), match=re.escape(said)):
+        planned(RUN + text)
+
+
+def test_a_flag_that_no_source_uses_is_refused(here: Path) -> None:
+    each = ONE.replace("[[sources.rewards]]", "[sources.sampling]\nnum_generations = 8\n[[sources.rewards]]") + TWO
+    with pytest.raises(ConfigError, match="-g has no effect: each of"):
+        planned(RUN + each, sampling__num_generations=TypedFlag("-g", ("6",)))
+
+
+def test_one_filtering_source_is_enough_for_dynamic_batching(here: Path) -> None:
+    dynamic = RUN.replace('name = "fake"\n[sampling]', 'name = "fake"\ndynamic_batching = true\n[sampling]')
+    assert planned(dynamic + ONE + TWO + "algorithm.filter_range = [0.1, 0.9]\n").config.algorithm.dynamic_batching
+    with pytest.raises(ConfigError, match="replaces filtered groups, and no filter is set"):
+        planned(dynamic + ONE + TWO)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        (("weight = 2", "weight = 3"), "sources.one.weight"),
+        (('"one"', '"first"'), "sources"),
+        (("num_generations = 4", "num_generations = 2"), "sources.two.sampling.num_generations"),
+        (('dataset = "two.jsonl"', 'dataset = "one.jsonl"'), "sources.two.data.dataset"),
+    ],
+)
+def test_a_resumed_run_keeps_what_its_checkpoint_counts(here: Path, change: tuple[str, str], path: str) -> None:
+    before = kept(planned(RUN + ONE + TWO))
+    after = planned(RUN + ONE.replace(*change) + TWO.replace(*change))
+    with pytest.raises(ConfigError, match=re.escape(path)):
+        check_resumable(after, before, "rlcore train")
+
+
+def test_a_resumed_run_may_change_a_temperature_of_a_source(here: Path) -> None:
+    before = kept(planned(RUN + ONE + TWO))
+    after = planned(RUN + ONE + TWO + "sampling.temperature = 0.5\n")
+    check_resumable(after, before, "rlcore train")
+    assert changed_settings(after, before) == {"sources.two.sampling.temperature": ("1.0", "0.5")}
