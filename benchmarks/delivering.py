@@ -17,7 +17,7 @@ from benchmarks.coordinator import NEWEST, make_schedule, seconds_of
 from rlcore.contracts.lease import Lease
 from rlcore.contracts.types import Message, Prompt, Score
 from rlcore.roles.producer import GroupJob, ProducedGroup
-from rlcore.runtime.factories import AnnealedSampling, JobMaker
+from rlcore.runtime.factories import AnnealedSampling, JobMaker, SourceJobs
 from rlcore.schedule import TimeAccount
 from rlcore.testing import make_rollout
 
@@ -98,7 +98,8 @@ def produce(schedule: Any, store: Any, name: str) -> int:
     prompts: Any = Episode()
     receiver: Any = NoWeights()
     flight = FlightControl(slots=1, least=IN_FLIGHT, most=IN_FLIGHT)
-    loop = EndingLoop(producer, JobMaker(prompts, sampling, 0, "accuracy"), endpoints, receiver, CommandQueue(), flight, TimeAccount())
+    jobs = JobMaker([SourceJobs(prompts=prompts, sampling=sampling)], 0)
+    loop = EndingLoop(producer, jobs, endpoints, receiver, CommandQueue(), flight, TimeAccount())
     ray.get(schedule.join.remote(name))
     thread = Thread(target=loop.run)
     thread.start()

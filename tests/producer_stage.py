@@ -23,7 +23,7 @@ from rlcore.contracts.types import Group, Message, Prompt, Rollout, Sampling, Sc
 from rlcore.contracts.weight_transfer import Receiver
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.factories import AnnealedSampling, JobMaker
+from rlcore.runtime.factories import AnnealedSampling, JobMaker, SourceJobs
 from rlcore.schedule import GroupSummary, TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
 
@@ -142,7 +142,7 @@ class Stage:
         client = JudgeClient(Told(score=judge or self._score), self.commands, reads_tokens=False)
         sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=6), end=None, updates=10)
         self.producer = Producer("p", engine, FakeTokenizer(), client, account, SingleTurn())
-        jobs = JobMaker(PROMPTS, sampling, 0, "accuracy")
+        jobs = JobMaker([SourceJobs(prompts=PROMPTS, sampling=sampling)], 0)
         endpoints: Any = self.endpoints
         flight = FlightControl(slots=8, least=in_flight, most=most or in_flight)
         self.loop = ProducerLoop(self.producer, jobs, endpoints, self.receiver, self.commands, flight, account, alternating=alternating)

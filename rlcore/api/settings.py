@@ -9,7 +9,7 @@ train``. ``without_bounds`` is a type without its bounds.
 from __future__ import annotations
 
 from rlcore.config.layers import Draft, Layer, TypedFlag, as_typed, combine, file_layer, flag_layer, get_path
-from rlcore.config.run_config import Section, setting
+from rlcore.config.section import Section, setting
 from rlcore.config.setting_table import Setting, core_settings, expected, from_text, model_settings, without_bounds
 from rlcore.config.validation_errors import validation_error
 from rlcore.registry.error_context import closest

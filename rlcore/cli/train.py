@@ -131,23 +131,26 @@ def check_data(plan: Plan, *, dry: bool = False) -> Plan:
 
     :param dry: no run follows. Then data sources that are neither files nor remote are read, too; a run reads them when it starts.
     """
-    specs = plan.reward_specs()
-    if len(specs) < len(plan.config.rewards) or any(item.path == "data.format" for item in plan.missing):
+    lacks_reward = any(len(part.plan.reward_specs()) < len(part.plan.config.rewards) for part in plan.parts)
+    if lacks_reward or any(item.path == "data.format" for item in plan.missing):
         return plan
     from rlcore.data import load_eval, load_prompts
     from rlcore.runtime.loading import bad_rows_of, check_template, data_notes
 
     notes: list[str] = []
 
-    def chosen(source: DataSource) -> bool:
+    def chosen(source: DataSource, plan: Plan) -> bool:
         return _is_here(source, plan.registry) or (dry and _ends_here(source, plan, notes))
 
     data = {}
-    if here := [source for source in plan.config.data.sources if chosen(source)]:
-        data["train"] = load_prompts(replaced(plan.config, "data.dataset", tuple(here)), specs, plan.registry, notes.append)
-    for task, path in plan.config.eval.eval_dataset.items():
-        if chosen(DataSource(path=path)):
-            data[f"eval/{task}"] = load_eval(path, specs, plan.registry, plan.config.data, notes.append)
+    for part in plan.parts:
+        own, specs = part.plan.config, part.plan.reward_specs()
+        if here := [source for source in own.data.sources if chosen(source, part.plan)]:
+            named = replaced(own, "data.dataset", tuple(here))
+            data[part.data_name("train")] = load_prompts(named, specs, plan.registry, notes.append)
+        for task, path in own.eval.eval_dataset.items():
+            if chosen(DataSource(path=path), part.plan):
+                data[f"eval/{task}"] = load_eval(path, specs, plan.registry, own.data, notes.append)
     if not dry:  # the run says them
         return plan
     notes += data_notes(plan, data)
@@ -157,7 +160,7 @@ def check_data(plan: Plan, *, dry: bool = False) -> Plan:
 
 
 def _is_small(plan: Plan) -> bool:
-    sources = [*plan.config.data.sources, *(DataSource(path=path) for path in plan.config.eval.eval_dataset.values())]
+    sources = [source for part in plan.parts for source in part.plan.config.data_sets]
     return sum(Path(source.path).stat().st_size for source in sources if _is_here(source, plan.registry)) <= _READ_TWICE
 
 

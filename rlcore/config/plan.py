@@ -70,7 +70,7 @@ def plan_run(
     python = [overrides] if isinstance(overrides, Mapping) else list(overrides)
     below = _file_layers(files, reads) + [python_layer(values) for values in python if values]
     stack, planned = Stack(below=below, flags=flags), partial(_planned, registry, require)
-    return plan_sources(stack, planned) if has_sources(below) else planned(stack)
+    return plan_sources(stack, registry, planned) if has_sources(below) else planned(stack)
 
 
 def _planned(registry: Registry, require: bool, stack: Stack) -> Plan:

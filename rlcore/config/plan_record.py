@@ -28,8 +28,8 @@ class Plan:
     cannot run here. ``reproducible`` tells how far two runs agree. ``resume`` is the point from which an earlier run resumes, None for a
     new run.
 
-    ``unscorable``: rows that no reward can score and that bad_rows = "drop" leaves out, by their place, with the reason. None until the
-    rewards have checked them.
+    ``unscorable``: rows that no reward can score and that bad_rows = "drop" leaves out: data set -> place -> reason. None until the rewards
+    have checked them.
 
     Options are instances of the plugins' models, None if a plugin has none. ``reward_options`` has the order of ``config.rewards``.
     ``update_options``, for the small parts of an update, is keyed by the setting that names the plugin.
@@ -59,7 +59,7 @@ class Plan:
     resume: ResumePoint | None = None
     bad_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Data set -> reason -> number of rows that were left out, once they were read."""
-    unscorable: Mapping[str, str] | None = None
+    unscorable: Mapping[str, Mapping[str, str]] | None = None
     sources: tuple[SourcePlan, ...] = ()
     """The parts of a run with ``[[sources]]``. Its own ``config`` then holds the settings of the whole run, the evaluation tasks of all
     sources, and no training data."""
@@ -68,6 +68,17 @@ class Plan:
     def parts(self) -> tuple[SourcePlan, ...]:
         """The sources, by their number; the plan itself, as a source without a name, if the run has no ``[[sources]]``."""
         return self.sources or (SourcePlan(name="", weight=1.0, plan=self),)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The names of ``[[sources]]``, by their number; () for a run without."""
+        return tuple(source.name for source in self.sources)
+
+    def of_data(self, name: str) -> Plan:
+        """Return the plan of the source of a data set, by the set's name in the run: that of the run if it has no ``[[sources]]``."""
+        task = name.removeprefix("eval/")
+        owners = (part.plan for part in self.parts if name == part.data_name("train") or task in part.plan.config.eval.eval_dataset)
+        return next(owners, self)
 
     def reward_specs(self) -> tuple[RewardSpec, ...]:
         """Return the spec of every installed reward, in order; of all sources, each once, if there are several."""
@@ -83,7 +94,8 @@ class Plan:
     def plugins(self) -> list[tuple[PluginKind, str]]:
         """Return (kind, name) of every plugin that the configuration names, each data source once."""
         if self.sources:
-            return list(dict.fromkeys(item for source in self.sources for item in source.plan.plugins()))
+            own = (PluginKind.SAMPLER, self.config.data.sampler)
+            return list(dict.fromkeys([*(item for source in self.sources for item in source.plan.plugins()), own]))
         config = self.config
         return [
             (PluginKind.RUNTIME, config.run.runtime),

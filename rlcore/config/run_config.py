@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field
 
 from rlcore.config.section import (
+    AMONG_SOURCES,
     AboveOne,
     Accident,
     Auto,
@@ -138,7 +139,9 @@ class DataSection(Section):
     bad_rows: Literal["refuse", "drop"] = setting("refuse", help="bad rows: refuse the data, or drop them and report how many")
     max_rows: Count | None = setting(None, help="read at most so many rows of each data set; none: all")
     shuffle: bool = setting(True, help="shuffle the prompts in every episode")
-    sampler: PluginName = setting("auto", help="what decides which prompt is next; auto: shuffled, or with --no-shuffle sequential")
+    sampler: PluginName = setting(
+        "auto", help="what decides which prompt is next (beside [[sources]]: which source); auto: shuffled, or sequential"
+    )
     sampler_options: dict[str, Any] = Field(default={}, description="options of the sampler")
 
     @property
@@ -484,7 +487,7 @@ class RunConfig(Section):
         return {
             section: values
             if not self.sources or not isinstance(values, dict)
-            else {key: value for key, value in values.items() if not of_a_source(f"{section}.{key}")}
+            else {key: value for key, value in values.items() if not of_a_source(path := f"{section}.{key}") or path in AMONG_SOURCES}
             for section, values in plain.items()
             if not (self.sources and section == "rewards")
         }

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "AMONG_SOURCES",
     "AboveOne",
     "Accident",
     "Auto",
@@ -115,6 +116,10 @@ _OF_THE_RUN = {
     "rewards": (),
 }
 """Sections that a source may set, and their settings that it may not."""
+
+
+AMONG_SOURCES = ("data.sampler", "data.sampler_options")
+"""Settings that the run has besides each source: of the run, the sampler of its sources."""
 
 
 def of_a_source(path: str) -> bool:

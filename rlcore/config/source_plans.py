@@ -18,11 +18,12 @@ from rlcore.config.plugin_selection import PluginSelection
 from rlcore.config.resolve import OLD_LOGPROBS, STALENESS, Decided
 from rlcore.config.rules import RULES_OF_A_SOURCE, RuleContext, check_rules, is_folder_name
 from rlcore.config.run_config import RunConfig, SourceSection
-from rlcore.config.section import of_a_source
+from rlcore.config.section import AMONG_SOURCES, of_a_source
 from rlcore.config.setting_table import core_settings
-from rlcore.config.validation_errors import validation_error
+from rlcore.config.validation_errors import unknown_option, validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.contracts.specs import AlgorithmSpec
+from rlcore.contracts.specs import AlgorithmSpec, PluginKind
+from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["Stack", "has_sources", "plan_sources", "recipe_layers"]
 
@@ -55,26 +56,60 @@ def _some(recipe: AlgorithmSpec, *, of_source: bool) -> Layer:
     return recipe_layer(replace(recipe, defaults=kept))
 
 
-def plan_sources(stack: Stack, planned: Callable[[Stack], Plan]) -> Plan:
+def plan_sources(stack: Stack, registry: Registry, planned: Callable[[Stack], Plan]) -> Plan:
     """Return the plan of a run with ``[[sources]]``. Raises ConfigError and PluginError, one sentence each.
 
     :param planned: returns the plan of a stack, of which ``above`` makes it that of a source."""
     core = core_settings()
     draft = combine([*stack.below, flag_layer({path: value for path, value in stack.flags.items() if path in core}, core)])
     sections, owner = _sections(draft), draft.owners["sources"]
-    below = [replace(layer, data={key: value for key, value in layer.data.items() if key != "sources"}) for layer in stack.below]
+    below = [replace(layer, data=_inherited(layer.data)) for layer in stack.below]
+    flags = {path: given for path, given in stack.flags.items() if path not in AMONG_SOURCES}
     tables = [_layer(owner, number, draft.data["sources"][number]) for number in range(len(sections))]
 
     def of_each(*above: Layer) -> tuple[SourcePlan, ...]:
-        stacks = [Stack(below=below, flags=stack.flags, above=(*above, table)) for table in tables]
+        stacks = [Stack(below=below, flags=flags, above=(*above, table)) for table in tables]
         plans = _each([section.name for section in sections], stacks, planned)
         return tuple(SourcePlan(name=one.name, weight=one.weight, plan=plan) for one, plan in zip(sections, plans, strict=True))
 
     found = of_each()
     if together := list(_together(found)):
         found = of_each(*together)
-    _check_flags(stack.flags, found)
-    return _joined(found, sections, draft)
+    _check_flags(flags, found)
+    return _with_sampler(_joined(found, sections, draft), draft, registry)
+
+
+def _inherited(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the run that each source has, too."""
+    tables = {section: values for section, values in data.items() if section != "sources"}
+    for path in AMONG_SOURCES:
+        section, _, key = path.partition(".")
+        if isinstance(table := tables.get(section), Mapping):
+            tables[section] = {name: value for name, value in table.items() if name != key}
+    return tables
+
+
+def _with_sampler(plan: Plan, draft: Draft, registry: Registry) -> Plan:
+    """Return the plan with the sampler of its sources: that of the run's own settings, by default ``weighted``."""
+    named, options = (get_path(draft.data, path) for path in AMONG_SOURCES)
+    name = "weighted" if named in (None, "auto") else named
+    owner, model = f"sampler {name}", None
+    try:
+        model = registry.options_model(PluginKind.SAMPLER, name)
+        owner = f"sampler {name} of {registry.owner(PluginKind.SAMPLER, name)}"
+    except PluginError as error:
+        raise PluginError(f"{draft.where('data.sampler')}{error}") from error
+    if model is None and options:
+        raise unknown_option(f"data.sampler_options.{next(iter(options))}", draft, (), owner)
+    try:
+        made = model.model_validate(options or {}) if model is not None else None
+    except ValidationError as error:
+        assert model is not None
+        raise validation_error(error, draft, model, prefix="data.sampler_options", owner=owner) from error
+    data = {"sampler": name, "sampler_options": made.model_dump(mode="json") if made is not None else {}}
+    config = replaced(plan.config, "data", plan.config.data.model_copy(update=data))
+    own = {path: draft.origin(path) for path in AMONG_SOURCES}
+    return replace(plan, config=config, sampler_options=made, origins={**plan.origins, **own})
 
 
 def _sections(draft: Draft) -> tuple[SourceSection, ...]:

@@ -59,6 +59,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("filter/too_hard", "share", "of these groups, those below it", "with a filter"),
     Metric("filter/<filter>/rollouts", "count", "rollouts that one filter removed before this update", "with `algorithm.filters`"),
     Metric("filter/<filter>/groups", "count", "groups of which it left no rollout to train", "with `algorithm.filters`"),
+    Metric("source/<source>/share", "share", "groups of the update that are of this source", "with `[[sources]]`"),
+    Metric("source/<source>/reward", "reward", "`reward/mean` of its rollouts", "with `[[sources]]`"),
+    Metric("source/<source>/accuracy", "share", "`reward/accuracy` of its rollouts", "with `[[sources]]`"),
+    Metric("source/<source>/response_length", "tokens", "`response_length/mean` of its rollouts", "with `[[sources]]`"),
+    Metric("source/<source>/filtered", "count", "its groups that filters removed since the last update", "with `[[sources]]`"),
+    Metric("source/<source>/failed", "count", "its groups that failed since the last update", "with `[[sources]]`"),
     # responses
     Metric("response_length/mean", "tokens", "mean length of the sampled responses"),
     Metric("response_length/max", "tokens", "length of the longest response"),

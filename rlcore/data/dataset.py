@@ -54,6 +54,10 @@ class DataSet:
         _check_unique(numbered)
         return cls(numbered, _fingerprint(numbered), tuple(left_out))
 
+    def of_source(self, number: int) -> DataSet:
+        """Return the data set as that of the run's source ``number``."""
+        return replace(self, prompts=tuple(replace(prompt, source_index=number) for prompt in self.prompts)) if number else self
+
     def without(self, reasons: Mapping[str, str]) -> DataSet:
         """Return the data set without the prompts from some places, which are left out for a reason.
 

@@ -48,24 +48,31 @@ class Judge(RewardMixer[PendingGroup]):
     declared. Aborted rollouts are not scored: their score is a failure (infra), masked and outside the budget. A rollout that has a verdict
     is not scored either.
 
-    :param entries: the rewards of the run, at least one, with distinct names.
+    :param entries: the rewards of the run, at least one, with distinct labels.
     :param workers: the number of worker processes.
     :param error_budget: the share of failures (timeout, error, infra) among the last 1000 verdicts above which ``poll`` raises
         RewardBudgetError.
     :param limits: the limits at which a worker is replaced.
+    :param routes: the places of the rewards of each source; (): one source has all of them.
     :raises PluginError: a reward cannot be built.
     """
 
     def __init__(
-        self, entries: Sequence[RewardEntry], *, workers: int, error_budget: float = 0.05, limits: WorkerLimits = USUAL_LIMITS
+        self,
+        entries: Sequence[RewardEntry],
+        *,
+        workers: int,
+        error_budget: float = 0.05,
+        limits: WorkerLimits = USUAL_LIMITS,
+        routes: Sequence[Sequence[int]] = (),
     ) -> None:
-        super().__init__(entries, workers=workers, limits=limits)
+        super().__init__(entries, workers=workers, limits=limits, routes=routes)
         self._lock = threading.Lock()
         self._groups: dict[int, PendingGroup] = {}
         self._checked: dict[int, Result] = {}
         self._stopped = ""
         self._finished: list[tuple[int, tuple[Score, ...]]] = []
-        self._tally = JudgeStats([entry.name for entry in self.entries], error_budget, {e.name: e.budget for e in self.entries})
+        self._tally = JudgeStats([entry.label for entry in self.entries], error_budget, {e.label: e.budget for e in self.entries})
 
     def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
         """Queue one group and return immediately.
@@ -210,11 +217,12 @@ class Judge(RewardMixer[PendingGroup]):
 
     def _routes_of(self, prompt: Prompt) -> tuple[int, ...]:
         try:
-            return self.routes(prompt.reward)
+            return self.routes(prompt.reward, prompt.source_index)
         except KeyError as error:
+            names = ", ".join(self.entries[place].name for place in self.routes(None, prompt.source_index))
             raise DataError(
                 f"{prompt.source or prompt.prompt_id}: the row asks for reward {prompt.reward!r}, but the run has "
-                f"{', '.join(self._index)}; add a [[rewards]] section for it or drop the row's reward field"
+                f"{names}; add a [[rewards]] section for it or drop the row's reward field"
             ) from error
 
     # --- results ----------------------------------------------------------------------------------------------------
@@ -237,9 +245,9 @@ class Judge(RewardMixer[PendingGroup]):
         task_id, r = result.task.task_id, result.task.reward
         group, entry = self.cases.pop(task_id), self.entries[r]
         if result.trace:
-            self._tally.fault(entry.name, row=group.row, reason=str(result.complaint), trace=result.trace, text=result.task.items[0].text)
+            self._tally.fault(entry.label, row=group.row, reason=str(result.complaint), trace=result.trace, text=result.task.items[0].text)
         if group.counted:
-            self._tally.verdict(entry.name, result.scores, result.seconds)
+            self._tally.verdict(entry.label, result.scores, result.seconds)
         for place, score in zip(group.missing.pop(task_id), result.scores, strict=True):
             group.scores[r, place] = self._by_policy(entry, score, group)
         if not group.missing:
@@ -250,7 +258,7 @@ class Judge(RewardMixer[PendingGroup]):
         action, outcome = entry.action(score.outcome), score.outcome.value
         if action == "stop" and group.counted and not self._stopped:
             self._stopped = (
-                f"reward {entry.name} ended with {outcome} on a response to {group.row} ({score.reason or 'no reason given'}), and its "
+                f"reward {entry.label} ended with {outcome} on a response to {group.row} ({score.reason or 'no reason given'}), and its "
                 f'policy {outcome} = "stop" ends the run; fix the reward or its data, or write {outcome} = "mask" in policy of its '
                 "[[rewards]]"
             )
@@ -266,13 +274,13 @@ class Judge(RewardMixer[PendingGroup]):
     def _complain(self, bad: Sequence[tuple[Prompt, int, Result]]) -> DataError | InfrastructureError:
         for prompt, r, result in bad:
             if result.failure is Outcome.INFRA:
-                return InfrastructureError(f"reward {self.entries[r].name} could not check {_place(prompt)}, twice: {result.complaint}")
+                return InfrastructureError(f"reward {self.entries[r].label} could not check {_place(prompt)}, twice: {result.complaint}")
         named = "; ".join(f"{_place(prompt)}: {self._said_of(r, result)}" for prompt, r, result in bad[:_NAMED_ROWS])
         more, least = len(bad) - _NAMED_ROWS, "at least " if len(bad) >= _ENOUGH_ROWS else ""
         return DataError(f"{named}; and {least}{more} more rows" if more > 0 else named)
 
     def _said_of(self, r: int, result: Result) -> str:
-        return f"reward {self.entries[r].name} cannot score this row: {result.complaint}"
+        return f"reward {self.entries[r].label} cannot score this row: {result.complaint}"
 
 
 _first = itemgetter(0)

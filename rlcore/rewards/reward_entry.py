@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a worker needs none of the configuration
     from rlcore.config import Plan
     from rlcore.config.run_config import Policy
 
-__all__ = ["RewardEntry", "RewardRecipe", "Traits", "reward_entries"]
+__all__ = ["RewardEntry", "RewardRecipe", "Traits", "reward_entries", "routed_entries"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class RewardEntry:
 
     name: str
     spec: RewardSpec
+    label: str = ""
+    """Its name in metrics and messages, distinct in the run: ``NAME@SOURCE`` if two sources use it differently."""
     weight: float = 1.0
     deadline: float = 10.0
     options: BaseModel | None = None
@@ -53,6 +55,8 @@ class RewardEntry:
         return self.policy.get(outcome, "train" if outcome.judged else "mask")
 
     def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
         if not self.deadline > 0:
             raise ValueError(f"reward {self.name}: deadline is {self.deadline}; it must be above 0 seconds")
 
@@ -73,7 +77,7 @@ class RewardEntry:
 
 
 def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
-    """Return the rewards of a plan, in order, as a run uses them.
+    """Return the rewards of a plan, or of one source, in order, as a run uses them.
 
     Raises PluginError, with the distribution to install, if a reward, or a sandbox that its options name, is not installed."""
     specs: list[RewardSpec] = []
@@ -96,6 +100,22 @@ def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
         )
         for reward, spec, options in zip(plan.config.rewards, specs, plan.reward_options, strict=True)
     )
+
+
+def routed_entries(plan: Plan) -> tuple[tuple[RewardEntry, ...], tuple[tuple[int, ...], ...]]:
+    """Return the rewards of all sources, equal ones once, and the places of those of each source."""
+    entries: list[RewardEntry] = []
+    routes = []
+    for part in plan.parts:
+        route = []
+        for entry in reward_entries(part.plan):
+            same = next((place for place, known in enumerate(entries) if replace(known, label=entry.label) == entry), None)
+            if same is None:
+                taken = any(entry.name == known.label for known in entries)
+                entries.append(replace(entry, label=f"{entry.name}@{part.name}") if taken else entry)
+            route.append(len(entries) - 1 if same is None else same)
+        routes.append(tuple(route))
+    return tuple(entries), tuple(routes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,17 +41,25 @@ class RewardMixer(Generic[PendingT]):
 
     A subclass submits the tasks to ``pool``, enters their cases in ``cases`` by task id, and removes them when the pool returns results.
 
-    :param entries: the rewards, at least one, with distinct names.
+    :param entries: the rewards, at least one, with distinct labels.
     :param workers: the number of worker processes.
     :param limits: the limits at which a worker is replaced.
+    :param routes: the places of the rewards of each source, which have distinct names; (): one source has all of them.
     :raises PluginError: a reward cannot be built.
     """
 
-    def __init__(self, entries: Sequence[RewardEntry], *, workers: int, limits: WorkerLimits = USUAL_LIMITS) -> None:
+    def __init__(
+        self,
+        entries: Sequence[RewardEntry],
+        *,
+        workers: int,
+        limits: WorkerLimits = USUAL_LIMITS,
+        routes: Sequence[Sequence[int]] = (),
+    ) -> None:
         self.entries = tuple(entries)
-        self._index = {entry.name: number for number, entry in enumerate(self.entries)}
-        if not self.entries or len(self._index) < len(self.entries):
-            raise ValueError(f"a judge needs at least one reward, each with its own name, got {[e.name for e in entries]}")
+        if not self.entries or len({entry.label for entry in entries}) < len(self.entries):
+            raise ValueError(f"a judge needs at least one reward, each with its own name, got {[e.label for e in entries]}")
+        self._routes = [tuple(route) for route in routes or [range(len(self.entries))]]
         self.pool = RewardPool(self.entries, workers=workers, limits=limits)
         self._task_ids = itertools.count()
         self.cases: dict[int, PendingT] = {}
@@ -59,7 +67,7 @@ class RewardMixer(Generic[PendingT]):
     @property
     def notices(self) -> tuple[str, ...]:
         """The rewards' notices about this machine, such as "reward code: programs run under Landlock …", each once."""
-        found = (f"reward {self.entries[place].name}: {text}" for place, text in self.pool.notices)
+        found = (f"reward {self.entries[place].label}: {text}" for place, text in self.pool.notices)
         return tuple(dict.fromkeys(found))
 
     def close(self) -> None:
@@ -72,9 +80,11 @@ class RewardMixer(Generic[PendingT]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def routes(self, reward: str | None) -> tuple[int, ...]:
-        """Return the indices of the rewards for a row that names ``reward``, or names none. Raises KeyError if there is no such reward."""
-        return tuple(range(len(self.entries))) if reward is None else (self._index[reward],)
+    def routes(self, reward: str | None, source: int = 0) -> tuple[int, ...]:
+        """Return the indices of the rewards for a row that names ``reward``, or names none. Raises KeyError if its source has no such
+        reward."""
+        own = self._routes[source]
+        return own if reward is None else ({self.entries[place].name: place for place in own}[reward],)
 
     def declared_columns(self, r: int, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of a row that the reward declared. If it declared none and cannot declare any, return all columns."""

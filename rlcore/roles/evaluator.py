@@ -5,6 +5,7 @@ It does not know when to evaluate or where rows are written."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -14,27 +15,34 @@ from rlcore.learning.accuracy_at_k import Estimate, majority_at_k, mean_interval
 from rlcore.roles.producer import GroupJob, ProducedGroup
 from rlcore.roles.rollout_chat import chat_of, extra_figures, finite_mean
 
-__all__ = ["Evaluation", "Evaluator"]
+__all__ = ["Evaluation", "Evaluator", "HeldOut"]
 
 EVALUATION_EPISODE = 2**31 - 1
 """The episode number in the noise keys of an evaluation. No training episode shares its random stream."""
 
 
-class Evaluator:
-    """Makes ``samples`` completions per prompt of every task."""
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A held-out task: its prompts, and how they are answered: ``samples`` times each."""
 
-    def __init__(self, tasks: Mapping[str, tuple[Prompt, ...]], sampling: Sampling, seed: int, samples: int = 1) -> None:
+    prompts: Sequence[Prompt]
+    sampling: Sampling
+    samples: int = 1
+
+
+class Evaluator:
+    """Makes the completions of every task."""
+
+    def __init__(self, tasks: Mapping[str, HeldOut], seed: int) -> None:
         self._tasks = tasks
-        self._samples = samples
-        self._sampling = sampling
         self._seed = seed
 
     def start(self, first_key: int) -> Evaluation:
         """Start a new round. Its jobs take the keys from ``first_key`` downwards."""
         jobs: list[tuple[str, GroupJob]] = []
-        samplings = (self._sampling,) * self._samples
-        for number, (task, prompts) in enumerate(self._tasks.items()):
-            for prompt in prompts:
+        for number, (task, held_out) in enumerate(self._tasks.items()):
+            samplings = (held_out.sampling,) * held_out.samples
+            for prompt in held_out.prompts:
                 noise = (self._seed, EVALUATION_EPISODE - number, prompt.index)
                 key = first_key - len(jobs)
                 jobs.append((task, GroupJob(key=key, prompt=prompt, samplings=samplings, noise=noise, counted=False)))

@@ -149,7 +149,7 @@ class _OpenRequest:
 
 
 class Producer:
-    """Owns an engine and the conversations that run on it."""
+    """Owns an engine and the conversations that run on it: one, or one for each source of the run."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Producer:
         tokenizer: Tokenizer,
         judge: JudgeLike,
         account: TimeAccount,
-        conversation: Conversation,
+        conversation: Conversation | Sequence[Conversation],
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self.name = name
@@ -174,7 +174,7 @@ class Producer:
         self._judge = judge
         self._account = account
         self._bucket_bytes = bucket_bytes
-        self._conversation = conversation
+        self._conversations = conversation if isinstance(conversation, Sequence) else (conversation,)
         self._live: dict[str, _OpenRequest] = {}
         """The requests in the engine, by id."""
         self._rollouts: dict[_ActiveRollout, None] = {}
@@ -268,9 +268,10 @@ class Producer:
                 self._settle(opened)
 
     def _begin(self, opened: _OpenGroup, index: int, context_ids: np.ndarray) -> _ActiveRollout:
-        job, closes = opened.job, time.monotonic() + (self._conversation.deadline or inf)
+        job, conversation = opened.job, self._conversations[opened.job.prompt.source_index]
+        closes = time.monotonic() + (conversation.deadline or inf)
         transcript = Transcript(job.prompt, context_ids, job.samplings[index], self._tokenizer, (*job.noise, index))
-        rollout = _ActiveRollout(opened, index, ActiveConversation(self._conversation, transcript), closes)
+        rollout = _ActiveRollout(opened, index, ActiveConversation(conversation, transcript), closes)
         transcript.wake = partial(self._wake_up, rollout)
         return rollout
 
@@ -348,7 +349,7 @@ class Producer:
         now = time.monotonic()
         late = [rollout for rollout in self._rollouts if rollout.closes < now]
         for rollout in late:
-            reason = f"the conversation had not ended after {self._conversation.deadline:g} s"
+            reason = f"the conversation had not ended after {rollout.talk.conversation.deadline:g} s"
             rollout.talk.close()
             self._keep(rollout, Dialogue(verdict=Score.failed(Outcome.TIMEOUT, reason)))
         return late

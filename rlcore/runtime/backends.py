@@ -122,7 +122,7 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack, producer: 
         model=config.model.model,
         tokenizer=tokenizer,
         prompts_per_forward=int(inference.inference_microbatch_size),
-        max_tokens=config.max_context_tokens,
+        max_tokens=max(part.plan.config.max_context_tokens for part in plan.parts),
         dtype=inference.dtype,
         device=inference.device,
         tensor_parallel=inference.producer_tensor_parallel_size,
@@ -165,8 +165,16 @@ def _way(plan: Plan) -> str:
     return str(getattr(plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport), "way", "host"))
 
 
-def make_conversation(plan: Plan, tokenizer: Tokenizer, producer: str, closing: ExitStack, say: Callable[[str], None]) -> Conversation:
-    """Build and open the conversation that turns a prompt into a rollout. ``closing`` closes it. Its errors name its plugin."""
+def make_conversation(
+    plan: Plan, tokenizer: Tokenizer, producer: str, closing: ExitStack, say: Callable[[str], None]
+) -> tuple[Conversation, ...]:
+    """Build and open the conversation of each source of the run, which turns a prompt into a rollout. ``closing`` closes them. Their errors
+    name their plugins."""
+    names = [f"{producer}-{part.name}" if part.name else producer for part in plan.parts]
+    return tuple(_conversation(part.plan, tokenizer, name, closing, say) for part, name in zip(plan.parts, names, strict=True))
+
+
+def _conversation(plan: Plan, tokenizer: Tokenizer, producer: str, closing: ExitStack, say: Callable[[str], None]) -> Conversation:
     config, name = plan.config, plan.config.sampling.conversation
     made: Conversation = plan.registry.make(PluginKind.CONVERSATION, name, options=plan.conversation_options)
     made.who = f"conversation {name!r} of {plan.registry.owner(PluginKind.CONVERSATION, name)}"
@@ -205,8 +213,9 @@ def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:
     if not isinstance(declared, record):
         owner = plan.registry.owner(kind, name)
         raise PluginError(f"{kind} backend {name!r} of {owner} declares no {record.__name__}; its class needs the attribute capabilities")
-    if sentence := unsupported(declared, name, plan.config, plan.cite, _way(plan)):
-        raise ConfigError(sentence)
+    for part in plan.parts:
+        if sentence := unsupported(declared, name, part.plan.config, part.plan.cite, _way(plan)):
+            raise ConfigError(f"{part.label}{sentence}")
 
 
 def inference_notes(engine: InferenceBackend, name: str, *, probe: bool) -> list[str]:

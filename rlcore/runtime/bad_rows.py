@@ -40,16 +40,19 @@ def leave_out_bad_rows(plan: Plan, say: Callable[[str], None] = lambda line: Non
     """Return a plan whose data lacks all bad rows, and these rows. The plan is returned unchanged if bad rows are refused.
 
     Raises DataError if a data set cannot be read, or has no good row. Raises InfrastructureError if a reward cannot check the rows."""
-    if plan.config.data.bad_rows != "drop":
+    if all(part.plan.config.data.bad_rows != "drop" for part in plan.parts):
         return plan, BadRows()
-    data, found = load_data(plan), dict[str, str]()
+    data, found = load_data(plan), dict[str, dict[str, str]]()
     judge = make_judge(plan)
     try:
-        for data_set in data.values():
-            found |= judge.unscorable(data_set.prompts, counting_rows(say, GOLD_ANSWERS, data_set))
+        for name, data_set in data.items():
+            if plan.of_data(name).config.data.bad_rows == "drop":
+                found[name] = judge.unscorable(data_set.prompts, counting_rows(say, GOLD_ANSWERS, data_set))
+            else:
+                judge.check(data_set.prompts, counting_rows(say, GOLD_ANSWERS, data_set))
     finally:
         judge.close()
-    data = {name: scorable(name, data_set, found) for name, data_set in data.items()}
+    data = {name: scorable(name, data_set, found.get(name, {})) for name, data_set in data.items()}
     rows = {name: data_set.left_out for name, data_set in data.items() if data_set.left_out}
     counts = {name: by_reason(left_out) for name, left_out in rows.items()}
     sizes = {name: len(data_set) for name, data_set in data.items()}

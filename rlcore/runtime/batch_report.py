@@ -46,12 +46,14 @@ def _sequence_of(rollout: Rollout, tokens: int) -> np.ndarray | None:
     return sequence if len(segment.token_ids) and len(sequence) > 1 else None
 
 
-def batch_figures(batch: Batch) -> dict[str, float]:
+def batch_figures(batch: Batch, sources: Sequence[str] = ()) -> dict[str, float]:
     """Return the figures of the batch's sampled rollouts, by the names in ``contracts.metric_names``.
 
     Rewards are over the scores in the statistics; the other figures are over all rollouts. ``cut_share`` is the share of the groups' tokens
     in rollouts that oversampling cut. If ranks share the batch, some groups are outlines (``contracts/group_outlines.py``): they have
-    texts and log probabilities, but no token ids."""
+    texts and log probabilities, but no token ids.
+
+    :param sources: the names of ``[[sources]]``, which then have figures of their own."""
     pairs = list(batch.sampled())
     counted = [score for _, score in pairs if score.in_statistics]
     ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
@@ -70,6 +72,7 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "staleness/max": float(max(ages, default=0)),
         "cut_share": cut / (cut + float(sum(lengths))) if cut else float("nan"),
         **batch.filtering,
+        **{f"source/{name}/{figure}": value for number, name in enumerate(sources) for figure, value in _of_source(batch, number).items()},
         **extra_figures(rollout.extra for rollout, _ in pairs),
     }
     return {name: value for name, value in figures.items() if not np.isnan(value)}
@@ -99,6 +102,18 @@ def _group_figures(batch: Batch) -> dict[str, float]:
         "groups": float(len(batch.groups)),
         "groups/masked": float(len(batch.masked)),
         "groups/zero_spread": _mean([float(len(set(values)) == 1) for values in rewards if len(values) > 1]),
+    }
+
+
+def _of_source(batch: Batch, number: int) -> dict[str, float]:
+    groups = [group for group in batch.groups if group.source_index == number]
+    pairs = [pair for group in groups for pair in _sampled(group)]
+    counted = [score for _, score in pairs if score.in_statistics]
+    return {
+        "share": len(groups) / len(batch.groups),
+        "reward": _mean([score.value for score in counted]),
+        "accuracy": _mean([score.accuracy for score in counted if score.accuracy is not None]),
+        "response_length": _mean([float(rollout.length) for rollout, _ in pairs]),
     }
 
 
@@ -137,18 +152,28 @@ def logged_groups(batch: Batch, share: float, seed: int) -> list[int]:
     return sorted(sorted(range(len(batch.groups)), key=drawn)[:wanted])
 
 
-def rollout_rows(batch: Batch, advantages: np.ndarray | None = None, *, share: float = 1.0, seed: int = 0) -> Iterator[dict[str, Any]]:
+def rollout_rows(
+    batch: Batch, advantages: np.ndarray | None = None, *, share: float = 1.0, seed: int = 0, sources: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
     """Yield one row for each rollout, complete except for its prompt (``with_prompts``).
 
     :param advantages: float[R], one for each rollout of ``batch.sampled()`` (``Consumer.advantages``).
-    :param share: see ``logged_groups``, as for ``seed``."""
+    :param share: see ``logged_groups``, as for ``seed``.
+    :param sources: the names of ``[[sources]]``."""
     known = iter([None] * sum(1 for _ in batch.sampled()) if advantages is None else advantages.tolist())
     logged = set(logged_groups(batch, share, seed))
     for place, group in enumerate(batch.groups):
+        named = {"source": sources[group.source_index]} if sources else {}
         for rollout, score in zip(group.rollouts, group.scores, strict=True):
             advantage = next(known) if rollout.kind is RolloutKind.SAMPLED else None
             if place in logged:
-                yield {"step": batch.version + 1, **_row(group, rollout, score), "advantage": advantage, "masked": place in batch.masked}
+                yield {
+                    "step": batch.version + 1,
+                    **named,
+                    **_row(group, rollout, score),
+                    "advantage": advantage,
+                    "masked": place in batch.masked,
+                }
 
 
 def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
@@ -174,12 +199,12 @@ def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
     }
 
 
-def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:
+def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Mapping[str, Sequence[Prompt]]) -> Iterator[dict[str, Any]]:
     """Yield the rows with the prompt added, and with the gold answer if the data set has one.
 
-    :param prompts: the training prompts, by their index."""
+    :param prompts: the prompts of each data set (``Texts.prompts``), by their index."""
     for row in rows:
-        prompt = prompts[row["prompt_index"]]
+        prompt = prompts[f"train/{row['source']}" if "source" in row else "train"][row["prompt_index"]]
         messages = [message.plain() for message in prompt.messages]
         yield {**row, "prompt": messages, "gold": prompt.columns.get("gt_answer")}
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlcore.config import Plan
+from rlcore.config.plan_record import SourcePlan
 from rlcore.config.resolve import fitting_transfers
 from rlcore.contracts.errors import ConfigError, PluginError, RunError
 from rlcore.contracts.interfaces import InferenceBackend
@@ -26,9 +27,9 @@ from rlcore.registry.plugin_registry import CORE
 from rlcore.registry.sandboxes import sandboxes_in
 from rlcore.registry.targets import described
 from rlcore.rewards.judge import Judge
-from rlcore.rewards.reward_entry import reward_entries
+from rlcore.rewards.reward_entry import routed_entries
 from rlcore.rewards.worker_protocol import WorkerLimits
-from rlcore.roles.evaluator import Evaluator
+from rlcore.roles.evaluator import Evaluator, HeldOut
 from rlcore.roles.producer import GroupJob, ProducedGroup
 from rlcore.runtime.filter_monitor import FilterMonitor
 from rlcore.runtime.group_filters import GroupFilters, make_group_filters
@@ -39,6 +40,7 @@ from rlcore.schedule import ChosenSampler, Coordinator, Delivery, GroupSummary, 
 __all__ = [
     "AnnealedSampling",
     "JobMaker",
+    "SourceJobs",
     "check_reach",
     "filter_by",
     "first_version",
@@ -60,8 +62,10 @@ __all__ = [
 def make_judge(plan: Plan) -> Judge:
     """Build a judge with its worker processes. The caller closes it."""
     settings = plan.config.schedule
+    entries, routes = routed_entries(plan)
     return Judge(
-        reward_entries(plan),
+        entries,
+        routes=routes,
         workers=int(settings.reward_workers),  # the plan has already resolved auto
         error_budget=settings.reward_error_budget,
         limits=WorkerLimits(
@@ -79,37 +83,54 @@ def open_judge(plan: Plan, data: Mapping[str, DataSet], closing: ExitStack, say:
     for notice in judge.notices:
         say(notice)
     if plan.unscorable is None:  # otherwise every row was checked, and bad ones are left out
-        for data_set in data.values():
-            if not is_good(known := check_name(plan, data_set)):
+        for name, data_set in data.items():
+            if not is_good(known := check_name(plan.of_data(name), data_set)):
                 judge.check(data_set.prompts, counting_rows(say, GOLD_ANSWERS, data_set))
                 keep_good(known)
     return judge
 
 
 def filter_by(plan: Plan) -> str:
-    """Return ``accuracy``, or the name of the chosen reward's spec, regardless of its typed spelling."""
+    """Of a run or of a source: return ``accuracy``, or the name of the chosen reward's spec, regardless of its typed spelling."""
     typed = plan.config.algorithm.filter_by
     return next((spec.name for reward, spec in zip(plan.config.rewards, plan.reward_specs(), strict=True) if reward.name == typed), typed)
 
 
-def schedule_settings(plan: Plan, prompts: int) -> ScheduleSettings:
-    """Return the numbers that the coordinator depends on, for a data set with ``prompts`` prompts."""
+def schedule_settings(plan: Plan, prompts: int | Sequence[int]) -> ScheduleSettings:
+    """Return the numbers that the coordinator depends on.
+
+    :param prompts: the number of prompts of each source of the run (``Texts.counts``); one number for a run without ``[[sources]]``."""
     config = plan.config
-    estimator = plan.registry.load(PluginKind.ESTIMATOR, config.algorithm.estimator)
+    counts = prompts if isinstance(prompts, Sequence) else (prompts,)
+    parts = tuple(_source_schedule(part, count) for part, count in zip(plan.parts, counts, strict=True))
+    own = {"sources": parts} if plan.sources else {name: getattr(parts[0], name) for name in _OF_ONE_SOURCE}
     return ScheduleSettings(
-        prompts=prompts,
         train_batch_size=config.training.train_batch_size,
-        n_sampled=config.sampling.num_generations,
-        n_greedy=int(getattr(estimator, "needs_greedy", False)),
         buffer_limit=int(config.schedule.data_actor_buffer_size_limit),
         episodes=config.run.num_episodes,
         max_steps=config.run.max_steps,
         max_staleness=int(config.schedule.max_staleness),
         partial_rollouts=config.schedule.continuing,
-        filter_range=config.algorithm.filter_range,
         dynamic_batching=config.algorithm.dynamic_batching,
         seed=config.run.seed,
         shuffle=config.data.shuffle,
+        **own,
+    )
+
+
+_OF_ONE_SOURCE = ("prompts", "n_sampled", "n_greedy", "filter_range")
+
+
+def _source_schedule(source: SourcePlan, prompts: int) -> SourceSchedule:
+    config, registry = source.plan.config, source.plan.registry
+    estimator = registry.load(PluginKind.ESTIMATOR, config.algorithm.estimator)
+    return SourceSchedule(
+        name=source.name,
+        weight=source.weight,
+        prompts=prompts,
+        n_sampled=config.sampling.num_generations,
+        n_greedy=int(getattr(estimator, "needs_greedy", False)),
+        filter_range=config.algorithm.filter_range,
     )
 
 
@@ -120,16 +141,21 @@ def first_version(plan: Plan) -> int:
 
 def make_coordinator(plan: Plan, texts: Texts) -> Coordinator:
     """Build the coordinator, new or from the checkpoint. Raises ConfigError if the run cannot resume with these prompts."""
-    settings = schedule_settings(plan, len(texts.training))
-    samplers = [make_sampler(plan, source, texts.training) for source in settings.parts]
+    settings = schedule_settings(plan, texts.counts)
+    sources = zip(plan.parts, settings.parts, texts.sources, strict=True)
+    samplers, among = [make_sampler(part.plan, source, prompts) for part, source, prompts in sources], None
+    if plan.sources:
+        shares = [source.weight / sum(source.weight for source in settings.sources) for source in settings.sources]
+        context = SamplerContext(items=len(shares), ids=plan.source_names, weights=shares, seed=plan.config.run.seed)
+        among = _sampler(plan, context)
     if plan.resume is None:
-        return Coordinator(settings, samplers)
-    return Coordinator.restored(settings, plan.resume.state["coordinator"], samplers)
+        return Coordinator(settings, samplers, among)
+    return Coordinator.restored(settings, plan.resume.state["coordinator"], samplers, among)
 
 
 def make_sampler(plan: Plan, source: SourceSchedule, prompts: Sequence[Prompt]) -> ChosenSampler:
     """Build the sampler of a source with these prompts, () if they have no end."""
-    name, registry, items = plan.config.data.order, plan.registry, source.prompts
+    items = source.prompts
     context = SamplerContext(
         items=items,
         ids=[prompt.prompt_id for prompt in prompts],
@@ -138,28 +164,46 @@ def make_sampler(plan: Plan, source: SourceSchedule, prompts: Sequence[Prompt]) 
         levels=source.levels,
         rows=lambda: [prompt.columns for prompt in prompts],
     )
+    return _sampler(plan, context)
+
+
+def _sampler(plan: Plan, context: SamplerContext) -> ChosenSampler:
+    name, registry = plan.config.data.order, plan.registry
     made: Sampler = registry.make(PluginKind.SAMPLER, name, context, options=plan.sampler_options)
     spec, owner = registry.spec(PluginKind.SAMPLER, name), registry.owner(PluginKind.SAMPLER, name)
-    return ChosenSampler(made, spec.name, f"sampler {spec.name!r} of {owner}", items, source.levels)
+    return ChosenSampler(made, spec.name, f"sampler {spec.name!r} of {owner}", context.items, context.levels)
 
 
 def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
     """Build the maker that turns leases into jobs."""
-    sampling, seed = _sampling(plan), plan.config.run.seed
-    horizon = schedule_settings(plan, len(texts.training)).horizon
-    annealed = AnnealedSampling(sampling=sampling, end=plan.config.sampling.temperature_end, updates=horizon)
-    return JobMaker(texts.training, annealed, seed, filter_by(plan), plan.config.sampling.oversampling, make_group_filters(plan))
+    horizon = schedule_settings(plan, texts.counts).horizon
+    return JobMaker([_jobs_of(part, rows, horizon) for part, rows in zip(plan.parts, texts.sources, strict=True)], plan.config.run.seed)
+
+
+def _jobs_of(source: SourcePlan, prompts: Sequence[Prompt], horizon: int) -> SourceJobs:
+    plan, section = source.plan, source.plan.config.sampling
+    return SourceJobs(
+        name=source.name,
+        prompts=prompts,
+        sampling=AnnealedSampling(sampling=_sampling(plan), end=section.temperature_end, updates=horizon),
+        filter_by=filter_by(plan),
+        spare=section.oversampling,
+        filters=make_group_filters(plan),
+    )
 
 
 def make_filter_monitor(plan: Plan) -> FilterMonitor:
     """Build the watch that detects starvation by the group filter. It resumes with the checkpoint's budgets, if there is a checkpoint."""
-    algorithm = plan.config.algorithm
+    plans = [part.plan for part in plan.parts]
+    filtering = next((one for one in plans if one.config.algorithm.filter_range is not None), plans[0])
+    names = [one.registry.spec(PluginKind.FILTER, name).name for one in plans for name in one.config.algorithm.filters]
     watch = FilterMonitor(
-        bounds=algorithm.filter_range,
-        by=filter_by(plan),
+        bounds=filtering.config.algorithm.filter_range,
+        by=filter_by(filtering),
         batch_size=plan.config.training.train_batch_size,
-        limit=algorithm.filter_limit,
-        filters=tuple(plan.registry.spec(PluginKind.FILTER, name).name for name in algorithm.filters),
+        limit=plan.config.algorithm.filter_limit,
+        filters=tuple(dict.fromkeys(names)),
+        sources={part.name: part.plan.config.algorithm.filter_range for part in plan.sources},
     )
     if plan.resume is not None:
         watch.restore(plan.resume.state["watch"])
@@ -168,11 +212,15 @@ def make_filter_monitor(plan: Plan) -> FilterMonitor:
 
 def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
     """Build the evaluator, which makes jobs of the held-out tasks."""
+    return Evaluator({task: _held_out(plan.of_data(f"eval/{task}"), rows) for task, rows in texts.held_out.items()}, plan.config.run.seed)
+
+
+def _held_out(plan: Plan, prompts: Sequence[Prompt]) -> HeldOut:
     training, section = _sampling(plan), plan.config.eval
-    held_out = Sampling(
+    sampling = Sampling(
         temperature=section.eval_temperature, max_new_tokens=section.eval_max_new_tokens or training.max_new_tokens, stop=training.stop
     )
-    return Evaluator(texts.held_out, held_out, plan.config.run.seed, section.eval_samples)
+    return HeldOut(prompts, sampling, section.eval_samples)
 
 
 def make_publisher(plan: Plan, closing: ExitStack, *, device: str = "cpu", on_failure: OnFailure | None = None) -> tuple[Publisher, Any]:
@@ -238,7 +286,7 @@ def check_reach(plan: Plan, hosts: int) -> None:
 
 def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:
     """Return (kind, name) of every plugin in the run, including the sandboxes that options of rewards and of the conversation name."""
-    asking = (*plan.reward_options, plan.conversation_options)
+    asking = [options for part in plan.parts for options in (*part.plan.reward_options, part.plan.conversation_options)]
     sandboxes = dict.fromkeys(asked.backend for _, asked in sandboxes_in(asking))
     return [*plan.plugins(), *((PluginKind.SANDBOX, name) for name in sandboxes)]
 
@@ -278,44 +326,46 @@ class AnnealedSampling:
         return replace(self.sampling, temperature=reached)
 
 
-class JobMaker:
-    """Makes jobs from leases, and remembers the leases in flight. ``spare``: sampled rollouts in addition to those of the lease."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceJobs:
+    """How the prompts of a source become jobs and groups. ``spare``: sampled rollouts in addition to those of the lease."""
 
-    def __init__(
-        self,
-        prompts: tuple[Prompt, ...],
-        sampling: AnnealedSampling,
-        seed: int,
-        filter_by: str,
-        spare: int = 0,
-        filters: GroupFilters | None = None,
-    ) -> None:
-        self._filters = filters or GroupFilters(())
-        self._filter_by = filter_by
-        self._spare = spare
-        self._prompts = prompts
-        self._sampling = sampling
+    prompts: Sequence[Prompt]
+    sampling: AnnealedSampling
+    filter_by: str = "accuracy"
+    spare: int = 0
+    filters: GroupFilters = field(default_factory=lambda: GroupFilters(()))
+    name: str = ""
+
+
+class JobMaker:
+    """Makes jobs from leases, and remembers the leases in flight."""
+
+    def __init__(self, sources: Sequence[SourceJobs], seed: int) -> None:
+        self._sources = sources
         self._seed = seed
         self._leases: dict[int, Lease] = {}
 
     def job(self, lease: Lease) -> GroupJob:
         """Return the job of a lease: sampled rollouts first, then greedy ones. The lease's version determines the temperature."""
         self._leases[lease.lease_id] = lease
-        sampling = self._sampling.at(lease.version)
+        source = self._sources[lease.source_index]
+        sampling = source.sampling.at(lease.version)
         if (temperature := lease.settings.get("sampling.temperature")) is not None:
             sampling = replace(sampling, temperature=temperature)
         greedy = replace(sampling, temperature=0.0)
         return GroupJob(
             key=lease.lease_id,
-            prompt=self._prompts[lease.prompt_index],
-            samplings=(sampling,) * (lease.n_sampled + self._spare) + (greedy,) * lease.n_greedy,
+            prompt=source.prompts[lease.prompt_index],
+            samplings=(sampling,) * (lease.n_sampled + source.spare) + (greedy,) * lease.n_greedy,
             noise=(self._seed, lease.episode + (lease.ordinal << 32), lease.prompt_index + (lease.source_index << 40)),
-            spare=self._spare,
+            spare=source.spare,
         )
 
     def finished(self, produced: ProducedGroup) -> tuple[GroupSummary, Group]:
         """Return the group of a finished job, and its report to the schedule. The lease is forgotten."""
         lease = self._leases.pop(produced.job.key)
+        source = self._sources[lease.source_index]
         group = Group(
             prompt_id=produced.job.prompt.prompt_id,
             episode=lease.episode,
@@ -323,14 +373,15 @@ class JobMaker:
             rollouts=produced.rollouts,
             scores=produced.scores,
             cut_tokens=produced.cut_tokens,
+            source_index=lease.source_index,
         )
-        group, delivery = self._filters.applied(group, _delivery(group, lease, self._filter_by))
+        group, delivery = source.filters.applied(group, replace(_delivery(group, lease, source.filter_by), source=source.name))
         arrival = GroupSummary(
             delivery=delivery,
             prompt_id=group.prompt_id,
             tokens=sum(rollout.length for rollout in group.rollouts),
             cut_tokens=group.cut_tokens,
-            reason=_reason(group, delivery, self._filter_by),
+            reason=_reason(group, delivery, source.filter_by),
         )
         return arrival, group
 

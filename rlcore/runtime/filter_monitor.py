@@ -93,12 +93,15 @@ class FilterMonitor:
     batch_size: int
     limit: int | None
     filters: tuple[str, ...] = ()
+    sources: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)
+    """The range of each source, by its name; {} for a run without ``[[sources]]``. ``bounds`` is then the first of them."""
     starved_updates: int = 0
     """Updates that cost more than a third of the limit."""
     run: FilterCounts = field(default_factory=FilterCounts)
     _since: FilterCounts = field(default_factory=FilterCounts)  # since the last batch with a group to train on
     _batch: FilterCounts = field(default_factory=FilterCounts)
     _batches: deque[FilterCounts] = field(default_factory=deque)
+    _ended: dict[str, float] = field(default_factory=dict)  # of each source, since the last update
     _placed: int = 0
     _trainable: bool = False
     _warned: bool = False
@@ -119,11 +122,14 @@ class FilterMonitor:
 
     def saw(self, delivery: Delivery, verdict: DeliveryStatus) -> None:
         """Count a delivered group. A group that failed for any reason other than a missing accuracy never reached the filter."""
+        if self.sources and verdict is not DeliveryStatus.UNKNOWN:
+            self._count(delivery.source, verdict)
         if not self._filtering or verdict is DeliveryStatus.UNKNOWN or delivery.failed:
             return
         filtered = verdict is not DeliveryStatus.KEPT
+        bounds = self.sources.get(delivery.source, self.bounds)
         for tally in (self.run, self._since, self._batch):
-            tally.add(delivery, self.bounds, filtered=filtered, judged=verdict is not DeliveryStatus.FAILED)
+            tally.add(delivery, bounds, filtered=filtered, judged=verdict is not DeliveryStatus.FAILED)
         if filtered:
             self._judge()
         if verdict.kept:
@@ -131,12 +137,22 @@ class FilterMonitor:
 
     def next_update(self) -> dict[str, float]:
         """Return the figures of the update whose batch is complete now: the groups that were filtered for it, and their accuracies."""
+        ended, self._ended = self._ended, dict.fromkeys(self._ended, 0.0)
         if not self._filtering:
-            return {}
+            return ended
         if not self._batches:
             self._cut()  # the last batch, which is short
         tally = self._batches.popleft()
-        return {"groups/filtered": float(tally.filtered)} | {f"filter/{name}": value for name, value in self._figures(tally).items()}
+        return {**ended, "groups/filtered": float(tally.filtered)} | {
+            f"filter/{name}": value for name, value in self._figures(tally).items()
+        }
+
+    def _count(self, source: str, verdict: DeliveryStatus) -> None:
+        """Count the end of a prompt of a source, until the next update."""
+        kinds = {"filtered": (DeliveryStatus.FILTERED, DeliveryStatus.MASKED), "failed": (DeliveryStatus.FAILED,)}
+        for name, statuses in kinds.items():
+            figure = f"source/{source}/{name}"
+            self._ended[figure] = self._ended.get(figure, 0.0) + (verdict in statuses)
 
     @property
     def _filtering(self) -> bool:
@@ -173,6 +189,8 @@ class FilterMonitor:
 
     def _observed_range(self, tally: FilterCounts, bounds: tuple[float, float]) -> str:
         low, high = bounds
+        if self.sources:
+            return f"filter_range of the sources (accuracy {tally.accuracy or 0.0:.3g} on average)"
         what = "accuracy" if self.by == "accuracy" else f"the accuracy of reward {self.by}"
         if tally.accuracy is None:
             return f"filter_range {low:g} {high:g} ({what} was given for none of {tally.groups} groups)"

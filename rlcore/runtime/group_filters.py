@@ -21,7 +21,7 @@ __all__ = ["GroupFilters", "make_group_filters"]
 
 
 def make_group_filters(plan: Plan) -> GroupFilters:
-    """Return the filters of the run, in the order of ``algorithm.filters``."""
+    """Return the filters of a run or of a source, in the order of ``algorithm.filters``."""
     kind, registry, made = PluginKind.FILTER, plan.registry, []
     for name, options in zip(plan.config.algorithm.filters, plan.filter_options, strict=True):
         who = f"{LABELS[kind]} {name!r} of {registry.owner(kind, name)}"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rlcore.config import Plan
+from rlcore.config.plan_record import SourcePlan
 from rlcore.config.run_config import DataSection
 from rlcore.contracts.conversation import rendered
 from rlcore.contracts.errors import ConfigError, DataError, RlcoreError
@@ -50,7 +51,7 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The tokenizer, and the prompts of each data set (``train``, ``eval/<task>``) with their system prompt.
+    """The tokenizer, and the prompts of each data set (``train``, or ``train/<source>``; ``eval/<task>``) with their system prompt.
 
     ``dropped`` counts the prompts of each data set that were too long and are left out."""
 
@@ -59,18 +60,23 @@ class Texts:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def training(self) -> tuple[Prompt, ...]:
-        """The prompts to train on."""
-        return self.prompts["train"]
+    def sources(self) -> tuple[tuple[Prompt, ...], ...]:
+        """The prompts to train on, of each source of the run."""
+        return tuple(rows for name, rows in self.prompts.items() if not name.startswith("eval/"))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of prompts to train on, of each source of the run."""
+        return tuple(map(len, self.sources))
 
     @property
     def held_out(self) -> dict[str, tuple[Prompt, ...]]:
         """The prompts of each held-out task."""
-        return {name.removeprefix("eval/"): rows for name, rows in self.prompts.items() if name != "train"}
+        return {name.removeprefix("eval/"): rows for name, rows in self.prompts.items() if name.startswith("eval/")}
 
     def probe_ids(self) -> np.ndarray | None:
         """Return int32[T]: the sequence for the probe of the first weights, or None if the first prompt is too short."""
-        ids = rendered(self.tokenizer, self.training[0])[:_PROBE_TOKENS]
+        ids = rendered(self.tokenizer, self.sources[0][0])[:_PROBE_TOKENS]
         return ids if len(ids) > 1 else None
 
 
@@ -81,18 +87,27 @@ def _silent(line: str) -> None:
 def load_data(plan: Plan, say: Callable[[str], None] = _silent) -> dict[str, DataSet]:
     """Load ``train``, if training data is named, and the held-out tasks by name. Raises DataError with ``file:line``.
 
+    With ``[[sources]]``, the training data of each is ``train/NAME``, and every prompt has the number of its source.
+
     Rows that ``plan.unscorable`` names are left out.
 
     :param say: receives the detected row format and the notes on the data."""
-    specs, asked = plan.reward_specs(), plan.config.data
     once = cache(say)  # repeats no sentence, because a file may be read both for training and for an evaluation
-    tasks = {f"eval/{task}": load_eval(path, specs, plan.registry, asked, once) for task, path in plan.config.eval.eval_dataset.items()}
-    data = {"train": load_prompts(plan.config, specs, plan.registry, once), **tasks} if plan.config.data.sources else tasks
+    loaded = {name: data for number, part in enumerate(plan.parts) for name, data in _of_source(number, part, once).items()}
+    data = {name: loaded[name] for name in sorted(loaded, key=lambda name: name.startswith("eval/"))}
     if plan.unscorable:
-        data = {name: scorable(name, data_set, plan.unscorable) for name, data_set in data.items()}
+        data = {name: scorable(name, data_set, plan.unscorable.get(name, {})) for name, data_set in data.items()}
     for note in () if say is _silent else data_notes(plan, data):
         once(note)
     return data
+
+
+def _of_source(number: int, source: SourcePlan, say: Callable[[str], None]) -> dict[str, DataSet]:
+    """Load the training data of a source, if it names some, and its held-out tasks, by their names in the run."""
+    config, registry, specs = source.plan.config, source.plan.registry, source.plan.reward_specs()
+    train = {source.data_name("train"): load_prompts(config, specs, registry, say)} if config.data.sources else {}
+    tasks = {f"eval/{task}": load_eval(path, specs, registry, config.data, say) for task, path in config.eval.eval_dataset.items()}
+    return {name: data.of_source(number) for name, data in {**train, **tasks}.items()}
 
 
 def counting_rows(say: Callable[[str], None], work: str, data: Sized) -> Callable[[int], None]:
@@ -116,7 +131,11 @@ def bad_rows_of(data: Mapping[str, DataSet]) -> dict[str, dict[str, int]]:
 
 def data_notes(plan: Plan, data: Mapping[str, DataSet]) -> list[str]:
     """Return a sentence for each data set that rows are left out of, and what plugins note about the prompts."""
-    notes = plan.registry.check_run(plan.config, "rlcore_note_data", data={name: data_set.prompts for name, data_set in data.items()})
+    notes: list[str] = []
+    for part in plan.parts:
+        own = {name.partition("/")[0] if name == part.data_name("train") else name: data_set for name, data_set in data.items()}
+        told = {name: data_set.prompts for name, data_set in own.items() if name == "train" or plan.of_data(name) is part.plan}
+        notes += [f"{part.label}{note}" for note in plan.registry.check_run(part.plan.config, "rlcore_note_data", data=told)]
     return [*left_out_sentences(bad_rows_of(data), {name: len(data_set) for name, data_set in data.items()}), *notes]
 
 
@@ -133,17 +152,21 @@ def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False
         tokenizer = _tokenizer(plan)
         for remark in tokenizer.remarks() if isinstance(tokenizer, ChatTokenizer) else ():
             say(remark)
-    texts = Texts(tokenizer=tokenizer, prompts={name: _with_system_prompts(plan, rows) for name, rows in data.items()})
+    prompts = {name: _with_system_prompts(plan.of_data(name), rows) for name, rows in data.items()}
+    kept, dropped = dict(prompts), {}
     with loading(f"the chat template of {path}"):
-        most, drop = plan.config.data.max_prompt_tokens, plan.config.data.overlong == "drop"
-        if checked and not drop:
-            return texts
-        lengths = {name: _lengths(plan, data[name], tokenizer, prompts, say) for name, prompts in texts.prompts.items()}
-        if drop:  # every process that reads the prompts drops the same ones
-            return _without_long(texts, lengths, most)
-        for name, prompts in texts.prompts.items():
-            check_prompt_lengths(prompts, lengths[name], most)
-    return texts
+        for name, rows in prompts.items():
+            own = plan.of_data(name)
+            most, drop = own.config.data.max_prompt_tokens, own.config.data.overlong == "drop"
+            if checked and not drop:
+                continue
+            lengths = _lengths(own, data[name], tokenizer, rows, say)
+            if drop:  # every process that reads the prompts drops the same ones
+                kept[name] = short_prompts(rows, lengths, most, name)
+                dropped[name] = len(rows) - len(kept[name])
+            else:
+                check_prompt_lengths(rows, lengths, most)
+    return Texts(tokenizer=tokenizer, prompts=kept, dropped={name: count for name, count in dropped.items() if count})
 
 
 def fingerprints(data: Mapping[str, DataSet], tokenizer: Tokenizer) -> dict[str, str]:
@@ -219,12 +242,6 @@ def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
         return chosen if chosen is not None else specs.get(prompt.reward or "", default).system_prompt
 
     return tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
-
-
-def _without_long(texts: Texts, lengths: Mapping[str, Sequence[int]], most: int) -> Texts:
-    kept = {name: short_prompts(prompts, lengths[name], most, name) for name, prompts in texts.prompts.items()}
-    dropped = {name: len(prompts) - len(kept[name]) for name, prompts in texts.prompts.items()}
-    return replace(texts, prompts=kept, dropped={name: count for name, count in dropped.items() if count})
 
 
 def _lengths(plan: Plan, data: DataSet, tokenizer: Tokenizer, prompts: Sequence[Prompt], say: Callable[[str], None]) -> list[int]:

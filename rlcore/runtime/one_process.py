@@ -82,9 +82,8 @@ class OneProcess(Runtime):
         closing.callback(self._producer.close)
 
     def _make_schedule(self) -> None:
-        plan, prompts = self._plan, len(self._texts.training)
-        settings = schedule_settings(plan, prompts)
-        self.horizon, self.prompts = settings.horizon, prompts
+        plan, prompts = self._plan, self._texts.counts
+        self.horizon, self.prompts = schedule_settings(plan, prompts).horizon, sum(prompts)
         self._coordinator, self._watch = make_coordinator(plan, self._texts), make_filter_monitor(plan)
         self._jobs, self._evaluator = make_jobs(plan, self._texts), make_evaluator(plan, self._texts)
         self._state = self._state_now()
@@ -102,7 +101,7 @@ class OneProcess(Runtime):
         """Load the trainer. Return the address of its weights."""
         plan = self._plan
         self._account, self._waiting, self._timing = TimeAccount(), ExitStack(), Timing.start(time.monotonic())
-        self._consumer = make_consumer(plan, schedule_settings(plan, self.prompts), self._account, closing)
+        self._consumer = make_consumer(plan, schedule_settings(plan, self._texts.counts), self._account, closing)
         self._publisher, address = make_publisher(plan, closing, on_failure=self._transfer_failed)
         self._notes = list(self._consumer.notes)
         self._publisher.on_drop = self._notes.append
@@ -160,7 +159,8 @@ class OneProcess(Runtime):
             self._watch.saw(arrival.delivery, verdict)
             self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not DeliveryStatus.KEPT, cut=arrival.cut_tokens)
             if verdict is DeliveryStatus.FAILED:
-                failed = {"episode": group.episode, "prompt_id": group.prompt_id, "reason": arrival.reason}
+                of_source = {"source": arrival.delivery.source} if arrival.delivery.source else {}
+                failed = {**of_source, "episode": group.episode, "prompt_id": group.prompt_id, "reason": arrival.reason}
                 self._failures.append({"step": self._coordinator.version + 1, **failed})
             if verdict.kept:
                 self._groups[arrival.delivery.lease_id] = group
@@ -177,7 +177,12 @@ class OneProcess(Runtime):
             version = self._coordinator.updated()
             self._state = self._state_now()
             self._publish(version, probe_sequence(batch))
-        figures = {**batch_figures(batch), **metrics, **self._judge.take_judged().figures(), **self._step_seconds()}
+        figures = {
+            **batch_figures(batch, self._plan.source_names),
+            **metrics,
+            **self._judge.take_judged().figures(),
+            **self._step_seconds(),
+        }
         for note in self._notes:
             self._say(f"warning: {note}")
         self._notes.clear()
@@ -244,8 +249,9 @@ class OneProcess(Runtime):
         return self._watch
 
     def _rows(self, batch: Batch) -> Iterator[dict[str, Any]]:
-        share, seed = self._plan.config.log.rollout_share, self._plan.config.run.seed
-        return with_prompts(rollout_rows(batch, self._consumer.advantages, share=share, seed=seed), self._texts.training)
+        share, seed, names = self._plan.config.log.rollout_share, self._plan.config.run.seed, self._plan.source_names
+        rows = rollout_rows(batch, self._consumer.advantages, share=share, seed=seed, sources=names)
+        return with_prompts(rows, self._texts.prompts)
 
     def start_clock(self) -> None:
         now = time.monotonic()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from math import ceil
 
-from rlcore.config import RunConfig
+from rlcore.config import Plan, RunConfig
 from rlcore.contracts.runtime_interface import Runtime
 
 __all__ = ["dropped_prompts", "short_batch", "train_on"]
 
 
-def dropped_prompts(config: RunConfig, runtime: Runtime) -> list[str]:
+def dropped_prompts(plan: Plan, runtime: Runtime) -> list[str]:
     """Return a sentence for each data set from which prompts are left out."""
-    what = f"prompts are longer than {config.data.max_prompt_tokens} tokens and are left out (--overlong drop)"
-    return [f"{name}: {count} {what}" for name, count in runtime.dropped.items()]
+    longest = {name: plan.of_data(name).config.data.max_prompt_tokens for name in runtime.dropped}
+    what = "tokens and are left out (--overlong drop)"
+    return [f"{name}: {count} prompts are longer than {longest[name]} {what}" for name, count in runtime.dropped.items()]
 
 
 def short_batch(config: RunConfig, runtime: Runtime) -> str:

@@ -98,7 +98,7 @@ class TrainingRun:
             runtime: Runtime = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress)
             self._runtime = runtime
             self._check_beginning()
-            for said in filter(None, (short_batch(self._config, runtime), "; ".join(dropped_prompts(self._config, runtime)))):
+            for said in filter(None, (short_batch(self._config, runtime), "; ".join(dropped_prompts(self._plan, runtime)))):
                 self._progress.note(said)
             finished = self.root is not None and (self.root / "summary.json").exists()
             self._folder = self._open_folder(closing)
@@ -459,7 +459,7 @@ class TrainingRun:
                     [
                         watch.remark(),
                         *self._bad_rows.remarks,
-                        *dropped_prompts(self._config, self._runtime),
+                        *dropped_prompts(self._plan, self._runtime),
                         *self._runtime.remarks(),
                         self._told_of_restores(),
                         *self._listeners.warnings,

@@ -149,6 +149,7 @@ class Delivery:
     """The report that a group is complete and judged. Its payload stays where it is; only this record travels.
 
     ``version``: the smallest version of its tokens, or its lease's version if it has no tokens.
+    ``source``: the name of the prompt's source, "" in a run without ``[[sources]]``.
     ``accuracy``: the group's mean, over ``in_statistics``, of the reward that the filter reads.
     ``reward``: the group's mean reward over ``in_statistics``, None if no rollout was judged.
     ``failed``: the reason if no rollout could be judged: a short phrase from a small set, because the ledger counts by it.
@@ -158,6 +159,7 @@ class Delivery:
 
     lease_id: int
     version: int
+    source: str = ""
     accuracy: float | None = None
     reward: float | None = None
     failed: str = ""

@@ -20,7 +20,7 @@ from rlcore.contracts.types import Message, Prompt, Sampling, Score
 from rlcore.learning import BatchSettings, assemble_batch
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.factories import AnnealedSampling, JobMaker
+from rlcore.runtime.factories import AnnealedSampling, JobMaker, SourceJobs
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakeTokenizer, FakeTraining, RunOutcome, RunTester, write_fake_model
 from rlcore.testing.training.fake_pipeline import FakePipeline
@@ -132,7 +132,7 @@ def batch_of_leases(folder: Path, versions: tuple[int, ...]) -> TrainBatch:
     producer = Producer("p0", FakeInference(context, FakeInferenceOptions()), tokenizer, Silent(), TimeAccount(), SingleTurn())
     prompts = tuple(Prompt(prompt_id=c, index=n, messages=(Message(role="user", content=c),)) for n, c in enumerate(LETTERS))
     sampling = AnnealedSampling(sampling=Sampling(temperature=1.2, max_new_tokens=6), end=0.8, updates=UPDATES)
-    jobs = JobMaker(prompts, sampling, 0, "accuracy")
+    jobs = JobMaker([SourceJobs(prompts=prompts, sampling=sampling)], 0)
     leases = [Lease(lease_id=n, episode=0, prompt_index=n, n_sampled=4, version=version) for n, version in enumerate(versions)]
     producer.accept([jobs.job(lease) for lease in leases])
     made = {}

@@ -73,7 +73,7 @@ class PoolCrew(Runtime):
         self._texts = read_texts(plan, data)
         self.tokenizer, self.dropped = self._texts.tokenizer, self._texts.dropped
         self.fingerprints = fingerprints(data, self.tokenizer)
-        schedule = schedule_settings(plan, len(self._texts.training))
+        schedule = schedule_settings(plan, self._texts.counts)
         self.horizon = schedule.horizon
         self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
         self._consumer = make_consumer(plan, schedule, self._accounts["trainer"], closing)

@@ -15,10 +15,10 @@ from rlcore.contracts.lease import Lease
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, FinishReason, Message, Prompt, Request, Rollout, RolloutKind, Sampling, Score
-from rlcore.roles.evaluator import Evaluator
+from rlcore.roles.evaluator import Evaluator, HeldOut
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.factories import AnnealedSampling, JobMaker
+from rlcore.runtime.factories import AnnealedSampling, JobMaker, SourceJobs
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer
 from rlcore.testing.conversations.fake_conversation import FakeConversation, FakeConversationOptions
@@ -235,7 +235,7 @@ def test_without_it_nothing_is_ever_cancelled(model: str) -> None:
 def test_a_lease_draws_more_than_it_asks_for_and_an_evaluation_does_not(model: str) -> None:
     prompt = Prompt(prompt_id="p", index=0, messages=(Message(role="user", content="a"),))
     sampling = Sampling(max_new_tokens=LIMIT)
-    jobs = JobMaker((prompt,), AnnealedSampling(sampling=sampling, end=None, updates=1), SEED, "accuracy", spare=5)
+    jobs = JobMaker([SourceJobs(prompts=(prompt,), sampling=AnnealedSampling(sampling=sampling, end=None, updates=1), spare=5)], SEED)
     leased = jobs.job(Lease(lease_id=5, episode=0, prompt_index=0, n_sampled=3, n_greedy=1))
     assert [one.temperature for one in leased.samplings] == [1.0] * 8 + [0.0]
     producer, engine = made_by(model)
@@ -244,5 +244,5 @@ def test_a_lease_draws_more_than_it_asks_for_and_an_evaluation_does_not(model: s
     assert [rollout.kind for rollout in group.rollouts] == [RolloutKind.SAMPLED] * 3 + [RolloutKind.GREEDY]
     assert arrival.cut_tokens == group.cut_tokens > 0
     assert engine.drawn == arrival.tokens + arrival.cut_tokens
-    evaluation = Evaluator({"task": (prompt,)}, sampling, 0).start(-1)
+    evaluation = Evaluator({"task": HeldOut((prompt,), sampling)}, 0).start(-1)
     assert [(len(one.samplings), one.spare) for one in evaluation.jobs] == [(1, 0)]

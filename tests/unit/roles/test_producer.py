@@ -15,7 +15,7 @@ from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Message, Outcome, Prompt, Rollout, RolloutKind, Sampling, Score
-from rlcore.roles.evaluator import Evaluator
+from rlcore.roles.evaluator import Evaluator, HeldOut
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount
@@ -202,7 +202,7 @@ def test_what_is_no_completion_is_blamed_on_the_backend(
 def test_an_evaluation_reports_every_row_in_its_order_and_leaves_other_results_alone(tmp_path: Path) -> None:
     made = producer(tmp_path)
     prompts = tuple(job(index).prompt for index in range(3))
-    evaluation = Evaluator({"task": prompts}, Sampling(temperature=0.0, max_new_tokens=8), seed=0).start(-1)
+    evaluation = Evaluator({"task": HeldOut(prompts, Sampling(temperature=0.0, max_new_tokens=8))}, seed=0).start(-1)
     made.accept([*evaluation.jobs, job(7)])
     results = drain(made)
     assert isinstance(made._judge, LengthJudge)
@@ -217,7 +217,7 @@ def test_an_evaluation_of_several_completions_a_prompt(tmp_path: Path) -> None:
     """By hand: three prompts, four completions; right 2 of 4 (answers 7 7 8 9, 7 is right), 0 of 4 (none parsed), 1 of 3 and a failure."""
     made = producer(tmp_path)
     prompts = tuple(job(index).prompt for index in range(3))
-    evaluation = Evaluator({"task": prompts}, Sampling(max_new_tokens=8), seed=0, samples=4).start(-1)
+    evaluation = Evaluator({"task": HeldOut(prompts, Sampling(max_new_tokens=8), 4)}, seed=0).start(-1)
     made.accept(evaluation.jobs)
     results = sorted(drain(made).values(), key=lambda produced: produced.job.prompt.prompt_id)
     verdicts = [
@@ -250,7 +250,7 @@ def test_an_evaluation_of_several_completions_a_prompt(tmp_path: Path) -> None:
 def test_an_evaluation_says_how_many_it_has_no_verdict_on(tmp_path: Path) -> None:
     made = producer(tmp_path)
     prompts = tuple(job(index).prompt for index in range(3))
-    evaluation = Evaluator({"task": prompts}, Sampling(temperature=0.0, max_new_tokens=8), seed=0).start(-1)
+    evaluation = Evaluator({"task": HeldOut(prompts, Sampling(temperature=0.0, max_new_tokens=8))}, seed=0).start(-1)
     made.accept(evaluation.jobs)
     results = list(drain(made).values())
     results[1] = replace(results[1], scores=(Score.failed(Outcome.TIMEOUT, "late"),))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlcore.contracts.lease import Lease
 from rlcore.contracts.types import Message, Prompt, Sampling
-from rlcore.runtime.factories import AnnealedSampling, JobMaker
+from rlcore.runtime.factories import AnnealedSampling, JobMaker, SourceJobs
 
 SAMPLING = Sampling(temperature=1.2, top_p=0.9, max_new_tokens=7, stop=("x",))
 TEMPERATURES = st.floats(0.01, 10.0)
@@ -58,7 +58,7 @@ def test_laws(start: float, end: float, updates: int) -> None:
 
 def test_a_job_is_sampled_at_its_leases_version_and_its_greedy_rollouts_at_zero() -> None:
     prompt = Prompt(prompt_id="p", index=0, messages=(Message(role="user", content="a"),))
-    jobs = JobMaker((prompt,), annealed(1.2, 0.8, 5), 0, "accuracy")
+    jobs = JobMaker([SourceJobs(prompts=(prompt,), sampling=annealed(1.2, 0.8, 5))], 0)
     for lease_id, (version, temperature) in enumerate(((0, 1.2), (4, 0.8), (2, 1.0))):
         lease = Lease(lease_id=lease_id, episode=0, prompt_index=0, n_sampled=2, n_greedy=1, version=version)
         drawn = [sampling.temperature for sampling in jobs.job(lease).samplings]

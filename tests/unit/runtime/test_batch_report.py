@@ -69,7 +69,7 @@ def test_a_row_gets_the_prompt_of_its_group() -> None:
         Prompt(prompt_id=f"q{n}", index=n, messages=(Message(role="user", content=f"ask {n}"),), columns={"gt_answer": str(n)})
         for n in range(2)
     ]
-    rows = list(with_prompts(rollout_rows(batch(group(1, [Score(value=1.0)]), group(0, [Score(value=1.0)]))), prompts))
+    rows = list(with_prompts(rollout_rows(batch(group(1, [Score(value=1.0)]), group(0, [Score(value=1.0)]))), {"train": prompts}))
     assert [(row["prompt"], row["gold"]) for row in rows] == [([{"role": "user", "content": f"ask {n}"}], str(n)) for n in (1, 0)]
 
 

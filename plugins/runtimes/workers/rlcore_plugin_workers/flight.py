@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from typing import Any
 
 from rlcore.api.runtime import RunConfig
 
@@ -56,9 +58,11 @@ class FlightControl:
         return max(self.least, ceil(min(prompts_wanted(self.slots, self._prompts, self._requests), self.most)))
 
 
-def flight_control(config: RunConfig) -> FlightControl:
-    """Return the control of a run's settings, all of which are resolved. At staleness 0, the number never changes."""
-    inference, sampling = config.inference, config.sampling
+def flight_control(config: RunConfig, samplings: Sequence[Any] = ()) -> FlightControl:
+    """Return the control of a run's settings, all of which are resolved. At staleness 0, the number never changes.
+
+    :param samplings: the settings ``sampling`` of each source of the run; (): those of ``config``."""
+    inference, largest = config.inference, max(one.num_generations + one.oversampling for one in samplings or [config.sampling])
     least = int(inference.inference_batch_size)
-    slots = int(inference.inference_microbatch_size) * (sampling.num_generations + sampling.oversampling)
+    slots = int(inference.inference_microbatch_size) * largest
     return FlightControl(slots, least, least if config.schedule.alternating else max(least, int(inference.max_in_flight)))

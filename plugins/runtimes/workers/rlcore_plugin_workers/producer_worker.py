@@ -81,7 +81,7 @@ class ProducerWorker:
             endpoints,
             self._receiver,
             self._commands,
-            flight_control(plan.config),
+            flight_control(plan.config, [part.plan.config.sampling for part in plan.parts]),
             self._account,
             alternating=plan.config.schedule.alternating,
             pulse=self._plan_bundle.pulse,

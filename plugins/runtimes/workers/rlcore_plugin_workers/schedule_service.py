@@ -180,7 +180,8 @@ class ScheduleService:
             self._watch.saw(arrival.delivery, verdict)
             self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not DeliveryStatus.KEPT, cut=arrival.cut_tokens)
             if verdict is DeliveryStatus.FAILED:
-                ended = {"step": self._coordinator.version + 1, "episode": lease.episode}
+                of_source = {"source": arrival.delivery.source} if arrival.delivery.source else {}
+                ended = {**of_source, "step": self._coordinator.version + 1, "episode": lease.episode}
                 self._failures.append({**ended, "prompt_id": arrival.prompt_id, "reason": arrival.reason})
         if verdict.kept:
             # Masked tokens are already counted as wasted.

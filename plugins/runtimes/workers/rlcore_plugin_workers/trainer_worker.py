@@ -119,7 +119,7 @@ class TrainerWorker:
                 ) from error
             return f"tcp://{host}:{probe.getsockname()[1]}"
 
-    def prepare(self, prompts: int, rendezvous: str) -> Any:
+    def prepare(self, prompts: Sequence[int], rendezvous: str) -> Any:
         """Load the model and connect to the other ranks. Rank 0 returns the address of its weights."""
         self._plan = plan = self._plan_bundle.open(f"trainer rank {self._rank}")
         schedule = schedule_settings(plan, prompts)
@@ -189,7 +189,7 @@ class TrainerWorker:
             return TrainResult(time=self.report())
         return TrainResult(
             time=self.report(),
-            figures={**batch_figures(batch), **metrics},
+            figures={**batch_figures(batch, self._plan.source_names), **metrics},
             rollouts=tuple(self._rows(batch)) if log_rollouts else (),
             timings=dict(self._consumer.timings),
             notes=self._take_notes(),
@@ -200,8 +200,8 @@ class TrainerWorker:
         self._consumer.control(settings)
 
     def _rows(self, batch: Batch) -> Iterator[dict[str, Any]]:
-        config = self._plan.config
-        return rollout_rows(batch, self._consumer.advantages, share=config.log.rollout_share, seed=config.run.seed)
+        config, names = self._plan.config, self._plan.source_names
+        return rollout_rows(batch, self._consumer.advantages, share=config.log.rollout_share, seed=config.run.seed, sources=names)
 
     def _take_notes(self, about: str = "") -> tuple[str, ...]:
         with self._taking:  # other threads only append

@@ -87,8 +87,7 @@ class WorkerRuntime(Runtime):
         self._texts = texts
         self.tokenizer, self.dropped = texts.tokenizer, texts.dropped
         self.fingerprints = plan_bundle.fingerprints
-        schedule = schedule_settings(plan, len(texts.training))
-        self.horizon, self.prompts = schedule.horizon, len(texts.training)
+        self.horizon, self.prompts = schedule_settings(plan, texts.counts).horizon, sum(texts.counts)
         self._driver, self._say = driver, driver.say
         self._version = first_version(plan)
         self._order: BatchOrder | None = None
@@ -119,7 +118,7 @@ class WorkerRuntime(Runtime):
     async def _prepare(self) -> None:
         """Have all workers load, and send the producers the address of the weights."""
         driver = self._driver
-        loading = await self._ranks.prepare(self.prompts, self._plan.config.run.master_port)
+        loading = await self._ranks.prepare(self._texts.counts, self._plan.config.run.master_port)
         await driver.values([call for call in loading if call.done()], self._ranks.failed)  # if one failed, load no engine
         engines = self._pool.prepare()
         address = (await driver.values(loading, self._ranks.failed))[0]
@@ -210,7 +209,7 @@ class WorkerRuntime(Runtime):
         return Update(
             version=self._version,
             figures={**trained.figures, **self._stats.figures()},
-            rollouts=tuple(with_prompts(trained.rollouts, self._texts.training)),
+            rollouts=tuple(with_prompts(trained.rollouts, self._texts.prompts)),
             times=self._stats.times,
         )
 
