@@ -11,6 +11,8 @@ A row format converts the rows of a published data set to such rows. A plugin re
 - ``opened`` opens a file, compressed with gzip or not. ``LONGEST_ROW`` is the largest size of a row in bytes.
 - ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in ``Routes`` need.
 - ``number_text`` writes a number as text, a whole number of many digits too.
+- ``ChatTokenizer`` is the base class of a model's tokenizer, which ``rlcore_tokenizer_class`` offers. ``DataSection`` has the settings of
+  its chat template, and ``tools_of`` parses the schemas of tools.
 - ``install_line`` is the command that installs a missing package.
 
 >>> class Countdown(RowSource):
@@ -21,19 +23,24 @@ A row format converts the rows of a published data set to such rows. A plugin re
 
 from __future__ import annotations
 
+from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.row_interfaces import RowFormat, RowSource
 from rlcore.data.json_texts import number_text
 from rlcore.data.jsonl import opened
 from rlcore.data.prompts import read_rows
 from rlcore.data.rows import BadRow, Routes, parse_row
+from rlcore.data.tokenizer import ChatTokenizer
+from rlcore.data.tool_messages import tools_of
 from rlcore.host.bounded_reading import LONGEST_ROW
 from rlcore.registry.install import install_line
 
 __all__ = [
     "LONGEST_ROW",
     "BadRow",
+    "ChatTokenizer",
     "DataError",
+    "DataSection",
     "Routes",
     "RowFormat",
     "RowSource",
@@ -42,4 +49,5 @@ __all__ = [
     "opened",
     "parse_row",
     "read_rows",
+    "tools_of",
 ]

@@ -302,6 +302,15 @@ def rlcore_translate_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any
     """
 
 
+@hookspec
+def rlcore_tokenizer_class() -> str | None:
+    """Return the target (``module:Class``) of a ``ChatTokenizer`` (``rlcore.api.data``), which reads the tokenizer of a model. Since 2.0.
+
+    Called when a run or a command first needs the tokenizer of an inference backend whose spec names none of its own. The first class is
+    used.
+    """
+
+
 # --- showing -----------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 
-__all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source", "known_training", "known_transfer"]
+__all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source", "known_tokenizer", "known_training", "known_transfer"]
 
 
 class NotInstalledError(PluginError):
@@ -105,6 +105,11 @@ def known_source(path: str, *, folder: bool) -> str:
         "parquet": path.endswith(".parquet"),
     }
     return next((name for name, claimed in marks.items() if claimed), "")
+
+
+def known_tokenizer() -> str:
+    """Return the distribution that reads the tokenizers of Hugging Face models."""
+    return "rlcore-plugin-transformers"
 
 
 def known_training(*, pipeline: bool) -> str:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from rlcore.testing.algorithms.loss_suite import LossSuite as LossSuite
     from rlcore.testing.algorithms.lr_schedule_suite import LearningRateScheduleSuite as LearningRateScheduleSuite
     from rlcore.testing.algorithms.optimizer_suite import OptimizerSuite as OptimizerSuite
+    from rlcore.testing.chat_tokenizer import ChatTokenizer as ChatTokenizer
     from rlcore.testing.command_check import check_command as check_command
     from rlcore.testing.control.controller_suite import ControllerSuite as ControllerSuite
     from rlcore.testing.conversations.conversation_suite import ConversationSuite as ConversationSuite
     from rlcore.testing.conversations.environment_suite import EnvironmentSuite as EnvironmentSuite
-    from rlcore.testing.core_parts import ChatTokenizer as ChatTokenizer
     from rlcore.testing.core_parts import Judge as Judge
     from rlcore.testing.core_parts import Registry as Registry
     from rlcore.testing.core_parts import RewardEntry as RewardEntry

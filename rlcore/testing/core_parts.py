@@ -4,11 +4,11 @@ of data files, an engine's update. A plugin itself does not need them."""
 from __future__ import annotations
 
 from rlcore.data import load_eval
-from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
+from rlcore.data.tokenizer import load_tokenizer
 from rlcore.entry import make_plan
 from rlcore.registry.plugin_registry import Registry
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.reward_entry import RewardEntry
 from rlcore.roles.engine_update import update_engine
 
-__all__ = ["ChatTokenizer", "Judge", "Registry", "RewardEntry", "load_eval", "load_tokenizer", "make_plan", "update_engine"]
+__all__ = ["Judge", "Registry", "RewardEntry", "load_eval", "load_tokenizer", "make_plan", "update_engine"]

@@ -17,7 +17,10 @@ PAGES = {
         ChosenEnvironment Environment EnvironmentSpec EpisodeResult Model ProgramCommand ProgramEnvironment TurnEnvironment
         environment_target
     """,
-    "data": "BadRow DataError LONGEST_ROW Routes RowFormat RowSource install_line number_text opened parse_row read_rows",
+    "data": """
+        BadRow ChatTokenizer DataError DataSection LONGEST_ROW Routes RowFormat RowSource install_line number_text opened parse_row
+        read_rows tools_of
+    """,
     "judging": "PendingScores Result RewardMixer RewardEntry Task reward_entries",
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan RELEASED Registry RunConfig Spec SteadyConsole TypedFlag

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable
+from json import JSONDecoder
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,8 @@ from rlcore.cli.line_display import shown
 from rlcore.config import RunConfig
 from rlcore.contracts import hookspecs
 from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind
+from rlcore.data.tokenizer import tokenizer_class
+from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime.arguments import translated
 from rlcore.runtime.listeners import Listeners
 from rlcore.testing.plugin_folder import PluginFolder
@@ -173,6 +176,11 @@ def rlcore_translate_arguments(arguments):
     calls["rlcore_translate_arguments"] = (dict(arguments),)
 
 @hookimpl
+def rlcore_tokenizer_class():
+    calls["rlcore_tokenizer_class"] = ()
+    return "json:JSONDecoder"
+
+@hookimpl
 def rlcore_open_display(console):
     calls["rlcore_open_display"] = (console,)
 
@@ -225,7 +233,7 @@ def test_a_registering_hook_is_written_out_once_and_returns_specs_of_its_kind(na
     assert "Called once, when rlcore discovers" in (inspect.getdoc(HOOKS[name]) or "")
 
 
-def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
+def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with PluginFolder(tmp_path / "site") as folder:
         folder.install("every", EVERY_HOOK)
         registry = folder.discover()
@@ -234,6 +242,8 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         assert registry.check_run("config", "rlcore_note_data", data={}) == ["rlcore-plugin-every: note of data"]
         assert translated(registry, {"seed": 1}) == {"seed": 1}
         registry.add("reward", len)
+        monkeypatch.setattr(Registry, "discover", lambda: registry)
+        assert tokenizer_class() is JSONDecoder
         console: Any = Console()
         with shown(console, registry):
             pass
@@ -257,6 +267,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
             "rlcore_note_data": ("config", {}),
             "rlcore_adapt_function": (PluginKind.REWARD, len),
             "rlcore_translate_arguments": ({"seed": 1},),
+            "rlcore_tokenizer_class": (),
             "rlcore_open_display": (console,),
             "rlcore_run_started": (run,),
             "rlcore_groups_scored": ((), 3),

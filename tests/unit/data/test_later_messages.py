@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_transformers.chat_template import TemplateSettings
 
 from rlcore.api import Completion, DataError, FinishReason, Message, Prompt, Sampling
 from rlcore.api.conversations import Transcript
 from rlcore.contracts.conversation import rendered
 from rlcore.contracts.errors import RunError
-from rlcore.data.chat_template import TemplateSettings
-from rlcore.data.tokenizer import ChatTokenizer
+from rlcore.testing import ChatTokenizer
 
 TEXT = "the number is higher or lower than 12345 a b 0 1, guess again. Yes No\n\nuser assistant system think" * 3
 MARKS = ["<|im_start|>", "<|im_end|>", "<|eot|>", "<think>", "</think>"]

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from rlcore.contracts.errors import ConfigError, DataError
-from rlcore.contracts.types import Message
-from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
+from rlcore.api import ConfigError, DataError, Message
+from rlcore.testing import ChatTokenizer
+from rlcore.testing.core_parts import load_tokenizer
 
 WORDS = ["<pad>", "<eos>", "<user>", "<assistant>", "sort", "1", "2", "3", " ", ",", ".", "?", "é"]
 TEMPLATE = (
@@ -38,6 +38,12 @@ def saved(folder, inner=None, **files) -> str:
     for name, content in files.items():
         (folder / f"{name}.json").write_text(content if isinstance(content, str) else json.dumps(content))
     return str(folder)
+
+
+def test_a_tokenizer_without_the_plugin_that_reads_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("rlcore.registry.plugin_registry.Registry.hooks", lambda registry: [])
+    with pytest.raises(ConfigError, match=r"tokenizer 'a/b' needs rlcore-plugin-transformers, which is not installed; type: pip install "):
+        load_tokenizer("a/b")
 
 
 def test_renders_the_template_with_the_generation_prompt_as_int32():
@@ -128,5 +134,6 @@ def test_the_fingerprint_sees_whatever_changes_the_meaning_of_a_token():
 
 
 def test_importing_the_module_loads_no_transformers():
-    code = "import sys, rlcore.data.tokenizer; print([m for m in ('torch', 'transformers', 'tokenizers') if m in sys.modules])"
+    heavy = ("torch", "transformers", "tokenizers")
+    code = f"import sys, rlcore_plugin_transformers.chat_tokenizer; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -16,12 +16,12 @@ from safetensors.numpy import save_file
 
 from rlcore.config import Plan, plan_run
 from rlcore.contracts.errors import DataError
-from rlcore.data.tokenizer import ChatTokenizer
 from rlcore.registry.plugin_registry import Registry
 from rlcore.rewards.judge import Judge
 from rlcore.runtime import known_data, loading
 from rlcore.runtime.factories import open_judge
 from rlcore.runtime.progress import Progress
+from rlcore.testing import ChatTokenizer
 from tests.unit.data.test_tokenizer import made, saved
 
 ROWS = [{"messages": {"role": "user", "content": "sort " + "1 2 "[: 1 + number % 4]}, "gt_answer": str(number)} for number in range(7)]

@@ -1,5 +1,5 @@
-"""Inference on a Hugging Face model with rlcore's own decode loop. This module only registers the backend; torch is imported on first
-use."""
+"""Tokenizers of Hugging Face models, and inference on such a model with rlcore's own decode loop. This module only registers them; torch
+and transformers are imported on first use."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ CAPABILITIES = InferenceCapabilities(
     implementation="transformers",
 )
 """The capabilities that the spec and the backend class declare, and that its refusals refer to."""
+
+
+@hookimpl
+def rlcore_tokenizer_class() -> str:
+    """Offer the tokenizers of Hugging Face models."""
+    return "rlcore_plugin_transformers.chat_tokenizer:HuggingFaceTokenizer"
 
 
 @hookimpl

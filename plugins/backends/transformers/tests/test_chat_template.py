@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.config.run_config import DataSection
-from rlcore.contracts.errors import ConfigError, DataError
-from rlcore.contracts.types import Message, Prompt
-from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
+from rlcore.api import ConfigError, DataError, Message, Prompt
+from rlcore.api.data import DataSection
+from rlcore.testing import ChatTokenizer
+from rlcore.testing.core_parts import load_tokenizer
 
 MARKS = ["<|turn|>", "<|over|>", "<|halt|>"]
 ADDED = ["<muse>", "</muse>"]

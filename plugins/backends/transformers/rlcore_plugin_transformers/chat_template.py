@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import ConfigError, DataError
-from rlcore.contracts.types import Message
-from rlcore.data.tool_messages import tools_of
-from rlcore.registry.error_context import closest
+from rlcore.api import ConfigError, DataError, Message
+from rlcore.api.data import tools_of
+from rlcore.api.settings import closest
 
 __all__ = ["ChatTemplate", "TemplateSettings", "read_template", "read_tools"]
 

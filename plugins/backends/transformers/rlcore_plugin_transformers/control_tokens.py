@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.types import Message
-from rlcore.data.chat_template import PROBE, ChatTemplate
+from rlcore.api import ConfigError, Message
+from rlcore_plugin_transformers.chat_template import PROBE, ChatTemplate
 
 __all__ = ["PlainTextEncoder", "end_of_turn", "hidden_tokens"]
 
