@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlcore.config.plugin_selection import Part
 from rlcore.config.rules import RuleContext
+from rlcore.config.section import of_a_source
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import ControllerSpec, LearningRateScheduleSpec
 
@@ -15,13 +16,18 @@ OF_LOSS = "algorithm.options."
 _CHANGEABLE = (RATE, "algorithm.kl_coeff", "algorithm.entropy_coeff", "algorithm.filter_range", "sampling.temperature")
 
 
-def check_controllers(facts: RuleContext) -> None:
-    """Raise ConfigError if a controller changes a setting that cannot change, or one that something else changes, too."""
+def check_controllers(facts: RuleContext, *, of_source: bool = False) -> None:
+    """Raise ConfigError if a controller changes a setting that cannot change, or one that something else changes, too.
+
+    :param of_source: whether these are the settings of one of ``[[sources]]``."""
     owners: dict[str, Part] = {}
     for part in facts.chosen:
         if not isinstance(part.spec, ControllerSpec):
             continue
         for path in (*part.spec.sets, *part.spec.scales):
+            if of_source and of_a_source(path):
+                where = facts.draft.where(part.path)
+                raise ConfigError(f"{where}{part.label} changes {path}, and each of [[sources]] has its own; name another controller")
             if problem := _fixed(path, part, part.spec.scales, facts):
                 raise ConfigError(f"{facts.draft.where(part.path)}{problem}")
         for path in part.spec.sets:

@@ -118,7 +118,7 @@ def _finished(
     if require:
         check_required(facts, of_source=of_source)
     check_rules(facts, left_out=RULES_OF_THE_RUN if of_source else ())
-    check_controllers(facts)
+    check_controllers(facts, of_source=of_source)
     _check_observers(config, registry, draft)
     if problems := registry.check_run(config):
         raise ConfigError("; ".join(problems))
@@ -178,6 +178,8 @@ def _file_layers(files: Sequence[Path], reads: Callable[[str], bool]) -> list[La
     def kept(section: str, table: Any) -> Any:
         if isinstance(table, Mapping) and section in RunConfig.model_fields:
             return {key: value for key, value in table.items() if reads(f"{section}.{key}")}
+        if section == "sources" and isinstance(table, list):
+            return [{name: kept(name, value) for name, value in one.items()} if isinstance(one, Mapping) else one for one in table]
         return table
 
     layers = map(file_layer, map(Path, files))

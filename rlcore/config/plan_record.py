@@ -88,7 +88,10 @@ class Plan:
         return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
 
     def cite(self, path: str) -> str:
-        """Return a setting and its value as the user knows them."""
+        """Return a setting and its value as the user knows them; that of a source by its path ``sources.NAME.section.key``."""
+        if path.startswith("sources.") and path not in self.origins:
+            _, name, own = path.split(".", 2)
+            return next(f"{source.label}{source.plan.cite(own)}" for source in self.sources if source.name == name)
         return self.origins[path].cite(path, get_path(self.config, path))
 
     def plugins(self) -> list[tuple[PluginKind, str]]:

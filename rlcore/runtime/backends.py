@@ -39,7 +39,7 @@ from rlcore.learning.assemble import BatchSettings
 from rlcore.learning.objective import PolicyObjective
 from rlcore.learning.overlong_punishment import SoftOverlong
 from rlcore.registry.error_context import close_part, error_context
-from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.algorithm import Algorithm, MixedAlgorithm
 from rlcore.roles.consumer import Consumer
 from rlcore.runtime.loading import loading
 from rlcore.runtime.steering import with_settings
@@ -59,7 +59,7 @@ def make_consumer(
     """
     keep_freed_memory()
     config, training, resume, lora = plan.config, plan.config.training, plan.resume, _lora(plan)
-    algorithm, optimizer = build_algorithm(plan), optimizer_settings(plan, schedule.horizon)
+    algorithm, optimizer = _algorithm(plan), optimizer_settings(plan, schedule.horizon)
     context = TrainingContext(
         model=config.model.model if resume is None or lora else str(resume.checkpoint / "model"),
         reference=config.model.reference or config.model.model,
@@ -252,11 +252,20 @@ def _optimizer(plan: Plan) -> OptimizerFactory | None:
     return made
 
 
-def _retuned(plan: Plan, optimizer: OptimizerSettings, algorithm: Algorithm, settings: Mapping[str, Any]) -> Algorithm:
+def _algorithm(plan: Plan) -> Algorithm | MixedAlgorithm:
+    """Build the algorithm of a run: that of each source if it has ``[[sources]]``."""
+    if not plan.sources:
+        return build_algorithm(plan)
+    return MixedAlgorithm(plan.source_names, tuple(build_algorithm(source.plan) for source in plan.sources))
+
+
+def _retuned(plan: Plan, optimizer: OptimizerSettings, algorithm: Any, settings: Mapping[str, Any]) -> Algorithm | MixedAlgorithm:
     """Return the algorithm with other values of settings, and set the factor of the learning rate. The estimator stays, and so does the
-    loss; if its options change, a new one continues from its state."""
+    loss; if its options change, a new one continues from its state. With ``[[sources]]``, only the learning rate may change."""
     other = with_settings(plan, settings)
     optimizer.factor.value = other.config.training.learning_rate / plan.config.training.learning_rate
+    if isinstance(algorithm, MixedAlgorithm):
+        return algorithm
     loss = algorithm.loss
     if any(path.startswith(OF_LOSS) for path in settings):
         loss = plan.registry.make(PluginKind.LOSS, plan.config.algorithm.loss, options=other.loss_options)

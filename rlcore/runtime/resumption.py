@@ -137,7 +137,7 @@ def resume_plan(plan: Plan, run: PastRun, *, step: int | None = None, any_versio
         )
     if holder := last_writer(run.root):  # no process holds the lock here in a dry run
         notes.append(f"{holder} is writing the run, or died while it did; the run cannot be resumed as long as that process is alive")
-    notes += _remarks(plan, [path for path in changed if path in plan.origins], point)
+    notes += _remarks(plan, [path for path in changed if path in plan.origins or path.startswith("sources.")], point)
     return replace(plan, resume=point, notes=(*plan.notes, *notes))
 
 
@@ -198,7 +198,7 @@ def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator
     for kind, name in used_plugins(plan):
         if is_reference(name):
             yield f"{LABELS[kind]} {name!r} is code that comes with the run, and it is executed: {plan.registry.owner(kind, name)}"
-    if plan.config.algorithm.kl_coeff > 0:
+    if any(part.plan.config.algorithm.kl_coeff > 0 for part in plan.parts):
         model = plan.config.model
         first = f"stays {model.reference}" if model.reference else f"stays the model that the run began with, {model.model}"
         moved = settings_of(point.run).model.reference_sync_steps  # so far

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rlcore.config.run_config import RunConfig
+from rlcore.config import Plan
 
 __all__ = ["SamplerGap", "mean_gap_tolerance"]
 
@@ -14,9 +14,11 @@ _MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02
 class SamplerGap:
     """Compares the log probabilities of sampler and trainer on fresh tokens, and warns once if they differ by more than rounding."""
 
-    def __init__(self, config: RunConfig, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
+        config = plan.config
         self._allowed = mean_gap_tolerance(config.inference.dtype, config.training.dtype)
-        self._truncates, self._say, self._warned = config.sampling.truncates, say, False
+        self._truncates = any(part.plan.config.sampling.truncates for part in plan.parts)
+        self._say, self._warned = say, False
 
     def check(self, figures: Mapping[str, float]) -> None:
         """Look at the figures of an update."""

@@ -79,7 +79,7 @@ class TrainingRun:
         self._checkpoint: Path | None = plan.resume.checkpoint if plan.resume is not None else None
         self._tokens = 0
         self._reward_last: float | None = None
-        self._gap = SamplerGap(self._config, self._progress.note)
+        self._gap = SamplerGap(self._plan, self._progress.note)
         self._most_text = self._config.log.rollout_max_mb * 1e6
         self._saved_at = 0.0
         self._since = 0.0

@@ -25,7 +25,7 @@ def notes(tmp_path: Path, *updates: dict[str, float], coarse: str = "", **sectio
     if coarse:
         plan = replace(plan, config=replaced(plan.config, f"{coarse}.dtype", "bfloat16"))
     said: list[str] = []
-    gap = SamplerGap(plan.config, said.append)
+    gap = SamplerGap(plan, said.append)
     for figures in updates:
         gap.check(figures)
     return said

@@ -88,7 +88,7 @@ def checked_evaluation(plan: Plan, subject: Subject) -> Plan:
     if not plan.config.eval.eval_dataset:
         where = f"the run {subject.run} has no held-out tasks" if subject.run else "no held-out data is given"
         raise UsageError(f"{where}: type -d and the path of a JSONL file")
-    if not plan.config.rewards:
+    if not any(part.plan.config.rewards for part in plan.parts):
         raise UsageError("no reward is given: type -rt and its name (rlcore plugins lists them), or name a file that has [[rewards]]")
     missing = [_advised(item) for item in plan.missing if not item.path.startswith(_OF_TRAINING)]
     return replace(plan, missing=tuple(missing), notes=_notes(plan))
