@@ -199,6 +199,7 @@ def _joined(sources: tuple[SourcePlan, ...], sections: Sequence[SourceSection], 
     for path in ("inference.max_in_flight", "training.train_microbatch_size"):
         config = replaced(config, path, max(int(get_path(plan.config, path)) for plan in plans))
     config = replaced(config, "rewards", ())
+    config = replaced(config, "eval.eval_samples", max(plan.config.eval.eval_samples for plan in plans))
     _check_run(config, plans, draft)
     resolved = tuple(_resolved(section, plan) for section, plan in zip(sections, plans, strict=True))
     return replace(
@@ -229,8 +230,7 @@ def _check_run(config: RunConfig, plans: Sequence[Plan], draft: Draft) -> None:
     """Check the rules that read the settings of all sources."""
     filtering = [plan.config.algorithm for plan in plans if plan.config.algorithm.filters or plan.config.algorithm.filter_range]
     config = replaced(config, "algorithm", (filtering or [config.algorithm])[0])
-    for path in ("eval.eval_samples", "sampling.num_generations"):
-        config = replaced(config, path, max(get_path(plan.config, path) for plan in plans))
+    config = replaced(config, "sampling.num_generations", max(plan.config.sampling.num_generations for plan in plans))
     nothing = PluginSelection(parts={}, missing=(), decided=Decided(autos={}, single="", several="", apart=""))
     check_rules(RuleContext(config=config, chosen=nothing, draft=draft), left_out=RULES_OF_A_SOURCE)
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +57,9 @@ class CostMeter:
         self._begun: dict[Answer, float] = {}
         self._asked: dict[str, Answer] = {}
 
-    def watch(self, engine: InferenceBackend, conversation: Conversation) -> None:
-        """Measure from now on. Both keep their classes, which error messages name."""
-        submit, poll, converse = engine.submit, engine.poll, conversation.converse
+    def watch(self, engine: InferenceBackend, conversations: Sequence[Conversation]) -> None:
+        """Measure from now on. All keep their classes, which error messages name."""
+        submit, poll = engine.submit, engine.poll
 
         def submitted(requests: Sequence[Request]) -> None:
             self._submitted(requests)
@@ -69,14 +70,16 @@ class CostMeter:
             self._completed(found)
             return found
 
-        def conversed(transcript: Transcript) -> Generator[Any, Any, Any]:
+        def conversed(converse: Callable[..., Any], transcript: Transcript) -> Generator[Any, Any, Any]:
             try:
                 return (yield from converse(transcript))
             finally:
                 self._ended((transcript.noise[1], transcript.noise[2], transcript.noise[3]))
 
-        for owner, name, watched in ((engine, "submit", submitted), (engine, "poll", polled), (conversation, "converse", conversed)):
-            setattr(owner, name, watched)
+        for conversation in conversations:
+            setattr(conversation, "converse", partial(conversed, conversation.converse))  # noqa: B010 - mypy allows no assignment
+        for name, watched in (("submit", submitted), ("poll", polled)):
+            setattr(engine, name, watched)
 
     def take(self, noise: Sequence[int], index: int) -> AnswerCost:
         """Return the cost of an answer that has ended, and forget it. ``noise``: that of its job."""

@@ -111,7 +111,7 @@ def _step(word: str | None) -> int | None:
 
 def _solved(plan: Plan) -> float | None:
     """Return the reward from which an answer counts as right, None if no reward has this option."""
-    return next((entry.options["solved"] for entry in plan.config.rewards if "solved" in entry.options), None)
+    return next((entry.options["solved"] for part in plan.parts for entry in part.plan.config.rewards if "solved" in entry.options), None)
 
 
 def _evaluated(plan: Plan, subject: Subject, part: PartFile | None, *, as_json: bool, quiet: bool) -> Evaluated:

@@ -20,19 +20,28 @@ def plan_text(plan: Plan, subject: Subject) -> str:
     config = plan.config
     held_out, inference = config.eval, config.inference
     where = f" in {inference.environment}" if inference.environment else ""
-    drawn = f"temperature {held_out.eval_temperature:g}" if held_out.eval_temperature else "greedy"
-    longest = held_out.eval_max_new_tokens or config.sampling.max_new_tokens
     engines = "" if inference.num_inferencer == 1 else f", {inference.num_inferencer} engines"
     of_run = f" (run {subject.run}, after {subject.step} updates)" if subject.run else ""
     lines = [
         f"model     {config.model.model}{of_run}",
         *(f"task      {task}: {path}" for task, path in held_out.eval_dataset.items()),
-        f"answers   {held_out.eval_samples} per prompt, {drawn}, at most {longest} tokens",
+        *(f"answers   {part.label}{_answers(part.plan)}" for part in plan.parts if part.plan.config.eval.eval_dataset),
         f"backend   {inference.name}{where}{engines}",
-        f"reward    {', '.join(entry.name for entry in config.rewards)}",
+        f"reward    {', '.join(_rewards(plan))}",
         *(f"missing   {item}" for item in plan.missing),
     ]
     return "\n".join(map(escape_control, lines))
+
+
+def _answers(plan: Plan) -> str:
+    held_out = plan.config.eval
+    drawn = f"temperature {held_out.eval_temperature:g}" if held_out.eval_temperature else "greedy"
+    longest = held_out.eval_max_new_tokens or plan.config.sampling.max_new_tokens
+    return f"{held_out.eval_samples} per prompt, {drawn}, at most {longest} tokens"
+
+
+def _rewards(plan: Plan) -> list[str]:
+    return list(dict.fromkeys(entry.name for part in plan.parts for entry in part.plan.config.rewards))
 
 
 def planned_json(plan: Plan, subject: Subject) -> dict[str, Any]:
@@ -44,7 +53,7 @@ def planned_json(plan: Plan, subject: Subject) -> dict[str, Any]:
         "backend": inference.name,
         "environment": inference.environment,
         "producers": inference.num_inferencer,
-        "rewards": [entry.name for entry in plan.config.rewards],
+        "rewards": _rewards(plan),
         "missing": [{"what": item.what, "command": item.command} for item in plan.missing],
         "notes": list(plan.notes),
     }

@@ -163,7 +163,7 @@ class Talk:
 def test_the_meter_by_hand() -> None:
     now = [10.0]
     meter, engine, talk = CostMeter(lambda: now[0]), Engine(), Talk()
-    meter.watch(engine, talk)
+    meter.watch(engine, [talk])
     steps = talk.converse(Named(noise=(0, 7, 3, 1)))
     assert next(steps) == 1
     for turn, length in enumerate([3, 6]):

@@ -1,0 +1,172 @@
+"""Runs with ``[[sources]]`` on the fakes of the kit: from configuration to metrics, logs, ledger and checkpoint."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rlcore_plugin_tools.run_record import RunRecord
+
+from rlcore.testing.run_tester import RunTester
+
+ONE: dict[str, Any] = {"name": "one", "weight": 2.0, "data": {"dataset": "train.jsonl"}, "rewards": [{"name": "fake"}]}
+TWO: dict[str, Any] = {
+    "name": "two",
+    "data": {"dataset": "second.jsonl"},
+    "sampling": {"num_generations": 4, "conversation": "fake", "max_new_tokens": 6, "options": {"rounds": 2, "tokens": 1}},
+    "algorithm": {"loss_variation": "token_level", "kl_coeff": 0.01},
+    "rewards": [{"name": "fake", "weight": 0.5}],
+    "eval": {"eval_dataset": {"held": "held.jsonl"}, "eval_samples": 2},
+}
+
+
+def project(folder: Path, *sources: dict[str, Any], **sections: dict[str, Any]) -> RunTester:
+    """Write a run of fakes with these sources to ``run.toml``."""
+    tester = RunTester(folder, in_process=True).with_fakes()
+    tester.fake_data("second.jsonl", "abc")
+    tester.fake_data("held.jsonl", "ab")
+    text = Path(tester.fake_run(**sections)).read_text()
+    config = tomllib.loads(text)
+    del config["rewards"]
+    del config["data"]
+    tester.write_toml("run.toml", {**config, "sources": list(sources)})
+    return tester
+
+
+def folder_of(tester: RunTester) -> Path:
+    return max((tester.folder / "runs").glob("*/*"))
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def figures_of(tester: RunTester) -> list[dict[str, Any]]:
+    """Return the rows of metrics.jsonl without times."""
+    rows = rows_of(folder_of(tester) / "metrics.jsonl")
+    timed = ("time/", "seconds", "tokens_per_second", "latency")
+    return [{name: value for name, value in row.items() if not any(word in name for word in timed)} for row in rows]
+
+
+def weights_of(tester: RunTester) -> dict[str, np.ndarray]:
+    checkpoint = max((folder_of(tester) / "checkpoints").glob("step-*"), key=lambda path: int(path.name.partition("-")[2]))
+    with np.load(checkpoint / "model" / "fake_policy.npz") as held:
+        return {name: held[name] for name in held.files}
+
+
+def rollouts_of(tester: RunTester) -> list[dict[str, Any]]:
+    record, steps = RunRecord(folder_of(tester)), [row["step"] for row in figures_of(tester) if "loss" in row]
+    return [row for step in steps for row in record.rollouts(step)]
+
+
+def test_two_sources_train_in_one_run(tmp_path: Path) -> None:
+    tester = project(tmp_path, ONE, TWO, eval={"eval_interval": 2}, run={"num_episodes": 2, "max_steps": 6})
+    done = tester.run("train", "run.toml", "--json").assert_ok()
+    assert done.json["ledger"] == {"trained": 18, "filtered": 0, "failed": 0}
+    updates = [row for row in figures_of(tester) if "loss" in row]
+    assert len(updates) == 6
+    for row in updates:
+        assert row["groups"] == 3
+        assert (row["source/one/share"], row["source/two/share"]) == pytest.approx((2 / 3, 1 / 3))
+        assert row["rollouts_in_loss"] == 2 * 8 + 4
+        assert row["reward/mean"] == pytest.approx((16 * row["source/one/reward"] + 4 * row["source/two/reward"]) / 20)
+    evaluated = [row for row in figures_of(tester) if "eval/held" in row]
+    assert [row["step"] for row in evaluated] == [0, 2, 4, 6]
+    assert "eval/held/pass@2" in evaluated[0]
+
+
+def test_the_rollout_log_says_the_source(tmp_path: Path) -> None:
+    tester = project(tmp_path, ONE, TWO)
+    tester.run("train", "run.toml").assert_ok()
+    rows = rollouts_of(tester)
+    assert Counter(row["source"] for row in rows) == {"one": 6 * 8, "two": 3 * 4}
+    assert {len(row.get("turns", ())) > 1 for row in rows if row["source"] == "two"} == {True}
+    assert {row["gold"] for row in rows if row["source"] == "two"} <= set("abc")
+
+
+def test_both_sources_learn(tmp_path: Path) -> None:
+    plain = {**TWO, "sampling": {"num_generations": 4}}
+    training = {"learning_rate": 0.3, "train_batch_size": 6}
+    tester = project(tmp_path, ONE, plain, run={"num_episodes": 60, "max_steps": 60}, training=training)
+    tester.run("train", "run.toml").assert_ok()
+    updates = [row for row in figures_of(tester) if "loss" in row]
+    for name in ("one", "two"):
+        early, late = ([row[f"source/{name}/accuracy"] for row in part] for part in (updates[:10], updates[-10:]))
+        assert np.mean(late) > np.mean(early) + 0.3, name
+
+
+def test_a_single_source_has_the_numbers_of_a_run_without(tmp_path: Path) -> None:
+    plain = RunTester(tmp_path / "plain", in_process=True).with_fakes()
+    plain.run("train", plain.fake_run()).assert_ok()
+    sourced = project(tmp_path / "sourced", ONE)
+    sourced.run("train", "run.toml").assert_ok()
+    ours = [{name: value for name, value in row.items() if not name.startswith("source/")} for row in figures_of(sourced)]
+    assert ours == figures_of(plain)
+    for name, values in weights_of(plain).items():
+        assert np.array_equal(values, weights_of(sourced)[name]), name
+
+
+def test_a_resumed_run_ends_as_one_that_was_never_stopped(tmp_path: Path) -> None:
+    whole = project(tmp_path / "whole", ONE, TWO, run={"num_episodes": 2, "max_steps": 6})
+    whole.run("train", "run.toml").assert_ok()
+    parted = project(tmp_path / "parted", ONE, TWO, run={"num_episodes": 2, "max_steps": 3}, training={"lr_schedule": "cosine"})
+    parted.run("train", "run.toml").assert_ok()
+    other = parted.run("resume", str(folder_of(parted)), "--max-steps", "6", "-g", "4")
+    other.assert_refused("-g has no effect")
+    parted.run("resume", str(folder_of(parted)), "--max-steps", "6").assert_ok()
+    assert [row["step"] for row in figures_of(parted) if "loss" in row] == [1, 2, 3, 4, 5, 6]
+    shares = [[row["source/one/share"] for row in figures_of(tester) if "loss" in row] for tester in (whole, parted)]
+    assert shares[0] == shares[1]
+    prompts = [[(row["source"], row["prompt_id"]) for row in rollouts_of(tester)] for tester in (whole, parted)]
+    assert prompts[0] == prompts[1]
+
+
+def test_an_evaluation_scores_each_task_with_the_rewards_of_its_source(tmp_path: Path) -> None:
+    first = {**ONE, "eval": {"eval_dataset": {"own": "held.jsonl"}}}
+    tester = project(tmp_path, first, TWO)
+    tester.run("train", "run.toml").assert_ok()
+    done = tester.run("eval", str(folder_of(tester)), "--json").assert_ok()
+    assert set(done.json["tasks"]) == {"own", "held"}
+
+
+def test_bad_rows_are_left_out_of_the_source_that_says_so(tmp_path: Path) -> None:
+    dropping = {**TWO, "data": {"dataset": "bad.jsonl", "bad_rows": "drop"}}
+    tester = project(tmp_path, ONE, dropping)
+    good = (tester.folder / "second.jsonl").read_text()
+    tester.write("bad.jsonl", good + "not json\n")
+    done = tester.run("train", "run.toml", "--json").assert_ok()
+    assert list(done.json["bad_rows"]) == ["train/two"]
+    tester = project(tmp_path / "refused", ONE, {**TWO, "data": {"dataset": "bad.jsonl"}})
+    tester.write("bad.jsonl", good + "not json\n")
+    tester.run("train", "run.toml").assert_refused("bad.jsonl:4")
+
+
+def test_the_filter_of_a_source_removes_its_groups_alone(tmp_path: Path) -> None:
+    tester = project(tmp_path, {**ONE, "algorithm": {"filter_range": [0.0, 1.0]}}, TWO, algorithm={"filter_limit": "none"})
+    done = tester.run("train", "run.toml", "--json").assert_ok()
+    updates = [row for row in figures_of(tester) if "loss" in row]
+    assert sum(row["source/one/filtered"] for row in updates) == done.json["ledger"]["filtered"] > 0
+    assert {row["source/two/filtered"] for row in updates} == {0.0}
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_the_sources_train_in_processes(tmp_path: Path, ahead: int) -> None:
+    sections = {"schedule": {"max_staleness": ahead}, "inference": {"num_inferencer": 2}}
+    tester = project(tmp_path, ONE, TWO, **sections)
+    tester.in_process = False
+    done = tester.run("train", "run.toml", "--json", "--runtime", "local").assert_ok()
+    assert done.json["ledger"]["trained"] == 9
+    assert Counter(row["source"] for row in rollouts_of(tester)) == {"one": 6 * 8, "two": 3 * 4}
+    if ahead == 0:  # the same numbers as in one process
+        alone = project(tmp_path / "alone", ONE, TWO)
+        alone.run("train", "run.toml").assert_ok()
+        assert [row["reward/mean"] for row in figures_of(alone) if "loss" in row] == [
+            row["reward/mean"] for row in figures_of(tester) if "loss" in row
+        ]
+        for name, values in weights_of(alone).items():
+            assert np.array_equal(values, weights_of(tester)[name]), name
