@@ -32,8 +32,7 @@ def project(folder: Path, *sources: dict[str, Any], **sections: dict[str, Any]) 
     tester.fake_data("held.jsonl", "ab")
     text = Path(tester.fake_run(**sections)).read_text()
     config = tomllib.loads(text)
-    del config["rewards"]
-    del config["data"]
+    del config["rewards"], config["data"]["dataset"]
     tester.write_toml("run.toml", {**config, "sources": list(sources)})
     return tester
 
@@ -170,3 +169,33 @@ def test_the_sources_train_in_processes(tmp_path: Path, ahead: int) -> None:
         ]
         for name, values in weights_of(alone).items():
             assert np.array_equal(values, weights_of(tester)[name]), name
+
+
+def test_one_source_answers_prompts_and_two_play_episodes_of_an_environment(tmp_path: Path) -> None:
+    """Each of the two has its own agent, gateway and workers."""
+    playing = {"rewards": [{"name": "environment"}], "sampling": {"num_generations": 4, "environment": "fake"}}
+    three = {**ONE, "name": "three", "weight": 1.0, **playing}
+    tester = project(tmp_path, {**ONE, "weight": 1.0}, {"name": "two", "data": TWO["data"], **playing}, three)
+    tester.run("train", "run.toml").assert_ok()
+    rows = rollouts_of(tester)
+    assert Counter(row["source"] for row in rows) == {"one": 3 * 8, "two": 3 * 4, "three": 3 * 4}
+    assert {(row["source"], *sorted(row["parts"])[:1]) for row in rows} == {
+        ("one", "fake"),
+        ("two", "environment"),
+        ("three", "environment"),
+    }
+    assert {"calls" in row.get("extra", {}) for row in rows if row["source"] != "one"} == {True}
+    assert {"calls" in row.get("extra", {}) for row in rows if row["source"] == "one"} == {False}
+
+
+def test_the_run_names_the_sampler_of_its_sources(tmp_path: Path) -> None:
+    tester = project(tmp_path, ONE, TWO, data={"sampler": "sequential"})
+    tester.run("train", "run.toml", "--train-batch-size", "2").assert_ok()
+    assert {row["source/one/share"] for row in figures_of(tester) if "loss" in row} == {0.5}
+    manifest = json.loads((folder_of(tester) / "manifest.json").read_text())
+    assert manifest["origins"]["data.sampler"] == "run.toml"
+
+
+def test_a_controller_that_changes_a_setting_of_sources_is_refused(tmp_path: Path) -> None:
+    tester = project(tmp_path, ONE, {**TWO, "algorithm": {"kl_coeff": 0.1}}, run={"controllers": ["adaptive_kl"]})
+    tester.run("train", "run.toml").assert_refused("adaptive_kl", "changes algorithm.kl_coeff, and each of [[sources]] has its own")

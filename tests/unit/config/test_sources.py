@@ -16,6 +16,7 @@ from rlcore.config.run_config import RunConfig
 from rlcore.config.section import of_a_source
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.registry.plugin_registry import Registry
+from rlcore.rewards.reward_entry import routed_entries
 from rlcore.testing.run_tester import RunTester
 
 RUN = """
@@ -197,3 +198,23 @@ def test_a_resumed_run_may_change_a_temperature_of_a_source(here: Path) -> None:
     after = planned(RUN + ONE + TWO + "sampling.temperature = 0.5\n")
     check_resumable(after, before, "rlcore train")
     assert changed_settings(after, before) == {"sources.two.sampling.temperature": ("1.0", "0.5")}
+
+
+def test_the_rewards_of_sources_share_what_is_equal(here: Path) -> None:
+    """Equal rewards have one entry; a reward with other settings has a label of its own, and its plain name in scores."""
+    plan = planned(RUN + ONE + ONE.replace('"one"', '"again"', 1) + TWO)
+    entries, routes = routed_entries(plan)
+    assert [(entry.name, entry.label, entry.weight) for entry in entries] == [("fake", "fake", 1.0), ("fake", "fake@two", 0.5)]
+    assert routes == ((0,), (0,), (1,))
+
+
+def test_options_of_the_sampler_of_sources_are_checked(here: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=re.escape("data.sampler_options.speed is not an option of sampler weighted of rlcore; it has no options")
+    ):
+        planned("[data.sampler_options]\nspeed = 1\n" + RUN + ONE)
+    with pytest.raises(PluginError, match=re.escape("run.toml, line 2: ") + ".*nowhere"):
+        planned('[data]\nsampler = "nowhere"\n' + RUN + ONE)
+    plan = planned('[data]\nsampler = "sequential"\nshuffle = false\n' + RUN + ONE)
+    assert (plan.config.data.sampler, plan.sources[0].plan.config.data.sampler) == ("sequential", "auto")
+    assert planned(RUN + ONE).config.data.sampler == "weighted"
