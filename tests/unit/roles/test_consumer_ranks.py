@@ -13,12 +13,14 @@ import pytest
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
+from rlcore.contracts.group_outlines import outline_of
 from rlcore.contracts.interfaces import ModelRole, Need, Objective, OptimizerSettings, TrainingContext
 from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.contracts.types import Group, Score
 from rlcore.learning.advantages import GroupNorm
+from rlcore.learning.aggregation import TokenLevel
 from rlcore.learning.assemble import BatchSettings
-from rlcore.roles.algorithm import Algorithm
+from rlcore.roles.algorithm import Algorithm, MixedAlgorithm
 from rlcore.roles.consumer import Consumer
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeTraining, make_rollout, write_fake_model
@@ -42,6 +44,11 @@ ALGORITHM = Algorithm(
     batch=BatchSettings(max_new_tokens=8),
     seed=0,
     updates_per_batch=2,
+)
+
+
+MIXED = MixedAlgorithm(
+    ("math", "talk"), (ALGORITHM, replace(ALGORITHM, batch=BatchSettings(max_new_tokens=8, variation=TokenLevel()), kl_in_reward=0.1))
 )
 
 
@@ -98,7 +105,9 @@ def groups(count: int) -> list[Group]:
     return made
 
 
-def on_ranks(folder: Path, size: int, act: Callable[[Consumer, Watching], Any]) -> list[Any]:
+def on_ranks(
+    folder: Path, size: int, act: Callable[[Consumer, Watching], Any], algorithm: Algorithm | MixedAlgorithm = ALGORITHM
+) -> list[Any]:
     """``act`` with each rank's consumer and trainer, at the same time; what it returned, by rank."""
     context = TrainingContext(
         model=str(folder),
@@ -115,7 +124,7 @@ def on_ranks(folder: Path, size: int, act: Callable[[Consumer, Watching], Any]) 
         trainer = Watching()
         try:
             trainer.setup(replace(context, rank=number))
-            return act(Consumer(trainer, ALGORITHM, TimeAccount(), rank=number), trainer)
+            return act(Consumer(trainer, algorithm, TimeAccount(), rank=number), trainer)
         finally:
             trainer.close()
 
@@ -142,6 +151,30 @@ def test_ranks_train_as_one(folder: Path, size: int) -> None:
     for found, ended, _ in on_ranks(folder, size, train):
         for mine, theirs in zip(found, metrics, strict=True):
             assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-7)
+        for name, array in weights.items():
+            np.testing.assert_allclose(ended[name], array, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_train_as_one_on_two_sources_with_the_groups_that_they_need(folder: Path, size: int) -> None:
+    """A rank has the outlines of the groups that its planned shares do not need."""
+    made = [replace(group, source_index=number % 3 % 2) for number, group in enumerate(groups(7))]
+
+    def act(consumer: Consumer, trainer: Watching) -> Any:
+        plan = consumer.plan([outline_of(group) for group in made], {2}, 3)
+        logprobs = consumer.reads_logprobs
+        own = [group if place in plan.groups else outline_of(group, logprobs=logprobs) for place, group in enumerate(made)]
+        metrics = consumer.update(own, {2}, 3, plan.shares)
+        return metrics, {name: np.array(array) for name, array in trainer.policy.arrays().items()}, trainer.updates
+
+    ((metrics, weights, (whole, _)),) = on_ranks(folder, 1, act, MIXED)
+    assert set(whole.normalisers.sources) == {0, 1}
+    assert metrics["tokens"] == metrics["source/math/tokens"] + metrics["source/talk/tokens"]
+    for found, ended, updates in on_ranks(folder, size, act, MIXED):
+        assert found == pytest.approx(metrics, rel=1e-5, abs=1e-7)
+        assert updates[0].normalisers == whole.normalisers
+        assert updates[0].source is not None
+        assert len(updates[0].source) == len(updates[0])
         for name, array in weights.items():
             np.testing.assert_allclose(ended[name], array, atol=1e-6)
 
