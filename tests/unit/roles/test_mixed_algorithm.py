@@ -138,11 +138,38 @@ def test_what_one_source_needs_is_computed_for_the_batch(which: int) -> None:
     seen = [each.estimator.seen[0].kl for each in algorithm.algorithms]  # type: ignore[attr-defined]
     assert [kl is not None for kl in seen] == [number == which for number in (0, 1)]
     assert (seen[which] == 0.5).all()  # type: ignore[union-attr]
-    assert with_one(kl_in_reward=0.5).reads_logprobs
     assert with_one(whole_rollouts=True).whole_rollouts
     assert not mixed().whole_rollouts
     assert with_one(objective=NoObjective(frozenset({Need.REFERENCE}))).needs == {Need.REFERENCE}
     assert mixed().needs == frozenset()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_one_source_reads_of_the_whole_batch_is_read(which: int) -> None:
+    class Plain(FakeLoss):
+        pass
+
+    class Uncertain(SeeingLoss):
+        prepares_entropy = True
+
+    def with_one(loss: FakeLoss) -> MixedAlgorithm:
+        changes: list[dict[str, Any]] = [{"loss": Plain()}, {"loss": Plain()}]
+        changes[which] = {"loss": loss}
+        return mixed(*changes)
+
+    plain, seeing, uncertain = (with_one(loss) for loss in (Plain(), SeeingLoss(), Uncertain()))
+    assert (plain.reads_logprobs, plain.reads_tokens, plain.prepares_entropy) == (False, False, False)
+    assert (seeing.reads_logprobs, seeing.reads_tokens, seeing.prepares_entropy) == (True, True, False)
+    assert uncertain.prepares_entropy
+
+
+def test_segments_keep_the_source_of_their_rollout() -> None:
+    whole = of_source(0, 1)
+    several = replace(whole, rollouts=tuple(replace(each, segments=each.segments * (1 + each.index)) for each in whole.rollouts))
+    trainer, _ = updated(mixed(), [several, of_source(1, 0)])
+    (batch,) = trainer.batches
+    assert batch.source is not None
+    assert batch.source.tolist() == [1, 1, 1, 0, 0]
 
 
 def test_an_error_of_an_estimator_or_a_loss_names_the_source() -> None:
