@@ -26,6 +26,7 @@ KINDS = {
     "sandboxes": "Sandboxes",
     "trackers": "Trackers",
     "control": "Controllers",
+    "sampling": "Samplers",
     "runtimes": "Runtimes",
 }
 """Packages of the kit, in the order of the page; those that are not here stand at its end."""

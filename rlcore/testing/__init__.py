@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from rlcore.testing.run_tester import RunOutcome as RunOutcome
     from rlcore.testing.run_tester import RunTester as RunTester
     from rlcore.testing.runtimes.runtime_suite import RuntimeSuite as RuntimeSuite
+    from rlcore.testing.sampling.sampler_suite import SamplerSuite as SamplerSuite
     from rlcore.testing.sandboxes.fake_sandbox import FakeSandbox as FakeSandbox
     from rlcore.testing.sandboxes.sandbox_suite import SandboxSuite as SandboxSuite
     from rlcore.testing.tokens import FakeTokenizer as FakeTokenizer

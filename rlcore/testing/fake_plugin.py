@@ -28,6 +28,7 @@ from rlcore.contracts.specs import (
     OptimizerSpec,
     RewardSpec,
     RowFormatSpec,
+    SamplerSpec,
     SandboxSpec,
     TrackerSpec,
     TrainingBackendSpec,
@@ -276,6 +277,16 @@ def rlcore_register_filters() -> list[GroupFilterSpec]:
 def rlcore_register_optimizers() -> list[OptimizerSpec]:
     """Return one optimizer."""
     return [FAKE_OPTIMIZER]
+
+
+@hookimpl
+def rlcore_register_samplers() -> list[SamplerSpec]:
+    """Return one sampler."""
+    return [
+        SamplerSpec(
+            name="fake", target="rlcore.testing.sampling.fake_sampler:FakeSampler", summary="In order; what was mostly wrong once more."
+        )
+    ]
 
 
 @hookimpl

@@ -12,6 +12,7 @@ from zoo_ranks import HandsOutOnRankZero
 from zoo_updates import WritesInPlace
 
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, TrainingBackend, TrainingContext
+from rlcore.contracts.sampler import SamplerContext
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import RewardInput
 from rlcore.testing import (
@@ -29,6 +30,7 @@ from rlcore.testing import (
     ModelHookSuite,
     OptimizerSuite,
     RewardSuite,
+    SamplerSuite,
     TrainingBackendSuite,
     fake_plugin,
     make_reward_batch,
@@ -48,6 +50,7 @@ from rlcore.testing.algorithms.fake_optimizer import FakeOptimizer
 from rlcore.testing.control.fake_controller import FakeController
 from rlcore.testing.inference.fake_tensor_parallel import FakeTensorParallel
 from rlcore.testing.rewards.fake_reward import FakeRewardOptions, FakeTokenReward
+from rlcore.testing.sampling.fake_sampler import FakeSampler
 from rlcore.testing.training.fake_model_hook import FakeModelHook
 from rlcore.testing.training.fake_pipeline import FakePipeline
 from rlcore.testing.training.plain_objective import PlainObjective
@@ -114,6 +117,16 @@ class TestFakeCorrection(CorrectionSuite):
 class TestFakeController(ControllerSuite):
     def make(self) -> FakeController:
         return FakeController()
+
+
+class TestFakeSampler(SamplerSuite):
+    def make(self, context: SamplerContext) -> FakeSampler:
+        return FakeSampler(context)
+
+
+class TestFakeSamplerWithoutEnd(TestFakeSampler):
+    def context(self) -> SamplerContext:
+        return SamplerContext(items=None)
 
 
 class TestFakeLearningRateSchedule(LearningRateScheduleSuite):

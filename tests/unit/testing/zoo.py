@@ -130,6 +130,18 @@ from zoo_model_hooks import (
     ScalesLogits,
 )
 from zoo_optimizers import CHOSEN_ZOO, OPTIMIZER_ZOO
+from zoo_samplers import (
+    AnswersWithAnId,
+    CountsForAll,
+    ForgetsItsPlace,
+    GivesItsOwnList,
+    HoldsALock,
+    KeepsASet,
+    RaisesTheLevel,
+    RunsPastTheEnd,
+    ThrowsDice,
+    WaitsForResults,
+)
 from zoo_schedules import BelowZeroAfterTheEnd, CountsItsCalls, ForgetsTheFirstStep
 from zoo_sources import ForgetsTheSource, KeepsNoNormalisers, TurnsTheSources
 from zoo_updates import (
@@ -160,6 +172,7 @@ from rlcore.testing import (
     LearningRateScheduleSuite,
     ModelHookSuite,
     OptimizerSuite,
+    SamplerSuite,
 )
 from rlcore.testing.algorithms.fake_algorithms import FakeLoss
 from rlcore.testing.training.fake_pipeline import FakePipeline
@@ -279,6 +292,16 @@ ZOO = [
     _part(ControllerSuite, ScalesBelowZero, "test_decisions_are_of_the_contract", "the factor of training.learning_rate is -"),
     _part(ControllerSuite, NeverDecides, "test_it_decides_something", "override figures"),
     _part(ControllerSuite, KeepsAnObject, "test_a_resumed_run_decides_the_same", "is of type object"),
+    _part(SamplerSuite, ForgetsItsPlace, "test_a_resumed_run_draws_the_same", "resumed after update 1"),
+    _part(SamplerSuite, ThrowsDice, "test_the_same_run_has_the_same_draws"),
+    _part(SamplerSuite, CountsForAll, "test_the_same_run_has_the_same_draws"),
+    _part(SamplerSuite, RunsPastTheEnd, "test_draws_are_of_the_items", "item 10 of 10"),
+    _part(SamplerSuite, RaisesTheLevel, "test_draws_are_of_the_items", "level 1 of 1"),
+    _part(SamplerSuite, AnswersWithAnId, "test_draws_are_of_the_items", "a whole number or a Draw is due"),
+    _part(SamplerSuite, WaitsForResults, "test_draws_are_of_the_items", "item -1"),
+    _part(SamplerSuite, KeepsASet, "test_a_resumed_run_draws_the_same", "not of JSON values"),
+    _part(SamplerSuite, GivesItsOwnList, "test_a_state_is_of_its_moment", "later draws made it"),
+    _part(SamplerSuite, HoldsALock, "test_it_can_be_sent_to_another_process", "cannot be pickled"),
     _part(GroupFilterSuite, AnswersWithNumbers, "test_one_bool_for_each_rollout", "is not a bool"),
     _part(GroupFilterSuite, ForgetsTheFailed, "test_one_bool_for_each_rollout", "2 values for the 4 rollouts"),
     _part(GroupFilterSuite, WantsTheImpossible, "test_something_trains"),
