@@ -97,7 +97,7 @@ class SamplerSuite(ABC):
             item, level = map(index, drawn if isinstance(drawn, tuple) else (drawn, 0))
         except (TypeError, ValueError):
             raise AssertionError(f"next returned {drawn!r}, a whole number or a Draw is due") from None
-        assert item >= 0 and (context.items is None or item < context.items), f"it drew item {item} of {context.items}"
+        assert item in range(item + 1 if context.items is None else context.items), f"it drew item {item} of {context.items}"
         assert 0 <= level < context.levels, f"it drew level {level} of {context.levels}"
         return Draw(item, level)
 

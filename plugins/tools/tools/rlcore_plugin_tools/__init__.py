@@ -1,5 +1,5 @@
-"""The commands of rlcore except ``train``, one folder a command; the observer in ``health``; the controllers in ``control``; and the
-displays of a run in ``display``.
+"""The commands of rlcore except ``train``, one folder a command; the observer in ``health``; the controllers in ``control``; the
+samplers in ``sampling``; and the displays of a run in ``display``.
 
 Importing this loads no numpy.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlcore.api import CommandSpec, ControllerSpec, hookimpl
+from rlcore.api import CommandSpec, ControllerSpec, SamplerSpec, hookimpl
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -82,6 +82,32 @@ def rlcore_register_controllers() -> Sequence[ControllerSpec]:
         ),
         ADAPTIVE_KL,
         PLATEAU,
+    ]
+
+
+@hookimpl
+def rlcore_register_samplers() -> Sequence[SamplerSpec]:
+    """Return curricula by success and by a column, replay, and levels that rise."""
+    return [
+        SamplerSpec(
+            name=name,
+            target=f"rlcore_plugin_tools.sampling.{name}:{target}",
+            config=f"rlcore_plugin_tools.sampling.{name}:{target}Options",
+            summary=summary,
+            source=source,
+            observes=name != "easy_to_hard",
+        )
+        for name, target, summary, source in (
+            (
+                "success_rate",
+                "SuccessRate",
+                "draws what is solved about half of the time most often",
+                "after Foster and Foerster, Learning to Reason at the Frontier of Learnability (arXiv 2502.12272)",
+            ),
+            ("easy_to_hard", "EasyToHard", "draws each episode from the easiest prompt to the hardest, by a column", ""),
+            ("replay", "Replay", "issues prompts that were not solved again, after some updates", ""),
+            ("rising_level", "RisingLevel", "raises the difficulty of data without end after success", ""),
+        )
     ]
 
 

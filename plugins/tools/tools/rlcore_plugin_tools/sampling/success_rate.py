@@ -1,0 +1,67 @@
+"""A curriculum by success: what is solved about half of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlcore.api import ConfigError, DrawResult, Sampler, SamplerContext
+from rlcore_plugin_tools.sampling.chance import chance
+
+__all__ = ["SuccessRate", "SuccessRateOptions"]
+
+
+class SuccessRateOptions(BaseModel):
+    """Options of ``success_rate``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    target: float = Field(default=0.5, gt=0, lt=1, description="success rate that is drawn most often")
+    explore: float = Field(default=0.05, gt=0, le=1, description="weight of what is farthest from the target; that at the target has 1")
+    newest: float = Field(default=0.5, gt=0, le=1, description="weight of the newest group in the estimate of a success rate")
+
+
+class SuccessRate(Sampler):
+    """Draws at random; the nearer the success rate of an item is to the target, the more often.
+
+    A rate is a moving average of accuracies, or of rewards within 0 and 1 if there are no accuracies. It begins at the target, so what was
+    not drawn yet comes early. Of two items, the one with fewer draws under way is drawn first. Between sources, the weights of the sources
+    count too.
+    """
+
+    def __init__(self, context: SamplerContext, options: SuccessRateOptions) -> None:
+        if context.items is None:
+            raise ConfigError("the sampler success_rate draws prompts again, and the data has no end; type --sampler rising_level")
+        self._options, self._seed = options, context.seed
+        self._weights = np.asarray(context.weights) / sum(context.weights)
+        self._rates = np.full(context.items, options.target)
+        self._open = np.zeros(context.items, dtype=np.int64)
+        self._drawn = 0
+
+    def next(self) -> int:
+        """Draw among the items with the fewest draws under way."""
+        distance = np.abs(self._rates - self._options.target) / max(self._options.target, 1 - self._options.target)
+        weights = self._weights * np.maximum((1 - distance) ** 2, self._options.explore) * (self._open == self._open.min())
+        sums = np.cumsum(weights)
+        item = int(np.searchsorted(sums, chance(self._seed, self._drawn) * sums[-1], side="right"))
+        self._drawn += 1
+        self._open[item] += 1
+        return item
+
+    def observe(self, result: DrawResult) -> None:
+        """Move the rate of the item."""
+        self._open[result.item] -= 1
+        value = result.reward if result.accuracy is None else result.accuracy
+        if value is not None:
+            self._rates[result.item] += self._options.newest * (min(max(value, 0.0), 1.0) - self._rates[result.item])
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the rates, the draws under way, and their number."""
+        return {"rates": self._rates.tolist(), "open": self._open.tolist(), "drawn": self._drawn}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        self._rates, self._open, self._drawn = np.array(state["rates"]), np.array(state["open"], dtype=np.int64), state["drawn"]
