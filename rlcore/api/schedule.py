@@ -1,15 +1,13 @@
 """For plugins that drive rlcore's schedule themselves, such as the simulator.
 
 ``Coordinator`` is the coordinator of a run, and ``LeaseQueue`` deals its leases. Both are pure state machines without a clock, threads or
-files. The caller reports each event, and the state machine answers with the next action. ``ScheduleSettings`` has a ``SourceSchedule`` for
-each source of a run with several, and a ``ChosenSampler`` decides the order of the prompts of a source.
+files. The caller reports each event, and the state machine answers with the next action.
 """
 
 from __future__ import annotations
 
-from rlcore.schedule.chosen_sampler import ChosenSampler
 from rlcore.schedule.coordinator import Coordinator
 from rlcore.schedule.lease_queue import LeaseQueue
-from rlcore.schedule.schedule_records import Delivery, ScheduleSettings, SourceSchedule, TrainOrder
+from rlcore.schedule.schedule_records import Delivery, ScheduleSettings, TrainOrder
 
-__all__ = ["ChosenSampler", "Coordinator", "Delivery", "LeaseQueue", "ScheduleSettings", "SourceSchedule", "TrainOrder"]
+__all__ = ["Coordinator", "Delivery", "LeaseQueue", "ScheduleSettings", "TrainOrder"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlcore.config.plugin_selection import SAMPLER
 from rlcore.config.resolve import in_one_process, ratio_is_one
 from rlcore.config.rules import BACKENDS, RuleContext
 from rlcore.config.run_config import AlgorithmSection, RunConfig, ScheduleSection
@@ -35,6 +36,12 @@ def remarks(facts: RuleContext) -> Iterator[str]:
         yield f"{facts.cite('schedule.partial_rollouts')}: {off or bound}"
     if off and int(config.inference.max_in_flight) > int(config.inference.inference_batch_size):
         yield f"{facts.cite('inference.max_in_flight')}: {off}"
+    sampler = facts.chosen.spec(SAMPLER)
+    if not off and sampler is not None and sampler.observes:
+        yield (
+            f"{facts.cite(SAMPLER)} draws by results; above max_staleness 0 these arrive as timing decides, so two runs may draw "
+            "differently"
+        )
     splits, batch = config.algorithm.updates_per_batch, config.training.train_batch_size
     if splits > batch:
         yield (

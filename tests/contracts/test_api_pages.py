@@ -29,7 +29,7 @@ PAGES = {
         plan_run preview_settings python_errors reason run_plan runs_among train_flags write_json_lines
     """,
     "display": "Progress TaskReport UpdatePace format_duration evaluation_line format_metric format_work mean_accuracy",
-    "schedule": "ChosenSampler Coordinator Delivery LeaseQueue ScheduleSettings SourceSchedule TrainOrder",
+    "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """
         Draft Layer Section Setting TypedFlag as_typed closest combine core_settings expected file_layer flag_layer from_text get_path
         model_settings setting validation_error without_bounds

@@ -18,6 +18,7 @@ from rlcore.api.runtime import (
     DeliveryStatus,
     FilterMonitor,
     GroupSummary,
+    StarvationError,
     Status,
     TokenCounts,
     WaitingFor,
@@ -393,10 +394,11 @@ class ScheduleService:
             return
         try:
             self._watch.check()
-            if self._failure is not None:
-                raise self._failure
-        except RunError as error:  # a StarvationError is one
+        except StarvationError as error:
             waiter.set_exception(error)
+            return
+        if self._failure is not None:
+            waiter.set_exception(self._failure)
             return
         if (order := self._coordinator.next_batch()) is not None:
             waiter.set_result(self._addressed(order))

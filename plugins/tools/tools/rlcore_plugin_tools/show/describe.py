@@ -38,6 +38,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.CONVERSATION: ("sampling", "conversation"),
     PluginKind.ENVIRONMENT: ("sampling", "environment"),
     PluginKind.FORMAT: ("data", "format"),
+    PluginKind.SAMPLER: ("data", "sampler"),
     PluginKind.SANDBOX: ("rewards.options.sandbox", "backend"),
 }
 """Section and key of the run configuration that choose a plugin of this kind."""
@@ -58,7 +59,7 @@ _OPTIONS: Mapping[PluginKind, str] = {
         kind: f"{_PLACE[kind][0]}.{_PLACE[kind][1]}_options"
         for kind in (
             *(PluginKind.AGGREGATION, PluginKind.KL, PluginKind.CORRECTION, PluginKind.LR_SCHEDULE),
-            *(PluginKind.MODEL_HOOK, PluginKind.OPTIMIZER, PluginKind.ENVIRONMENT),
+            *(PluginKind.MODEL_HOOK, PluginKind.OPTIMIZER, PluginKind.SAMPLER, PluginKind.ENVIRONMENT),
         )
     },
     PluginKind.SANDBOX: "rewards.options.sandbox.backend_options",

@@ -32,6 +32,7 @@ _HELP = {
     PluginKind.FILTER: "a filter of groups: which rollouts of a group train",
     PluginKind.MODEL_HOOK: "a change of the model before it is trained",
     PluginKind.OPTIMIZER: "a rule that moves the weights",
+    PluginKind.SAMPLER: "a sampler: which prompt comes next",
     PluginKind.ALGORITHM: "a recipe: its formula, and every default with its origin",
     PluginKind.TRACKER: "a tracker of metrics",
     PluginKind.RUNTIME: "a runtime: where the roles of a run are executed",

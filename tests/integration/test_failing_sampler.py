@@ -11,7 +11,8 @@ from rlcore_plugin_workers.schedule_service import ScheduleService
 
 from rlcore.api import RunError, Sampler
 from rlcore.api.runtime import FilterMonitor, GroupSummary
-from rlcore.api.schedule import ChosenSampler, Coordinator, Delivery, ScheduleSettings
+from rlcore.api.schedule import Coordinator, Delivery, ScheduleSettings
+from rlcore.schedule import ChosenSampler
 
 
 class Fails(Sampler):
