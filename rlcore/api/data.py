@@ -4,6 +4,9 @@ A plugin registers a ``DataSourceSpec`` with ``rlcore_register_data_sources``. I
 spec names a model. A source only finds rows: rlcore checks every row that it yields, as it checks the rows of a file.
 ``rlcore.testing.DataSourceSuite`` checks the rules of a source.
 
+A ``RowGenerator`` is a source without end, whose rows are made when they are needed; its spec says ``endless=True``.
+``rlcore.testing.RowGeneratorSuite`` checks its rules.
+
 A row format converts the rows of a published data set to such rows. A plugin registers a ``RowFormatSpec`` with
 ``rlcore_register_row_formats``; its target is a ``RowFormat``. ``rlcore.testing.RowFormatSuite`` checks its rules.
 
@@ -25,7 +28,7 @@ from __future__ import annotations
 
 from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import DataError
-from rlcore.contracts.row_interfaces import RowFormat, RowSource
+from rlcore.contracts.row_interfaces import RowFormat, RowGenerator, RowSource
 from rlcore.data.json_texts import number_text
 from rlcore.data.jsonl import opened
 from rlcore.data.prompts import read_rows
@@ -43,6 +46,7 @@ __all__ = [
     "DataSection",
     "Routes",
     "RowFormat",
+    "RowGenerator",
     "RowSource",
     "install_line",
     "number_text",

@@ -4,15 +4,16 @@ If only a known plugin that is not installed claims the path, that plugin is ret
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from rlcore.config.run_config import DataSource
-from rlcore.contracts.errors import PluginError
+from rlcore.config.run_config import DataSource, RunConfig
+from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import DataSourceSpec, PluginKind
 from rlcore.registry.known_plugins import known_source
 from rlcore.registry.plugin_registry import Registry
 
-__all__ = ["is_file", "source_of", "source_spec"]
+__all__ = ["check_endless", "endless_notes", "is_endless", "is_file", "order_of", "source_of", "source_spec"]
 
 
 def source_of(source: DataSource, registry: Registry) -> str:
@@ -51,3 +52,48 @@ def is_file(source: DataSource, registry: Registry) -> bool:
         return False
     spec = source_spec(source, registry)
     return bool(spec.suffixes or spec.folders) and not (spec.prefix and source.path.startswith(spec.prefix))
+
+
+def is_endless(source: DataSource, registry: Registry, max_rows: int | None) -> bool:
+    """Return whether the prompts of the data set are made without end: its data source declares this, and ``max_rows`` does not bound it.
+
+    False if the data source is not installed."""
+    return max_rows is None and registry.has(PluginKind.DATA, source_of(source, registry)) and source_spec(source, registry).endless
+
+
+def order_of(config: RunConfig, registry: Registry) -> str:
+    """Return the name of the sampler: that of ``data.order``, or for endless data "sequential" if none is named."""
+    endless = any(is_endless(source, registry, config.data.max_rows) for source in config.data.sources)
+    return "sequential" if endless and config.data.sampler == "auto" else config.data.order
+
+
+def check_endless(config: RunConfig, registry: Registry, cite: Callable[[str], str], *, trains: bool = True) -> None:
+    """Raise ConfigError if a setting does not fit an endless data set.
+
+    :param trains: whether the run needs an end."""
+    data = config.data
+    for task, path in config.eval.eval_dataset.items():
+        if is_endless(DataSource(path=path), registry, data.max_rows):
+            raise ConfigError(f"the evaluation task {task}: {path} has no end, and an evaluation does; name a data set that ends")
+    endless = [source for source in data.sources if is_endless(source, registry, data.max_rows)]
+    for source in endless:
+        bound = "or --max-rows 1000, which reads its first 1000 rows"
+        if len(data.sources) > 1 or source.repeat != 1:
+            raise ConfigError(
+                f"{source.path} has no end, so it can be no part of a list; name it alone, make each of them one of [[sources]], {bound}"
+            )
+        if trains and config.run.max_steps is None:
+            raise ConfigError(f"{source.path} has no end, so the run would have none; type --max-steps 200, {bound}")
+        for name in ("bad_rows", "overlong"):
+            if getattr(data, name) == "drop":
+                typed = f"--{name.replace('_', '-')} refuse"
+                raise ConfigError(f"{cite(f'data.{name}')}: {source.path} has no end, so what to drop is not known; type {typed}, {bound}")
+
+
+def endless_notes(config: RunConfig, registry: Registry) -> list[str]:
+    """Return a sentence about an endless data set."""
+    return [
+        f"{source.path} has no end: each prompt is made when it is needed, -e does not count, and --max-steps ends the run"
+        for source in config.data.sources
+        if is_endless(source, registry, config.data.max_rows)
+    ]

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlcore.config.control_rules import check_controllers
-from rlcore.config.data_source import is_file, source_of
+from rlcore.config.data_source import check_endless, endless_notes, is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, replaced
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
@@ -118,6 +118,7 @@ def _finished(
     if require:
         check_required(facts, of_source=of_source)
     check_rules(facts, left_out=RULES_OF_THE_RUN if of_source else ())
+    check_endless(config, registry, facts.cite, trains=require)
     check_controllers(facts, of_source=of_source)
     _check_observers(config, registry, draft)
     if problems := registry.check_run(config):
@@ -135,7 +136,7 @@ def _finished(
     derived = [str(item) for item in (*resolved, *declared)]
     repeats = reproducibility(config, chosen.spec)
     notes = [*derived, str(repeats), *options.notes, *remarks(facts), *reference_notes(config, facts.cite), *model_notes, *registry.notes]
-    notes += registry.check_run(config, "rlcore_note_run")
+    notes += endless_notes(config, registry) + registry.check_run(config, "rlcore_note_run")
     instances = options.instances
     return Plan(
         config=config,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from rlcore.config.data_source import source_of
+from rlcore.config.data_source import order_of, source_of
 from rlcore.config.layers import Origin, get_path
 from rlcore.config.plugin_selection import LISTS, OWN_TABLES, Missing
 from rlcore.config.reproducibility import Reproducibility
@@ -110,7 +110,7 @@ class Plan:
             (PluginKind.TRAINING, config.training.name),
             (PluginKind.TRANSFER, config.weights.transport),
             (PluginKind.CONVERSATION, config.sampling.conversation),
-            (PluginKind.SAMPLER, config.data.order),
+            (PluginKind.SAMPLER, order_of(config, self.registry)),
             *dict.fromkeys((PluginKind.DATA, source_of(source, self.registry)) for source in config.data_sets),
             *((PluginKind.FORMAT, name) for name in named_format(config)),
             *((PluginKind.REWARD, reward.name) for reward in config.rewards),

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from rlcore.config.data_source import source_of
+from rlcore.config.data_source import order_of, source_of
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.resolve import CORRECTION, Decided, decide
 from rlcore.config.run_config import RunConfig
@@ -159,7 +159,7 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
     always = ("training.lr_schedule", "training.optimizer")  # "none" is no value of these, so it is looked up and refused
     wanted += [(kind, path, named(path)) for path, kind in OWN_TABLES.items() if path in always or named(path) != "none"]
-    wanted.append((PluginKind.SAMPLER, SAMPLER, config.data.order))
+    wanted.append((PluginKind.SAMPLER, SAMPLER, order_of(config, registry)))
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
     for path, (kind, _) in LISTS.items():

@@ -53,6 +53,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("groups", "count", "groups of the update"),
     Metric("groups/masked", "count", "groups that the filter removed from the loss"),
     Metric("groups/zero_spread", "share", "groups with equal rewards, from which a group baseline learns nothing"),
+    Metric("level/mean", "", "mean difficulty at which the prompts of the groups were made, 0 is the easiest", "with endless data"),
     Metric("groups/filtered", "count", "groups that the filter removed before this update", "with a filter"),
     Metric("filter/accuracy", "share", "mean accuracy that the filter read, over all its groups for this update", "with a filter"),
     Metric("filter/too_easy", "share", "of these groups, those above filter_range", "with a filter"),
@@ -63,6 +64,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("source/<source>/reward", "reward", "`reward/mean` of its rollouts", "with `[[sources]]`"),
     Metric("source/<source>/accuracy", "share", "`reward/accuracy` of its rollouts", "with `[[sources]]`"),
     Metric("source/<source>/response_length", "tokens", "`response_length/mean` of its rollouts", "with `[[sources]]`"),
+    Metric("source/<source>/level", "", "`level/mean` of its groups", "with `[[sources]]`, if it is endless"),
     Metric("source/<source>/filtered", "count", "its groups that filters removed since the last update", "with `[[sources]]`"),
     Metric("source/<source>/failed", "count", "its groups that failed since the last update", "with `[[sources]]`"),
     # responses

@@ -13,6 +13,8 @@ __all__ = ["RowFormat", "RowGenerator", "RowSource"]
 class RowSource(ABC):
     """A reader of the rows of a data set. Made with its options, or without arguments if it has none."""
 
+    endless: bool = False
+
     @abstractmethod
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """Yield (number from 1, row) for each row, in the same order every time.
@@ -28,20 +30,23 @@ class RowSource(ABC):
 class RowGenerator(RowSource):
     """A source of rows without end, each made when it is needed. Since 2.0.
 
-    Every process of a run makes the rows that it needs, so the same arguments must give the same row on any machine.
-
-    ``levels``: the number of difficulties, 1 if all rows are alike.
+    Every process of a run makes the rows that it needs, so the same arguments must give the same row on any machine, in any order. Both
+    methods raise DataError, with a message that begins with the path, if the path means nothing.
     """
 
-    levels: int = 1
+    endless = True
 
     @abstractmethod
-    def row(self, number: int, level: int) -> object:
+    def row(self, path: str, number: int, level: int) -> object:
         """Return row ``number`` (from 0) at difficulty ``level`` (0 … levels - 1): a mapping as ``rows`` yields it, or a BadRow."""
 
+    def levels(self, path: str) -> int:
+        """Return the number of difficulties, 1 if all rows are alike. Level 0 is the easiest."""
+        return 1
+
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
-        """Yield the rows at level 0, for ``rlcore data`` and for runs that read a bounded number of them (``--max-rows``)."""
-        return ((number + 1, self.row(number, 0)) for number in count())
+        """Yield the rows at level 0, for a run that reads a bounded number of them (``--max-rows``)."""
+        return ((number + 1, self.row(path, number, 0)) for number in count())
 
 
 class RowFormat(ABC):

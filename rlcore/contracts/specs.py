@@ -292,14 +292,18 @@ class DataSourceSpec(Spec):
         source claims.
     ``folders``: whether it reads folders.
     ``remote``: whether its rows come from another machine. A dry run does not read them.
+    ``endless``: whether it makes rows without end; ``target`` is then an ``rlcore.api.data.RowGenerator``. Since 2.0.
 
     A data source without any of these is used only by its name (``source = "…"``), and may give the path any meaning.
     """
+
+    on_class = ("endless",)
 
     suffixes: tuple[str, ...] = ()
     prefix: str = ""
     folders: bool = False
     remote: bool = False
+    endless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -465,7 +465,8 @@ class Group:
     """The rollouts of one prompt with their scores, in the order of ``Rollout.index``. Sizes may differ between groups.
 
     With oversampling some indices may be absent. ``cut_tokens`` is the number of tokens sampled for rollouts that were cut; these are
-    neither scored nor trained. ``source_index``: the number of the run's source that the prompt belongs to.
+    neither scored nor trained. ``source_index``: the number of the run's source that the prompt belongs to. ``level``: the difficulty at
+    which an endless source made the prompt; None for other sources.
     """
 
     prompt_id: str
@@ -475,6 +476,7 @@ class Group:
     scores: tuple[Score, ...]
     cut_tokens: int = 0
     source_index: int = 0
+    level: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.rollouts) != len(self.scores):

@@ -15,6 +15,7 @@ import numpy as np
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
+from rlcore.data.endless import EndlessPrompts
 from rlcore.data.left_out import LeftOut
 from rlcore.data.rows import BadRow, Routes, parse_row
 
@@ -28,7 +29,8 @@ _MOST_BITS = 10_000
 @dataclass(frozen=True, slots=True)
 class DataSet:
     """Prompts in order, with ``prompts[i].index == i`` and unique ids. ``fingerprint`` is the sha256 of the content: equal rows have equal
-    fingerprints. ``left_out`` are the bad rows that are not among the prompts.
+    fingerprints. ``left_out`` are the bad rows that are not among the prompts. ``endless`` makes the prompts of an endless data set; its
+    ``prompts`` are the first ones.
 
     >>> len(DataSet.of([{"messages": {"role": "user", "content": "1 + 2"}, "gt_answer": "3"}]))
     1
@@ -37,6 +39,7 @@ class DataSet:
     prompts: tuple[Prompt, ...]
     fingerprint: str
     left_out: tuple[LeftOut, ...] = field(default=(), compare=False)
+    endless: EndlessPrompts | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -56,7 +59,10 @@ class DataSet:
 
     def of_source(self, number: int) -> DataSet:
         """Return the data set as that of the run's source ``number``."""
-        return replace(self, prompts=tuple(replace(prompt, source_index=number) for prompt in self.prompts)) if number else self
+        if not number:
+            return self
+        endless = self.endless.of_source(number) if self.endless else None
+        return replace(self, prompts=tuple(replace(prompt, source_index=number) for prompt in self.prompts), endless=endless)
 
     def without(self, reasons: Mapping[str, str]) -> DataSet:
         """Return the data set without the prompts from some places, which are left out for a reason.

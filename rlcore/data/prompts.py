@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.config.data_source import is_file, source_of, source_spec
+from rlcore.config.data_source import is_endless, is_file, source_of, source_spec
 from rlcore.config.run_config import DataSection, DataSource
 from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.row_interfaces import RowSource
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.dataset import Collected, DataSet, collect, resized
+from rlcore.data.endless import prompts_of
 from rlcore.data.left_out import LeftOut
 from rlcore.data.row_formats import RowConversion, converted
 from rlcore.data.rows import BadRow, Routes, kind_of
@@ -74,6 +76,11 @@ def read_rows(
 
 
 def _raw_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, object]]:
+    return _guarded(*_opened(source, registry))
+
+
+def _opened(source: DataSource, registry: Registry) -> tuple[RowSource, str, str]:
+    """Return the reader of a data set, its path, and the reader's name for errors."""
     if is_file(source, registry) and not Path(source.path).exists():
         raise DataError(f"{source.path}: no such data file; check the path that was typed")
     name = source_of(source, registry)
@@ -81,7 +88,7 @@ def _raw_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, obj
     # The options of a plan went through JSON, which has no tuples. A strict model accepts them only as JSON.
     options = model.model_validate_json(json.dumps(dict(source.options))) if model is not None else None
     made: RowSource = registry.make(PluginKind.DATA, name, options=options)
-    return _guarded(made, source.path, f"the data source {name} of {registry.owner(PluginKind.DATA, name)}")
+    return made, source.path, f"the data source {name} of {registry.owner(PluginKind.DATA, name)}"
 
 
 def _guarded(source: RowSource, path: str, label: str) -> Iterator[tuple[int, object]]:
@@ -105,12 +112,18 @@ def load_prompts(
 ) -> DataSet:
     """Load the training prompts of a run: one or more data sets in order, each repeated by its ratio.
 
-    Every row is checked before anything is returned. ``DataError`` has one sentence with ``file:line`` of the first bad row.
+    Every row is checked before anything is returned; of an endless data set, the first rows. ``DataError`` has one sentence with
+    ``file:line`` of the first bad row.
     """
     sources = config.data.sources
     if not sources:
         raise DataError("no training data is named; name at least one file with -d/--dataset")
     routes = Routes(tuple(reward_specs))
+    if is_endless(sources[0], registry, config.data.max_rows):  # the plan allows no other beside it
+        conversion = RowConversion(path=sources[0].path, registry=registry, data=config.data, say=say)
+        stem = _stem_of(sources[0], registry)
+        made = prompts_of(*_opened(sources[0], registry), stem=stem, conversion=conversion, routes=routes)
+        return replace(DataSet.made_of(made.first()), endless=made)
     prompts: list[Prompt] = []
     left_out: list[LeftOut] = []
     for source, stem in zip(sources, _stems(sources, registry), strict=True):
@@ -171,7 +184,11 @@ def _endless(path: str, most: int) -> EndlessDataError:
 def check_end(source: DataSource, registry: Registry, max_rows: int | None, seconds: float) -> bool:
     """Return whether the rows of a data set end, or reach ``max_rows``, without checking them. False if that takes longer than ``seconds``.
 
+    True for a data set that its data source declares endless: its first rows are checked instead.
+
     Raises EndlessDataError if there are more rows than a data set has."""
+    if is_endless(source, registry, max_rows):
+        return True
     most, begun = _most_rows(source, registry), time.monotonic()
     for count, _ in enumerate(_raw_rows(source, registry), start=1):
         if count == max_rows:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.types import FinishReason, Group, Prompt, Rollout, RolloutKind, Score
+from rlcore.contracts.types import FinishReason, Group, Rollout, RolloutKind, Score
+from rlcore.data import Prompts, prompt_at
 from rlcore.roles.rollout_chat import chat_of, extra_figures
 
 __all__ = ["Batch", "batch_figures", "logged_groups", "probe_sequence", "rollout_rows", "with_prompts"]
@@ -102,6 +103,7 @@ def _group_figures(batch: Batch) -> dict[str, float]:
         "groups": float(len(batch.groups)),
         "groups/masked": float(len(batch.masked)),
         "groups/zero_spread": _mean([float(len(set(values)) == 1) for values in rewards if len(values) > 1]),
+        "level/mean": _mean_level(batch.groups),
     }
 
 
@@ -114,7 +116,12 @@ def _of_source(batch: Batch, number: int) -> dict[str, float]:
         "reward": _mean([score.value for score in counted]),
         "accuracy": _mean([score.accuracy for score in counted if score.accuracy is not None]),
         "response_length": _mean([float(rollout.length) for rollout, _ in pairs]),
+        "level": _mean_level(groups),
     }
+
+
+def _mean_level(groups: Iterable[Group]) -> float:
+    return _mean([float(group.level) for group in groups if group.level is not None])
 
 
 def _length_figures(lengths: Sequence[int]) -> dict[str, float]:
@@ -181,6 +188,7 @@ def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
         "prompt_id": group.prompt_id,
         "prompt_index": group.prompt_index,
         "episode": group.episode,
+        **({} if group.level is None else {"level": group.level}),
         "index": rollout.index,
         "kind": rollout.kind.value,
         "temperature": rollout.temperature,
@@ -199,12 +207,13 @@ def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
     }
 
 
-def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Mapping[str, Sequence[Prompt]]) -> Iterator[dict[str, Any]]:
+def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Mapping[str, Prompts]) -> Iterator[dict[str, Any]]:
     """Yield the rows with the prompt added, and with the gold answer if the data set has one.
 
     :param prompts: the prompts of each data set (``Texts.prompts``), by their index."""
     for row in rows:
-        prompt = prompts[f"train/{row['source']}" if "source" in row else "train"][row["prompt_index"]]
+        name = f"train/{row['source']}" if "source" in row else "train"
+        prompt = prompt_at(prompts[name], row["prompt_index"], row.get("level") or 0)
         messages = [message.plain() for message in prompt.messages]
         yield {**row, "prompt": messages, "gold": prompt.columns.get("gt_answer")}
 

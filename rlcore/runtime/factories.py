@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlcore.config import Plan
+from rlcore.config.data_source import order_of
 from rlcore.config.plan_record import SourcePlan
 from rlcore.config.resolve import fitting_transfers
 from rlcore.contracts.errors import ConfigError, PluginError, RunError
@@ -21,7 +22,7 @@ from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import PluginKind, WeightTransferSpec
 from rlcore.contracts.types import Group, Prompt, RolloutKind, Sampling
 from rlcore.contracts.weight_transfer import OnFailure, Publisher, Receiver
-from rlcore.data import DataSet
+from rlcore.data import DataSet, EndlessPrompts, Prompts, prompt_at, prompt_count
 from rlcore.registry.error_context import close_part, error_context
 from rlcore.registry.plugin_registry import CORE
 from rlcore.registry.sandboxes import sandboxes_in
@@ -96,10 +97,11 @@ def filter_by(plan: Plan) -> str:
     return next((spec.name for reward, spec in zip(plan.config.rewards, plan.reward_specs(), strict=True) if reward.name == typed), typed)
 
 
-def schedule_settings(plan: Plan, prompts: int | Sequence[int]) -> ScheduleSettings:
+def schedule_settings(plan: Plan, prompts: int | Sequence[int | None] | None) -> ScheduleSettings:
     """Return the numbers that the coordinator depends on.
 
-    :param prompts: the number of prompts of each source of the run (``Texts.counts``); one number for a run without ``[[sources]]``."""
+    :param prompts: the number of prompts of each source of the run (``Texts.counts``), None if they have no end; one number for a run
+        without ``[[sources]]``."""
     config = plan.config
     counts = prompts if isinstance(prompts, Sequence) else (prompts,)
     parts = tuple(_source_schedule(part, count) for part, count in zip(plan.parts, counts, strict=True))
@@ -121,7 +123,7 @@ def schedule_settings(plan: Plan, prompts: int | Sequence[int]) -> ScheduleSetti
 _OF_ONE_SOURCE = ("prompts", "n_sampled", "n_greedy", "filter_range")
 
 
-def _source_schedule(source: SourcePlan, prompts: int) -> SourceSchedule:
+def _source_schedule(source: SourcePlan, prompts: int | None) -> SourceSchedule:
     config, registry = source.plan.config, source.plan.registry
     estimator = registry.load(PluginKind.ESTIMATOR, config.algorithm.estimator)
     return SourceSchedule(
@@ -142,8 +144,7 @@ def first_version(plan: Plan) -> int:
 def make_coordinator(plan: Plan, texts: Texts) -> Coordinator:
     """Build the coordinator, new or from the checkpoint. Raises ConfigError if the run cannot resume with these prompts."""
     settings = schedule_settings(plan, texts.counts)
-    sources = zip(plan.parts, settings.parts, texts.sources, strict=True)
-    samplers, among = [make_sampler(part.plan, source, prompts) for part, source, prompts in sources], None
+    samplers, among = [make_sampler(part.plan, prompts) for part, prompts in zip(plan.parts, texts.sources, strict=True)], None
     if plan.sources:
         shares = [source.weight / sum(source.weight for source in settings.sources) for source in settings.sources]
         context = SamplerContext(items=len(shares), ids=plan.source_names, weights=shares, seed=plan.config.run.seed)
@@ -153,22 +154,22 @@ def make_coordinator(plan: Plan, texts: Texts) -> Coordinator:
     return Coordinator.restored(settings, plan.resume.state["coordinator"], samplers, among)
 
 
-def make_sampler(plan: Plan, source: SourceSchedule, prompts: Sequence[Prompt]) -> ChosenSampler:
-    """Build the sampler of a source with these prompts, () if they have no end."""
-    items = source.prompts
+def make_sampler(plan: Plan, prompts: Prompts) -> ChosenSampler:
+    """Build the sampler of a source with these prompts."""
+    items, known = prompt_count(prompts), () if isinstance(prompts, EndlessPrompts) else prompts
     context = SamplerContext(
         items=items,
-        ids=[prompt.prompt_id for prompt in prompts],
+        ids=[prompt.prompt_id for prompt in known],
         weights=(1.0 / items,) * items if items else (),
         seed=plan.config.run.seed,
-        levels=source.levels,
-        rows=lambda: [prompt.columns for prompt in prompts],
+        levels=prompts.levels if isinstance(prompts, EndlessPrompts) else 1,
+        rows=lambda: [prompt.columns for prompt in known],
     )
     return _sampler(plan, context)
 
 
 def _sampler(plan: Plan, context: SamplerContext) -> ChosenSampler:
-    name, registry = plan.config.data.order, plan.registry
+    name, registry = order_of(plan.config, plan.registry), plan.registry
     made: Sampler = registry.make(PluginKind.SAMPLER, name, context, options=plan.sampler_options)
     spec, owner = registry.spec(PluginKind.SAMPLER, name), registry.owner(PluginKind.SAMPLER, name)
     return ChosenSampler(made, spec.name, f"sampler {spec.name!r} of {owner}", context.items, context.levels)
@@ -180,7 +181,7 @@ def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
     return JobMaker([_jobs_of(part, rows, horizon) for part, rows in zip(plan.parts, texts.sources, strict=True)], plan.config.run.seed)
 
 
-def _jobs_of(source: SourcePlan, prompts: Sequence[Prompt], horizon: int) -> SourceJobs:
+def _jobs_of(source: SourcePlan, prompts: Prompts, horizon: int) -> SourceJobs:
     plan, section = source.plan, source.plan.config.sampling
     return SourceJobs(
         name=source.name,
@@ -330,7 +331,7 @@ class AnnealedSampling:
 class SourceJobs:
     """How the prompts of a source become jobs and groups. ``spare``: sampled rollouts in addition to those of the lease."""
 
-    prompts: Sequence[Prompt]
+    prompts: Prompts
     sampling: AnnealedSampling
     filter_by: str = "accuracy"
     spare: int = 0
@@ -356,7 +357,7 @@ class JobMaker:
         greedy = replace(sampling, temperature=0.0)
         return GroupJob(
             key=lease.lease_id,
-            prompt=source.prompts[lease.prompt_index],
+            prompt=prompt_at(source.prompts, lease.prompt_index, lease.level),
             samplings=(sampling,) * (lease.n_sampled + source.spare) + (greedy,) * lease.n_greedy,
             noise=(self._seed, lease.episode + (lease.ordinal << 32), lease.prompt_index + (lease.source_index << 40)),
             spare=source.spare,
@@ -374,6 +375,7 @@ class JobMaker:
             scores=produced.scores,
             cut_tokens=produced.cut_tokens,
             source_index=lease.source_index,
+            level=lease.level if isinstance(source.prompts, EndlessPrompts) else None,
         )
         group, delivery = source.filters.applied(group, replace(_delivery(group, lease, source.filter_by), source=source.name))
         arrival = GroupSummary(

@@ -18,7 +18,18 @@ from rlcore.contracts.errors import ConfigError, DataError, RlcoreError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
 from rlcore.contracts.types import Prompt
-from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt
+from rlcore.data import (
+    DataSet,
+    EndlessPrompts,
+    Prompts,
+    check_prompt_lengths,
+    load_eval,
+    load_prompts,
+    prompt_at,
+    prompt_count,
+    short_prompts,
+    with_system_prompt,
+)
 from rlcore.data.left_out import by_reason, left_out_sentences
 from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
 from rlcore.registry.error_context import SHOW_TRACEBACK, out_of_memory, reason
@@ -52,31 +63,33 @@ _AT_ONCE = 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
     """The tokenizer, and the prompts of each data set (``train``, or ``train/<source>``; ``eval/<task>``) with their system prompt.
+    ``prompt_at`` returns one of them, also of an endless data set.
 
     ``dropped`` counts the prompts of each data set that were too long and are left out."""
 
     tokenizer: Tokenizer
-    prompts: Mapping[str, tuple[Prompt, ...]]
+    prompts: Mapping[str, Prompts]
     dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def sources(self) -> tuple[tuple[Prompt, ...], ...]:
+    def sources(self) -> tuple[Prompts, ...]:
         """The prompts to train on, of each source of the run."""
         return tuple(rows for name, rows in self.prompts.items() if not name.startswith("eval/"))
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """The number of prompts to train on, of each source of the run."""
-        return tuple(map(len, self.sources))
+    def counts(self) -> tuple[int | None, ...]:
+        """The number of prompts to train on, of each source of the run; None if they have no end."""
+        return tuple(map(prompt_count, self.sources))
 
     @property
     def held_out(self) -> dict[str, tuple[Prompt, ...]]:
         """The prompts of each held-out task."""
-        return {name.removeprefix("eval/"): rows for name, rows in self.prompts.items() if name.startswith("eval/")}
+        found = {name.removeprefix("eval/"): rows for name, rows in self.prompts.items() if name.startswith("eval/")}
+        return {name: tuple(rows) for name, rows in found.items() if not isinstance(rows, EndlessPrompts)}  # a plan allows no endless one
 
     def probe_ids(self) -> np.ndarray | None:
         """Return int32[T]: the sequence for the probe of the first weights, or None if the first prompt is too short."""
-        ids = rendered(self.tokenizer, self.sources[0][0])[:_PROBE_TOKENS]
+        ids = rendered(self.tokenizer, prompt_at(self.sources[0], 0))[:_PROBE_TOKENS]
         return ids if len(ids) > 1 else None
 
 
@@ -153,7 +166,9 @@ def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False
         for remark in tokenizer.remarks() if isinstance(tokenizer, ChatTokenizer) else ():
             say(remark)
     prompts = {name: _with_system_prompts(plan.of_data(name), rows) for name, rows in data.items()}
-    kept, dropped = dict(prompts), {}
+    endless = {name: _endless(plan.of_data(name), rows.endless, tokenizer) for name, rows in data.items() if rows.endless is not None}
+    kept: dict[str, Prompts] = {**prompts, **endless}
+    dropped = {}
     with loading(f"the chat template of {path}"):
         for name, rows in prompts.items():
             own = plan.of_data(name)
@@ -161,12 +176,25 @@ def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False
             if checked and not drop:
                 continue
             lengths = _lengths(own, data[name], tokenizer, rows, say)
-            if drop:  # every process that reads the prompts drops the same ones
-                kept[name] = short_prompts(rows, lengths, most, name)
-                dropped[name] = len(rows) - len(kept[name])
+            if drop:  # every process that reads the prompts drops the same ones; the plan allows no endless data then
+                kept[name] = short = short_prompts(rows, lengths, most, name)
+                dropped[name] = len(rows) - len(short)
             else:
                 check_prompt_lengths(rows, lengths, most)
     return Texts(tokenizer=tokenizer, prompts=kept, dropped={name: count for name, count in dropped.items() if count})
+
+
+def _endless(plan: Plan, prompts: EndlessPrompts, tokenizer: Tokenizer) -> EndlessPrompts:
+    """Return the prompts with their system prompts. One that is too long is refused when it is made."""
+    system_prompt, most = _system_prompts(plan), plan.config.data.max_prompt_tokens
+
+    def make(number: int, level: int) -> Prompt:
+        prompt = system_prompt(prompts.at(number, level))
+        if (count := _length(tokenizer, prompt)) > most:
+            raise DataError(f"{prompt.source}: the prompt is {count} tokens long, {most} are allowed; raise -mpt/--max-prompt-tokens")
+        return prompt
+
+    return EndlessPrompts(make, prompts.levels)
 
 
 def fingerprints(data: Mapping[str, DataSet], tokenizer: Tokenizer) -> dict[str, str]:
@@ -234,14 +262,19 @@ def stop_strings(plan: Plan) -> tuple[str, ...]:
 
 
 def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
+    return tuple(map(_system_prompts(plan), data.prompts))
+
+
+def _system_prompts(plan: Plan) -> Callable[[Prompt], Prompt]:
+    """Return a function that adds the system prompt to a prompt."""
     specs = {spec.name: spec for spec in reversed(plan.reward_specs())}
-    default = plan.reward_specs()[0]
+    default, chosen = plan.reward_specs()[0], plan.config.data.system_prompt
 
-    def system_prompt(prompt: Prompt) -> str:
-        chosen = plan.config.data.system_prompt
-        return chosen if chosen is not None else specs.get(prompt.reward or "", default).system_prompt
+    def added(prompt: Prompt) -> Prompt:
+        own = chosen if chosen is not None else specs.get(prompt.reward or "", default).system_prompt
+        return replace(prompt, messages=with_system_prompt(prompt.messages, own))
 
-    return tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
+    return added
 
 
 def _lengths(plan: Plan, data: DataSet, tokenizer: Tokenizer, prompts: Sequence[Prompt], say: Callable[[str], None]) -> list[int]:

@@ -83,7 +83,8 @@ class OneProcess(Runtime):
 
     def _make_schedule(self) -> None:
         plan, prompts = self._plan, self._texts.counts
-        self.horizon, self.prompts = schedule_settings(plan, prompts).horizon, sum(prompts)
+        settings = schedule_settings(plan, prompts)
+        self.horizon, self.prompts = settings.horizon, settings.prompts or 0
         self._coordinator, self._watch = make_coordinator(plan, self._texts), make_filter_monitor(plan)
         self._jobs, self._evaluator = make_jobs(plan, self._texts), make_evaluator(plan, self._texts)
         self._state = self._state_now()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rlcore.testing.core_parts import update_engine as update_engine
     from rlcore.testing.data.data_suites import DataSourceSuite as DataSourceSuite
     from rlcore.testing.data.data_suites import RowFormatSuite as RowFormatSuite
+    from rlcore.testing.data.generator_suite import RowGeneratorSuite as RowGeneratorSuite
     from rlcore.testing.inference.fake_inference import FakeInference as FakeInference
     from rlcore.testing.inference.fake_inference import FakeInferenceOptions as FakeInferenceOptions
     from rlcore.testing.inference.inference_suite import InferenceBackendSuite as InferenceBackendSuite

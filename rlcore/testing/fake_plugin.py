@@ -345,9 +345,16 @@ def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
 
 @hookimpl
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
-    """Return one data source."""
+    """Return a data source that ends, and one that does not."""
     return [
-        DataSourceSpec(name="fake", target="rlcore.testing.data.fake_data:FakeRows", summary="fake:abc: one row a letter.", prefix="fake:")
+        DataSourceSpec(name="fake", target="rlcore.testing.data.fake_data:FakeRows", summary="fake:abc: one row a letter.", prefix="fake:"),
+        DataSourceSpec(
+            name="fake_endless",
+            target="rlcore.testing.data.fake_data:FakeGenerator",
+            summary="fake-endless:abcd: letters without end.",
+            prefix="fake-endless:",
+            endless=True,
+        ),
     ]
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlcore.contracts.errors import DataError
-from rlcore.contracts.row_interfaces import RowFormat, RowSource
+from rlcore.contracts.row_interfaces import RowFormat, RowGenerator, RowSource
 from rlcore.data.rows import BadRow
 
-__all__ = ["FakeFormat", "FakeRows"]
+__all__ = ["FakeFormat", "FakeGenerator", "FakeRows"]
 
 
 class FakeRows(RowSource):
@@ -22,6 +22,28 @@ class FakeRows(RowSource):
             raise DataError(f"{path}: no letter stands behind fake:")
         for number, letter in enumerate(letters, start=1):
             yield number, {"messages": {"role": "user", "content": letter}, "gt_answer": letter}
+
+
+class FakeGenerator(RowGenerator):
+    """Makes rows of ``fake-endless:abcd`` without end. The task is to say a letter: of the first half at level 0, of the second at 1."""
+
+    def row(self, path: str, number: int, level: int) -> object:
+        """See RowGenerator."""
+        half = len(self._letters(path)) // 2
+        letter = self._letters(path)[level * half + number % half]
+        return {"messages": {"role": "user", "content": letter}, "gt_answer": letter}
+
+    def levels(self, path: str) -> int:
+        """See RowGenerator."""
+        self._letters(path)
+        return 2
+
+    @staticmethod
+    def _letters(path: str) -> str:
+        letters = path.removeprefix("fake-endless:")
+        if len(letters) < 2:
+            raise DataError(f"{path}: at least two letters must stand behind fake-endless:")
+        return letters
 
 
 class FakeFormat(RowFormat):

@@ -48,7 +48,7 @@ class TrainerRanks:
         error = await first_error(answered(worker.call("lifetime", beside=True)))
         raise await self.failed(rank, error)
 
-    async def prepare(self, prompts: Sequence[int], port: int | None) -> list[Future[Any]]:
+    async def prepare(self, prompts: Sequence[int | None], port: int | None) -> list[Future[Any]]:
         """Have the ranks load the model and connect to each other; return their calls without waiting for them. The first call returns the
         address of the weights."""
         rendezvous = ""

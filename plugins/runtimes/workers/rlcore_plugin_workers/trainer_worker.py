@@ -119,7 +119,7 @@ class TrainerWorker:
                 ) from error
             return f"tcp://{host}:{probe.getsockname()[1]}"
 
-    def prepare(self, prompts: Sequence[int], rendezvous: str) -> Any:
+    def prepare(self, prompts: Sequence[int | None], rendezvous: str) -> Any:
         """Load the model and connect to the other ranks. Rank 0 returns the address of its weights."""
         self._plan = plan = self._plan_bundle.open(f"trainer rank {self._rank}")
         schedule = schedule_settings(plan, prompts)

@@ -87,7 +87,8 @@ class WorkerRuntime(Runtime):
         self._texts = texts
         self.tokenizer, self.dropped = texts.tokenizer, texts.dropped
         self.fingerprints = plan_bundle.fingerprints
-        self.horizon, self.prompts = schedule_settings(plan, texts.counts).horizon, sum(texts.counts)
+        schedule = schedule_settings(plan, texts.counts)
+        self.horizon, self.prompts = schedule.horizon, schedule.prompts or 0
         self._driver, self._say = driver, driver.say
         self._version = first_version(plan)
         self._order: BatchOrder | None = None
