@@ -99,8 +99,9 @@ class PromptLine:
 
     @property
     def plain(self) -> bool:
-        """Whether the episode and the position in it say everything about a place: one source, in the order of its episodes."""
-        return self._among is None and isinstance(self.sources[0].sampler.sampler, EpisodeOrder)
+        """Whether the episode and the position in it say everything about a place: one source, which ends, in the order of its episodes."""
+        (first, *others) = self.sources
+        return not others and first.source.prompts is not None and isinstance(first.sampler.sampler, EpisodeOrder)
 
     @property
     def returned(self) -> int:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.contracts.sampler import Draw, DrawResult, Sampler, SamplerContext
-from rlcore.schedule import ChosenSampler, ScheduleSettings, SourceSchedule
+from rlcore.schedule import ChosenSampler, Coordinator, ScheduleSettings, SourceSchedule
 from rlcore.schedule.ordinals import Ordinals
 from rlcore.schedule.prompt_line import PromptLine, PromptPlace
 from rlcore.schedule.prompt_order import Weighted
@@ -196,3 +196,14 @@ def test_changed_sources_and_samplers_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^the sampler of the sources was weighted when this run began and is scripted now"):
         PromptLine(settings_of(3, 5), among=chosen(Scripted([]), 2)).restore(state)
     PromptLine(settings_of(3, 5, weights=(1, 3))).restore(state)
+
+
+def test_the_state_of_prompts_without_end_has_format_3_and_goes_on() -> None:
+    """Format 2 counts episodes, which such a source does not have."""
+    endless = ScheduleSettings(train_batch_size=2, buffer_limit=4, max_steps=4)
+    coordinator = Coordinator(endless)
+    leased = coordinator.lease("a", 2)
+    state = json.loads(json.dumps(coordinator.state()))
+    assert (state["format"], [lease.prompt_index for lease in leased]) == (3, [0, 1])
+    again = Coordinator.restored(endless, state)
+    assert [lease.prompt_index for lease in again.lease("b", 2)] == [0, 1]
