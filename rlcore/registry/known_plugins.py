@@ -26,7 +26,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-code": {PluginKind.REWARD: ("code",)},
     "rlcore-plugin-adapters": {
         PluginKind.REWARD: ("trl_function", "verl_function", "reasoning_gym", "json_schema"),
-        PluginKind.DATA: ("reasoning_gym",),
+        PluginKind.DATA: ("reasoning_gym", "reasoning_gym_endless"),
     },
     "rlcore-plugin-judge": {PluginKind.REWARD: ("llm_judge", "llm_pairwise")},
     "rlcore-plugin-agents": {
@@ -101,6 +101,7 @@ def known_source(path: str, *, folder: bool) -> str:
     marks = {
         "hub": folder or path.startswith("hf:"),
         "reasoning_gym": path.startswith("gym:"),
+        "reasoning_gym_endless": path.startswith("gym-endless:"),
         "csv": path.endswith((".csv", ".csv.gz")),
         "parquet": path.endswith(".parquet"),
     }

@@ -49,7 +49,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             name="reasoning_gym",
             target="rlcore_plugin_adapters.gym_reward:GymReward",
             config="rlcore_plugin_adapters.adapter_options:GymOptions",
-            summary="score_answer of the row's reasoning-gym data set; rows: data source gym:NAME",
+            summary="score_answer of the row's reasoning-gym data set; rows: data sources gym:NAME and gym-endless:NAME",
             system_prompt=_GYM_PROMPT,
             full_value_option="correct_score",
         ),
@@ -65,24 +65,32 @@ def rlcore_register_rewards() -> list[RewardSpec]:
 
 @hookimpl
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
-    """Return the data source of reasoning-gym, whose rows are generated when they are read."""
+    """Return the data sources of reasoning-gym, one with an end and one without."""
     return [
         DataSourceSpec(
             name="reasoning_gym",
             target="rlcore_plugin_adapters.gym_rows:GymRows",
             summary="gym:NAME?size=500&seed=0&OPTION=VALUE: a data set of reasoning-gym; needs the package reasoning-gym",
             prefix="gym:",
-        )
+        ),
+        DataSourceSpec(
+            name="reasoning_gym_endless",
+            target="rlcore_plugin_adapters.gym_rows:EndlessGym",
+            summary="gym-endless:NAME?seed=0&levels=1&OPTION=VALUE: the same without end, of several levels; needs reasoning-gym",
+            prefix="gym-endless:",
+            endless=True,
+        ),
     ]
 
 
 @hookimpl
 def rlcore_note_run(config: Any) -> list[str]:
     """Name the data sets of reasoning-gym whose own answer does not score 1, or whose every answer does."""
-    names = [str(source.path).removeprefix("gym:").partition("?")[0] for source in config.data_sets if str(source.path).startswith("gym:")]
+    places = [str(source.path).partition(":") for source in config.data_sets]
+    names = [(prefix, path.partition("?")[0]) for prefix, _, path in places if prefix in ("gym", "gym-endless")]
     notes = dict.fromkeys(_NO_ANSWER, "has no answer to its questions, so nothing shows before the run that one scores 1")
     notes["game_of_life_halting"] = "gives 1 to every answer, so nothing can be learned from it"
-    return [f"gym:{name}: reasoning-gym {notes[name]}" for name in names if name in notes]
+    return [f"{prefix}:{name}: reasoning-gym {notes[name]}" for prefix, name in names if name in notes]
 
 
 @hookimpl

@@ -53,7 +53,7 @@ class GymReward(Reward):
     def _found(self, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         place = columns.get("reasoning_gym")
         if isinstance(place, Mapping):
-            dataset = _dataset(place["dataset"], json.dumps(place["settings"], sort_keys=True))
+            dataset = _dataset(place["dataset"], json.dumps(place["settings"], sort_keys=True), place.get("level"))
             entry = _entry(dataset, int(place["index"]))
             if place.get("digest", digest(entry)) != digest(entry):
                 raise DataError(
@@ -72,8 +72,8 @@ class GymReward(Reward):
 
 
 @lru_cache(maxsize=64)
-def _dataset(name: str, settings: str) -> Any:
-    return gym_dataset(name, json.loads(settings))
+def _dataset(name: str, settings: str, level: int | None = None) -> Any:
+    return gym_dataset(name, json.loads(settings), level=level)
 
 
 @lru_cache(maxsize=1024)

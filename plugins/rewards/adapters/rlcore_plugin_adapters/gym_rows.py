@@ -1,4 +1,4 @@
-"""Rows of a data set of reasoning-gym, generated when they are read: ``gym:NAME?size=500&seed=0&OPTION=VALUE``."""
+"""Rows of a data set of reasoning-gym: ``gym:NAME?size=500&seed=0&OPTION=VALUE``, or without end ``gym-endless:NAME?seed=0&levels=10``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
+from dataclasses import fields
+from functools import lru_cache
 from hashlib import sha256
 from io import StringIO
 from types import ModuleType
@@ -15,11 +17,12 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from rlcore.api import DataError
-from rlcore.api.data import RowSource
+from rlcore.api.data import RowGenerator, RowSource
 
-__all__ = ["GymRows", "digest", "gym", "gym_dataset", "gym_entry"]
+__all__ = ["EndlessGym", "GymRows", "digest", "gym", "gym_dataset", "gym_entry"]
 
 _PREFIX = "gym:"
+_ENDLESS = "gym-endless:"
 _DEFAULTS = {"size": 500, "seed": 0}
 _BY_HASH = ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder")
 """Data sets of reasoning-gym 0.1.25 that draw from sets of texts, whose order differs between processes."""
@@ -35,16 +38,59 @@ class GymRows(RowSource):
         dataset = gym_dataset(name, settings, path)
         _check_order(name, settings, path)
         for index in range(len(dataset)):
-            entry = gym_entry(dataset, index)
-            known = {} if entry["answer"] is None else {"gt_answer": str(entry["answer"])}
-            place = {"dataset": name, "settings": dict(settings), "index": index, "digest": digest(entry)}
-            yield index + 1, {"messages": [{"role": "user", "content": str(entry["question"])}], "reasoning_gym": place} | known
+            yield index + 1, _row(gym_entry(dataset, index), {"dataset": name, "settings": dict(settings), "index": index})
 
 
-def _parsed(path: str) -> tuple[str, dict[str, Any]]:
-    name, _, query = path.removeprefix(_PREFIX).partition("?")
+class EndlessGym(RowGenerator):
+    """The data source without end. ``levels=N`` in the path takes the first N levels of the data set's curriculum, all parts of it at the
+    same level; without it, every row has the settings of the path.
+
+    After ``size`` rows, another data set begins, because some cannot make more. Its seed is higher by ``size``. Most data sets draw an
+    entry by the sum of seed and index, so their rows go on as if there were one."""
+
+    def row(self, path: str, number: int, level: int) -> object:
+        name, settings, levels = _asked(path)
+        made = settings | {"seed": settings["seed"] + number // settings["size"] * settings["size"]}
+        dataset = _opened(path, json.dumps(made), level if levels > 1 else None)
+        place = {"dataset": name, "settings": made, "index": number % settings["size"]} | ({"level": level} if levels > 1 else {})
+        return _row(gym_entry(dataset, place["index"]), place)
+
+    def levels(self, path: str) -> int:
+        _, settings, levels = _asked(path)
+        for level in range(levels):  # the curricula of some data sets have levels that they refuse
+            _opened(path, json.dumps(settings), level if levels > 1 else None)
+        return levels
+
+
+@lru_cache(maxsize=64)
+def _opened(path: str, settings: str, level: int | None) -> Any:
+    return gym_dataset(_asked(path)[0], json.loads(settings), path, level)
+
+
+def _asked(path: str) -> tuple[str, dict[str, Any], int]:
+    """Return the name, the settings and the number of levels."""
+    name, settings = _parsed(path, _ENDLESS)
+    levels = settings.pop("levels", 1)
+    _check_order(name, settings, path)
+    for key, value, least in (("levels", levels, 1), ("size", settings["size"], 1), ("seed", settings["seed"], 0)):
+        if not isinstance(value, int) or value < least:
+            raise DataError(f"{path}: {key} is {value!r}, it must be a whole number from {least} on")
+    if levels > 1 and (known := gym_levels(name)) < levels:
+        has = f"has {known}" if known else "has no curriculum"
+        raise DataError(f"{path}: the path asks for {levels} levels, and the data set {has}" + (f"; type levels={known}" if known else ""))
+    return name, settings, levels
+
+
+def _row(entry: Mapping[str, Any], place: dict[str, Any]) -> dict[str, Any]:
+    known = {} if entry["answer"] is None else {"gt_answer": str(entry["answer"])}
+    asked = {"messages": [{"role": "user", "content": str(entry["question"])}]}
+    return {**asked, "reasoning_gym": place | {"digest": digest(entry)}, **known}
+
+
+def _parsed(path: str, prefix: str = _PREFIX) -> tuple[str, dict[str, Any]]:
+    name, _, query = path.removeprefix(prefix).partition("?")
     if not name:
-        raise DataError(f"{path}: name a data set of reasoning-gym, for example gym:leg_counting?size=500&seed=0")
+        raise DataError(f"{path}: name a data set of reasoning-gym, for example {prefix}leg_counting?seed=0")
     return name, _DEFAULTS | {key: _value(text) for key, text in parse_qsl(query, keep_blank_values=True)}
 
 
@@ -93,14 +139,33 @@ def gym() -> ModuleType:
         raise DataError("the package reasoning-gym is not installed here; type: pip install reasoning-gym") from error
 
 
-def gym_dataset(name: str, settings: dict[str, Any], typed: str = "") -> Any:
+def gym_levels(name: str) -> int:
+    """Return the number of levels of a data set's curriculum, 0 if it has none."""
+    gym()
+    factory = importlib.import_module("reasoning_gym.factory")
+    if not factory.has_curriculum(name):
+        return 0
+    return max((len(part.levels) for part in factory.create_curriculum(name).attributes.values()), default=0)
+
+
+def _at_level(name: str, settings: Mapping[str, Any], level: int) -> dict[str, Any]:
+    """Return the settings at a level of the curriculum. Those that the curriculum does not set are as given."""
+    curriculum = importlib.import_module("reasoning_gym.factory").create_curriculum(name)
+    curriculum.set_global_level(level)
+    made = curriculum.generate_configuration(dict(settings))
+    return {field.name: getattr(made, field.name) for field in fields(made)}
+
+
+def gym_dataset(name: str, settings: dict[str, Any], typed: str = "", level: int | None = None) -> Any:
     """Return the data set, which generates its entries by index. DataError, with what was ``typed``, if reasoning-gym has no such data set
-    or refuses the settings. ``composite`` takes the weights of its parts: ``datasets={"leg_counting": 2, "gcd": 1}``."""
+    or refuses the settings. ``composite`` takes the weights of its parts: ``datasets={"leg_counting": 2, "gcd": 1}``.
+
+    :param level: of the data set's curriculum; None: as the settings say."""
     package = gym()
     if name == "composite" and isinstance(parts := settings.get("datasets"), Mapping):
         part = importlib.import_module("reasoning_gym.composite").DatasetSpec
         settings = settings | {"datasets": [part(name=one, weight=weight, config={}) for one, weight in parts.items()]}
     try:
-        return package.create_dataset(name, **settings)
+        return package.create_dataset(name, **(settings if level is None else _at_level(name, settings, level)))
     except (AssertionError, TypeError, ValueError) as error:
         raise DataError(f"{typed or _PREFIX + name}: reasoning-gym refuses it: {error}") from error

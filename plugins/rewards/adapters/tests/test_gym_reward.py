@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlcore_plugin_adapters import gym_reward, rlcore_note_run, rlcore_register_rewards
+from rlcore_plugin_adapters import gym_reward, gym_rows, rlcore_note_run, rlcore_register_rewards
 from rlcore_plugin_adapters.adapter_options import GymOptions
 from rlcore_plugin_adapters.gym_reward import GymReward
-from rlcore_plugin_adapters.gym_rows import GymRows
+from rlcore_plugin_adapters.gym_rows import EndlessGym, GymRows
 
 from rlcore.api import DataError, Message, Outcome, Reward, RewardInput
-from rlcore.testing import DataSourceSuite, RewardSuite
+from rlcore.testing import DataSourceSuite, RewardSuite, RowGeneratorSuite
 
 SPECS = {spec.name: spec for spec in rlcore_register_rewards()}
 PATH = "gym:sums?size=3&seed=1&largest=50"
@@ -25,9 +27,12 @@ PATH = "gym:sums?size=3&seed=1&largest=50"
 @pytest.fixture(autouse=True)
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(Path(__file__).with_name("stand_in"))
-    monkeypatch.delitem(sys.modules, "reasoning_gym", raising=False)
+    for name in ("reasoning_gym", "reasoning_gym.factory"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     yield
-    sys.modules.pop("reasoning_gym", None)
+    for name in ("reasoning_gym", "reasoning_gym.factory"):
+        sys.modules.pop(name, None)
+    gym_rows._opened.cache_clear()
     gym_reward._dataset.cache_clear()
     gym_reward._entry.cache_clear()
 
@@ -70,6 +75,49 @@ class TestGymRows(DataSourceSuite):
 
     def damaged(self, folder: Path) -> str:
         return "gym:sums?size=0"
+
+
+class TestEndlessGym(RowGeneratorSuite):
+    columns = ("gt_answer", "reasoning_gym")
+    path = "gym-endless:sums?levels=3&seed=1"
+    missing = "gym-endless:absent"
+
+    def make(self) -> EndlessGym:
+        return EndlessGym()
+
+
+def test_levels_are_those_of_the_curriculum_and_the_reward_makes_the_same_entry() -> None:
+    made = EndlessGym()
+    path = "gym-endless:sums?levels=3&seed=1"
+    assert (made.levels(path), made.levels("gym-endless:sums?largest=50")) == (3, 1)
+    rows: list[Any] = [made.row(path, 70_000, level) for level in range(3)]
+    assert [row["reasoning_gym"]["level"] for row in rows] == [0, 1, 2]
+    terms = [Random("70001 0").randint(1, largest) for largest in (9, 99, 999)]
+    assert [int(row["messages"][0]["content"].split()[0]) for row in rows] == terms
+    for row in rows:
+        asked = RewardInput(messages=(), columns=row, text=f"<answer>{row['gt_answer']}</answer>")
+        assert GymReward().score(asked).value == 1.0
+    plain: Any = made.row("gym-endless:sums?largest=50&seed=1", 2, 0)
+    assert "level" not in plain["reasoning_gym"]
+    assert plain["messages"] == list(GymRows().rows(PATH))[2][1]["messages"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("gym-endless:", "name a data set of reasoning-gym, for example gym-endless:leg_counting"),
+        ("gym-endless:sums?levels=4", "asks for 4 levels, and the data set has 3; type levels=3"),
+        ("gym-endless:drawn?levels=2", "asks for 2 levels, and the data set has no curriculum"),
+        ("gym-endless:sums?levels=0", "levels is 0, it must be a whole number from 1 on"),
+        ("gym-endless:sums?levels=some", "levels is 'some'"),
+        ("gym-endless:sums?big=1", "reasoning-gym refuses it"),
+        ("gym-endless:word_ladder", "type PYTHONHASHSEED=0 before the command"),
+    ],
+)
+def test_endless_paths_that_are_refused(path: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    with pytest.raises(DataError, match=f"^{re.escape(path)}: .*{re.escape(says)}"):
+        EndlessGym().levels(path)
 
 
 def test_rows_can_be_made_again() -> None:

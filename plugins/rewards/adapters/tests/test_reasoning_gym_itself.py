@@ -91,6 +91,40 @@ def test_a_run_of_a_few_steps(tmp_path: Path, packages: Path, rows: str) -> None
     assert all("reward/mean" in record for record in records)
 
 
+ENDLESS = """
+import json
+from rlcore.api import DataError
+from rlcore_plugin_adapters.gym_reward import GymReward
+from rlcore_plugin_adapters.gym_rows import EndlessGym, gym_levels
+from reasoning_gym.factory import DATASETS
+
+made, levels, refused, reward = {}, {}, [], GymReward()
+for name in sorted(set(DATASETS) - {"composite"}):
+    rows = [EndlessGym().row(f"gym-endless:{name}?seed=1", number, 0) for number in (0, 499, 500, 100_000)]
+    made[name] = [row["messages"][0]["content"] for row in rows]
+    assert all(reward.check(row) is None for row in rows), name
+    if (known := gym_levels(name)) > 1:
+        levels[name] = known
+        try:
+            EndlessGym().levels(f"gym-endless:{name}?levels={known}")
+        except DataError:
+            refused.append(name)
+print(json.dumps([made, levels, refused]))
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_every_data_set_makes_rows_without_end_and_all_but_three_have_levels(packages: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(packages), "PYTHONHASHSEED": "0"}
+    done = subprocess.run([sys.executable, "-c", ENDLESS], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made, levels, refused = json.loads(done.stdout.splitlines()[-1])
+    assert len(made) == 105
+    assert set(made) - set(levels) == {"acre", "gsm_symbolic", "list_functions"}
+    assert refused == ["caesar_cipher", "knight_swap", "modulo_grid", "rubiks_cube", "survo"]
+
+
 OWN_SCORES = """
 import json, sys
 import reasoning_gym

@@ -1,4 +1,5 @@
-"""The part of reasoning-gym that is used: ``create_dataset(name, size=, seed=, …)``, entries by index, ``score_answer(answer, entry)``.
+"""The part of reasoning-gym that is used: ``create_dataset(name, size=, seed=, …)``, entries by index, ``score_answer(answer, entry)``,
+and curricula (``factory``).
 
 The package itself brings matplotlib and packages that are compiled; the tests do not ask for it.
 """
