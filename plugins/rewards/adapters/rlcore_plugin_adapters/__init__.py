@@ -49,6 +49,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             name="reasoning_gym",
             target="rlcore_plugin_adapters.gym_reward:GymReward",
             config="rlcore_plugin_adapters.adapter_options:GymOptions",
+            gold="text",
             summary="score_answer of the row's reasoning-gym data set; rows: data sources gym:NAME and gym-endless:NAME",
             system_prompt=_GYM_PROMPT,
             full_value_option="correct_score",

@@ -82,7 +82,8 @@ def _asked(path: str) -> tuple[str, dict[str, Any], int]:
 
 
 def _row(entry: Mapping[str, Any], place: dict[str, Any]) -> dict[str, Any]:
-    known = {} if entry["answer"] is None else {"gt_answer": str(entry["answer"])}
+    answer = entry["answer"]
+    known = {"gt_answer": str(answer)} if answer is not None and str(answer).strip() else {}
     asked = {"messages": [{"role": "user", "content": str(entry["question"])}]}
     return {**asked, "reasoning_gym": place | {"digest": digest(entry)}, **known}
 

@@ -18,6 +18,7 @@ from rlcore_plugin_adapters.gym_reward import GymReward
 from rlcore_plugin_adapters.gym_rows import EndlessGym, GymRows
 
 from rlcore.api import DataError, Message, Outcome, Reward, RewardInput
+from rlcore.api.data import Routes, parse_row
 from rlcore.testing import DataSourceSuite, RewardSuite, RowGeneratorSuite
 
 SPECS = {spec.name: spec for spec in rlcore_register_rewards()}
@@ -100,6 +101,14 @@ def test_levels_are_those_of_the_curriculum_and_the_reward_makes_the_same_entry(
     plain: Any = made.row("gym-endless:sums?largest=50&seed=1", 2, 0)
     assert "level" not in plain["reasoning_gym"]
     assert plain["messages"] == list(GymRows().rows(PATH))[2][1]["messages"]  # type: ignore[index]
+
+
+def test_words_that_stand_for_no_answer_elsewhere_are_answers() -> None:
+    """Spelled backward, a word may be "nan". The reward reads the entry, and not ``gt_answer``."""
+    rows: list[Any] = [EndlessGym().row("gym-endless:words", number, 0) for number in range(3)]
+    routes = Routes((SPECS["reasoning_gym"],))
+    prompts = [parse_row(row, index=0, default_id="a", source="a", routes=routes) for row in rows]
+    assert [prompt.columns.get("gt_answer") for prompt in prompts] == ["nan", None, "none"]
 
 
 @pytest.mark.parametrize(

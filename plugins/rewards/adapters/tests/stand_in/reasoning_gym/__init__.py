@@ -40,7 +40,14 @@ class Drawn(Sums):
         return float(int(answer) == int(entry["answer"]))
 
 
-DATASETS = {"sums": Sums, "drawn": Drawn, "word_ladder": Sums}
+class Words(Sums):
+    """Has answers that stand for none elsewhere."""
+
+    def __getitem__(self, index):
+        return {"question": "?", "answer": ("nan", "", "none")[index % 3], "metadata": {"source_dataset": "words"}}
+
+
+DATASETS = {"sums": Sums, "drawn": Drawn, "words": Words, "word_ladder": Sums}
 
 
 def create_dataset(name, **settings):
