@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rlcore.testing import RunTester
+from rlcore.testing import RowGeneratorSuite, RunTester
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data_and_weights.md").read_text(encoding="utf-8")
 SOURCE = re.search(r"```python\n(?P<text>from rlcore.api import DataSourceSpec.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 TRACKER, TABLE = re.findall(r"<!-- test: alarm -->\n```(?:python|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+GENERATOR, SUITE, OFFER, RUN = re.findall(r"<!-- test: endless -->\n```(?:python|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def a_tester_with(folder: Path, text: str) -> RunTester:
@@ -40,6 +44,31 @@ def test_the_data_source_is_read_by_its_prefix(tmp_path: Path) -> None:
     config = tester.fake_run(data={"dataset": "countdown:"}, training={"train_batch_size": 1})
     planned = tester.run("train", config, "--dry-run", "--json").assert_ok().json
     assert planned["config"]["data"]["dataset"] == [{"path": "countdown:", "repeat": 1.0, "source": "countdown", "options": {}}]
+
+
+def rules_of_the_page() -> list[str]:
+    return [name for name in dir(RowGeneratorSuite) if name.startswith("test_")]
+
+
+@pytest.mark.parametrize("rule", rules_of_the_page())
+def test_the_generator_keeps_the_rules(rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sums_without_end.py").write_text(GENERATOR, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sums_without_end", raising=False)
+    found: dict[str, Any] = {"__name__": "suite_of_the_page"}
+    exec(SUITE, found)
+    getattr(found["TestSumsWithoutEnd"](), rule)()
+
+
+def test_a_run_takes_the_generator_from_its_file_and_from_a_package(tmp_path: Path) -> None:
+    tester = a_tester_with(tmp_path, "rlcore_api = '2.0'\n" + OFFER.replace("my_plugin.sums_without_end", "sums_without_end"))
+    (tester.plugins.root / "sums_without_end.py").write_text(GENERATOR, encoding="utf-8")
+    (tmp_path / "sums_without_end.py").write_text(GENERATOR, encoding="utf-8")
+    config = tester.fake_run(**tomllib.loads(RUN))
+    for words in ((), ("-d", "sums:1")):
+        told = tester.run("train", config, "--dry-run", *words).assert_ok().stdout
+        assert "sums:1 has no end" in told
+    tester.run("train", config, "--dry-run", "-d", "sums:one").assert_refused("sums:one: name a seed, for example sums:1")
 
 
 @pytest.mark.parametrize("name", re.findall(r"`(tests/[\w/.*]+)`", PAGE))
