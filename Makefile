@@ -23,7 +23,7 @@ WORKERS ?= 3
 # Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
 MARKS ?= not nightly
 
-.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format docs bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-tails bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-gateway bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference test-environments clean
+.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format docs bench bench-algorithms bench-curriculum bench-sources bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-tails bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-gateway bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference test-environments clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -124,6 +124,12 @@ bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
 
 bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds each; hours; resumes where it was stopped
 	$(BIN)/python -m benchmarks.algorithms $(ARGS)
+
+bench-curriculum: env  ## updates to an accuracy with and without a curriculum, three seeds; eight minutes
+	$(BIN)/python -m benchmarks.curriculum $(ARGS)
+
+bench-sources: env  ## one model learns two sources, each with its own algorithm, three seeds; fifteen minutes
+	$(BIN)/python -m benchmarks.two_sources $(ARGS)
 
 bench-parity: env  ## what each layout of torch and of ColossalAI computes beside one process; ARGS=--all: four processes too; five minutes
 	$(BIN)/python -m benchmarks.parity --colossalai "$$($(BIN)/rlcore env build colossalai-cpu)" $(ARGS)

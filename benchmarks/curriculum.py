@@ -1,11 +1,11 @@
 """`make bench-curriculum`: does a curriculum reach an accuracy in fewer updates? The last line is one JSON object.
 
-The quickstart's task, mixed: of the training rows, some can be learned, some are solved already (their digits are sorted as they stand), and
-the others are impossible, because their gold answer is of another problem. Impossible rows give no gradient, and solved ones hardly any, so
-a sampler that issues them less often should need fewer updates. Every seed has its own rows and base model, the same for each sampler.
+The quickstart's task, mixed: some of the training rows can be learned, the digits of some are sorted as they stand, and the others are
+impossible, because their gold answer is wrong. Impossible rows give no gradient, so a sampler that issues them less often should need fewer
+updates. Every seed has its own rows and base model, the same for each sampler.
 
-``updates``: the first evaluation of held-out problems, all of them of the kind that can be learned, with at least ``--target`` of them right.
-null: not within ``--updates``. ``shares``: of the prompts that were issued, by kind.
+``updates``: the first evaluation of held-out problems, which all can be learned, with at least ``--target`` of them right; null: none within
+``--updates``. ``shares``: of the prompts that were trained on, by kind.
 """
 
 from __future__ import annotations
