@@ -4,7 +4,7 @@ The quickstart's task, mixed: some of the training rows can be learned, the digi
 impossible, because their gold answer is wrong. Impossible rows give no gradient, so a sampler that issues them less often should need fewer
 updates. Every seed has its own rows and base model, the same for each sampler.
 
-``updates``: the first evaluation of held-out problems, which all can be learned, with at least ``--target`` of them right; null: none within
+``updates``: those before the first evaluation of held-out problems with at least ``--target`` of them right; null: none within
 ``--updates``. ``shares``: of the prompts that were trained on, by kind.
 """
 

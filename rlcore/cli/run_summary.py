@@ -30,11 +30,16 @@ def _result(summary: Summary) -> Iterator[str]:
     yield f"training            {summary.pace_text()}"
     if summary.shares:
         yield f"time                {_time_line(summary.shares)}"
-    yield "prompts             " + ", ".join(f"{count} {fate}" for fate, count in summary.ledger.items())
+    yield "prompts             " + _counted(summary.ledger)
+    yield from (f"  {name:<18}{_counted(ledger)}" for name, ledger in summary.sources.items())
     for remark in summary.remarks:
         yield f"note                {remark}"
     for name, reason in summary.switched_off.items():
         yield f"switched off        {name}: {reason}"
+
+
+def _counted(ledger: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {fate}" for fate, count in ledger.items())
 
 
 def _when(summary: Summary, step: int) -> str:

@@ -95,6 +95,7 @@ class Status:
 
     Numbers of groups: ``in_flight`` are leased; ``buffered`` are ready; ``taken`` are in the batch being trained; ``set_aside`` come from a
     void batch (ready, but outside the buffer's bound until the next batch). Number of prompts: ``given_back`` wait for a new lease.
+    ``sources``: of a run with several sources, the ledger of each by its name: trained, filtered and failed.
     """
 
     version: int
@@ -109,6 +110,7 @@ class Status:
     given_back: int
     waiting_for: WaitingFor
     admission: Admission
+    sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class FilterReport(Protocol):

@@ -91,8 +91,9 @@ class Summary:
 
     Accuracies are means over the held-out tasks, None without one. ``best`` is the best value of ``log.best_by`` and the number of updates
     before it; of equal values, the latest. ``train_seconds`` is wall-clock time of training, evaluations between steps included. ``ledger``
-    counts prompts by outcome: trained, filtered or failed. ``time`` is seconds by part, summed over workers. ``shares`` is the share of
-    time by activity (``rlcore.runtime.timing.Timing.shares``), empty if nothing was trained. ``filter`` holds the figures of the group
+    counts prompts by outcome: trained, filtered or failed; ``sources`` has the same for each of several sources. ``time`` is seconds by
+    part, summed over workers. ``shares`` is the share of time by activity (``rlcore.runtime.timing.Timing.shares``), empty if nothing was
+    trained. ``filter`` holds the figures of the group
     filter and the number of updates that it starved, empty without a filter. ``dropped`` counts prompts that were too long, by data set.
     ``bad_rows`` counts the rows that were left out because they are bad, by data set and reason.
     ``remarks`` are sentences for the user. ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are the run's values.
@@ -124,6 +125,7 @@ class Summary:
     filter: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     bad_rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     checkpoint: Path | None = None
     samples: tuple[Sample, ...] = ()

@@ -443,6 +443,7 @@ class TrainingRun:
             reward_last=self._reward_last,
             best=self._best.kept(self._saved()),
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
+            sources=status.sources,
             time=timing.by_activity,
             shares=timing.shares() if status.version else {},
             peak_memory_bytes=sum(peaks.values()),

@@ -382,6 +382,7 @@ class Coordinator:
             given_back=self._line.returned,
             waiting_for=self.waiting_for(),
             admission=admission,
+            sources={line.source.name: line.ledger.ended() for line in self._line.sources if line.source.name},
         )
 
     def state(self) -> dict[str, Any]:

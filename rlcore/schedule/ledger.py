@@ -85,6 +85,10 @@ class Ledger:
             raise ValueError(f"episode {episode} has no open prompt that could end")
         return tally
 
+    def ended(self) -> dict[str, int]:
+        """Return how many prompts ended in each way."""
+        return {"trained": self.trained, "filtered": self.filtered, "failed": self.failed}
+
     def state(self) -> dict[str, Any]:
         """Return JSON values: an episode's number, then its prompts issued, trained, filtered, and failed by reason."""
         rows = [[episode, t.issued, t.trained, t.filtered, dict(t.failed)] for episode, t in sorted(self.episodes.items())]

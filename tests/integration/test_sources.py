@@ -67,6 +67,7 @@ def test_two_sources_train_in_one_run(tmp_path: Path) -> None:
     tester = project(tmp_path, ONE, TWO, eval={"eval_interval": 2}, run={"num_episodes": 2, "max_steps": 6})
     done = tester.run("train", "run.toml", "--json").assert_ok()
     assert done.json["ledger"] == {"trained": 18, "filtered": 0, "failed": 0}
+    assert done.json["sources"] == {name: {"trained": trained, "filtered": 0, "failed": 0} for name, trained in (("one", 12), ("two", 6))}
     updates = [row for row in figures_of(tester) if "loss" in row]
     assert len(updates) == 6
     for row in updates:
