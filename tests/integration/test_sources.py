@@ -200,3 +200,18 @@ def test_the_run_names_the_sampler_of_its_sources(tmp_path: Path) -> None:
 def test_a_controller_that_changes_a_setting_of_sources_is_refused(tmp_path: Path) -> None:
     tester = project(tmp_path, ONE, {**TWO, "algorithm": {"kl_coeff": 0.1}}, run={"controllers": ["adaptive_kl"]})
     tester.run("train", "run.toml").assert_refused("adaptive_kl", "changes algorithm.kl_coeff, and each of [[sources]] has its own")
+
+
+def test_an_endless_source_trains_beside_one_that_ends(tmp_path: Path) -> None:
+    endless = {**TWO, "data": {"dataset": "fake-endless:abcd"}}
+    tester = project(tmp_path, ONE, endless, run={"max_steps": 5})
+    tester.run("train", "run.toml").assert_ok()
+    rows = rollouts_of(tester)
+    assert Counter(row["source"] for row in rows) == {"one": 10 * 8, "two": 5 * 4}
+    assert {row["prompt_index"] for row in rows if row["source"] == "two"} == set(range(5))
+    assert all(row["prompt"] for row in rows)
+    tester = project(tmp_path / "without", ONE, endless)
+    config = tomllib.loads((tester.folder / "run.toml").read_text())
+    del config["run"]["max_steps"]
+    tester.write_toml("run.toml", config)
+    tester.run("train", "run.toml").assert_refused("source two: fake-endless:abcd has no end", "type --max-steps 200")
