@@ -74,6 +74,7 @@ def test_two_sources_train_in_one_run(tmp_path: Path) -> None:
         assert row["groups"] == 3
         assert (row["source/one/share"], row["source/two/share"]) == pytest.approx((2 / 3, 1 / 3))
         assert row["rollouts_in_loss"] == 2 * 8 + 4
+        assert row["tokens"] == row["source/one/tokens"] + row["source/two/tokens"]
         assert row["reward/mean"] == pytest.approx((16 * row["source/one/reward"] + 4 * row["source/two/reward"]) / 20)
     evaluated = [row for row in figures_of(tester) if "eval/held" in row]
     assert [row["step"] for row in evaluated] == [0, 2, 4, 6]
@@ -152,6 +153,8 @@ def test_the_filter_of_a_source_removes_its_groups_alone(tmp_path: Path) -> None
     updates = [row for row in figures_of(tester) if "loss" in row]
     assert sum(row["source/one/filtered"] for row in updates) == done.json["ledger"]["filtered"] > 0
     assert {row["source/two/filtered"] for row in updates} == {0.0}
+    told = done.json["filter"]
+    assert round((told["too_hard"] + told["too_easy"]) * told["groups"]) == told["filtered"]
 
 
 @pytest.mark.parametrize("ahead", [0, 1])

@@ -218,3 +218,14 @@ def test_options_of_the_sampler_of_sources_are_checked(here: Path) -> None:
     plan = planned('[data]\nsampler = "sequential"\nshuffle = false\n' + RUN + ONE)
     assert (plan.config.data.sampler, plan.sources[0].plan.config.data.sampler) == ("sequential", "auto")
     assert planned(RUN + ONE).config.data.sampler == "weighted"
+
+
+def test_a_recipe_gives_a_source_only_what_a_source_may_set(here: Path) -> None:
+    """The other settings, such as ``dynamic_batching``, are those of the run's own recipe."""
+    own = ONE.replace(
+        "[[sources.rewards]]", '[sources.algorithm]\nname = "dapo"\n[sources.sampling]\nmax_new_tokens = 8\n[[sources.rewards]]'
+    )
+    config = planned(RUN + own).sources[0].plan.config.algorithm
+    assert (config.filter_range, config.skip_threshold, config.dynamic_batching) == ((0.01, 0.99), 20.0, False)
+    of_run = planned(RUN.replace('[algorithm]\nname = "fake"', '[algorithm]\nname = "dapo"') + own).sources[0].plan.config.algorithm
+    assert (of_run.filter_range, of_run.skip_threshold, of_run.dynamic_batching) == ((0.01, 0.99), 20.0, True)
