@@ -105,6 +105,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("tokens", "tokens", "tokens in the loss"),
     Metric("rollouts_in_loss", "count", "rollouts in the loss; the other rollouts of the batch were masked"),
     Metric("advantage_abs_mean", "", "mean absolute advantage of the tokens in the loss"),
+    Metric(
+        "source/<source>/<figure>",
+        "",
+        "the same of the tokens of one source, for `loss` to `mismatch_cut`, `skipped_rollouts` and `tokens` to `advantage_abs_mean`; its "
+        "losses are its own means, which the step multiplies by its share of the prompts",
+        "with `[[sources]]`",
+    ),
+    Metric("source/<source>/loss/<name>", "", "figures of the loss of a source", "with `[[sources]]`"),
     # the schedule
     Metric("staleness/mean", "versions", "mean number of versions by which the rollouts are older than the policy"),
     Metric(
