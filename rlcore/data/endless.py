@@ -63,7 +63,7 @@ def prompts_of(source: object, path: str, label: str, *, stem: str, conversion: 
     :param stem: the beginning of the ids: ``stem:1``, and ``stem:1@2`` for row 1 at level 2.
     """
     if not isinstance(source, RowGenerator):
-        raise PluginError(f"{label} declares endless, and its class is no rlcore.api.data.RowGenerator; fix the plugin")
+        raise PluginError(f"{label} declares endless, and its class is not an rlcore.api.data.RowGenerator; fix the plugin")
 
     def make(number: int, level: int) -> Prompt:
         place = f"{path}:{number + 1}" + (f"@{level}" if level else "")

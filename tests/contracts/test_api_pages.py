@@ -18,7 +18,8 @@ PAGES = {
         environment_target
     """,
     "data": """
-        BadRow ChatTokenizer DataError DataSection LONGEST_ROW Routes RowFormat RowSource install_line number_text opened parse_row
+        BadRow ChatTokenizer DataError DataSection LONGEST_ROW Routes RowFormat RowGenerator RowSource install_line number_text
+        opened parse_row
         read_rows tools_of
     """,
     "judging": "PendingScores Result RewardMixer RewardEntry Task reward_entries",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,26 @@ def test_a_bad_row_ends_the_run_with_its_place(path: str, says: str, staleness: 
     ended = tester.run("train", config, "--max-staleness", staleness, "--runtime", "local")
     assert ended.exit_code == 2, str(ended)
     assert says in ended.stderr
+
+
+def test_one_of_two_sources_may_be_endless(tmp_path: Path) -> None:
+    tester = a_tester(tmp_path)
+    sources = [
+        {"name": "far", "weight": 2.0, "data": {"dataset": "fake-endless:abcdef", "sampler": "climb"}},
+        {"name": "near", "data": {"dataset": str(tester.fake_data(letters="ab"))}},
+    ]
+    config = Path(tester.fake_run(run={"max_steps": 12}, training={"learning_rate": 1.0}))
+    settings = {key: value for key, value in tomllib.loads(config.read_text(encoding="utf-8")).items() if key not in ("data", "rewards")}
+    rewards = [{"name": "fake"}]
+    tester.write_toml("run.toml", {**settings, "sources": [{**source, "rewards": rewards} for source in sources]})
+    outcome = tester.run("train", str(config), "--json").assert_ok()
+    run = tester.folder / str(outcome.json["run"])
+    rows = rollouts(run)
+    far = [row for row in rows[::8] if row["source"] == "far"]
+    assert [row["prompt_index"] for row in far] == list(range(24))
+    assert all(("level" in row) is (row["source"] == "far") for row in rows)
+    figures = lines(run / "metrics.jsonl")
+    assert all("source/far/level" in row and "source/near/level" not in row for row in figures)
+    assert [row["level/mean"] for row in figures] == [row["source/far/level"] for row in figures]
+    config.write_text(config.read_text(encoding="utf-8").replace("max_steps = 12\n", ""), encoding="utf-8")
+    tester.run("train", str(config), "--dry-run").assert_refused("fake-endless:abcdef has no end, so the run would have none")

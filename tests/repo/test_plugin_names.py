@@ -32,6 +32,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
         "truncated": "what auto means, as a default: the core offers it",
     },
     "rlcore/contracts/environment.py": {"environment": "an outcome of an episode"},
+    "rlcore/config/data_source.py": {"sequential": "the sampler of endless data, if none is named"},
     "rlcore/config/run_config.py": {
         "train": "a policy for verdicts",
         "runs": "a folder, as a default",

@@ -67,7 +67,7 @@ class RowGeneratorSuite:
 
     def test_it_declares_that_it_has_no_end(self) -> None:
         """The class is a ``RowGenerator`` with ``endless``, as its spec."""
-        assert isinstance(self.make(), RowGenerator), "it is no RowGenerator"
+        assert isinstance(self.make(), RowGenerator), "it is not a RowGenerator"
         assert self.make().endless is True, "endless is not True on the class"
 
     def test_levels_are_a_number_from_one(self) -> None:

@@ -208,7 +208,7 @@ def test_a_class_without_numbers_cannot_be_endless() -> None:
     spec = DataSourceSpec(name="some", target="rlcore.testing.data.fake_data:FakeRows", summary="", endless=True)
     config = RunConfig(data=DataSection(dataset=(DataSource(path="fake:abc", source=registry.add("data", spec)),)))
     with pytest.raises(
-        PluginError, match=r"the data source some of python declares endless, and its class is no rlcore\.api\.data\.RowGenerator"
+        PluginError, match=r"the data source some of python declares endless, and its class is not an rlcore\.api\.data\.RowGenerator"
     ):
         load_prompts(config, (), registry)
 

@@ -46,7 +46,7 @@ class EndlessGym(RowGenerator):
     same level; without it, every row has the settings of the path.
 
     After ``size`` rows, another data set begins, because some cannot make more. Its seed is higher by ``size``. Most data sets draw an
-    entry by the sum of seed and index, so their rows go on as if there were one."""
+    entry by the sum of seed and index, so their rows continue as if there were one."""
 
     def row(self, path: str, number: int, level: int) -> object:
         name, settings, levels = _asked(path)
