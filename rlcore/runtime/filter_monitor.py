@@ -108,6 +108,9 @@ class FilterMonitor:
     _notes: list[str] = field(default_factory=list)
     _error: str = ""
 
+    def __post_init__(self) -> None:
+        self._ended = {f"source/{source}/{name}": 0.0 for source in self.sources for name in ("filtered", "failed")}
+
     def state(self) -> dict[str, Any]:
         """Return JSON values for a checkpoint between two updates.
 
@@ -152,7 +155,7 @@ class FilterMonitor:
         kinds = {"filtered": (DeliveryStatus.FILTERED, DeliveryStatus.MASKED), "failed": (DeliveryStatus.FAILED,)}
         for name, statuses in kinds.items():
             figure = f"source/{source}/{name}"
-            self._ended[figure] = self._ended.get(figure, 0.0) + (verdict in statuses)
+            self._ended[figure] += verdict in statuses
 
     @property
     def _filtering(self) -> bool:

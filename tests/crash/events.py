@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.schedule import Coordinator
+from rlcore.schedule.prompt_line import PromptPlace
 
 __all__ = ["Events", "open_prompts"]
 
@@ -51,8 +52,8 @@ class Events:
 
     def _balanced(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
         def balanced(coordinator: Coordinator, *arguments: Any, **named: Any) -> Any:
-            open_ones, ledger = open_prompts(coordinator), coordinator.ledgers[0]
-            counted = sum(episode.open for episode in ledger.episodes.values())
+            open_ones = open_prompts(coordinator)
+            counted = sum(episode.open for ledger in coordinator.ledgers for episode in ledger.episodes.values())
             assert len(open_ones) == counted, f"before {name}, {counted} prompts are open in the ledger, and {len(open_ones)} are held"
             assert len(set(open_ones)) == counted, f"before {name}, a prompt is held twice: {sorted(open_ones)}"
             return call(coordinator, *arguments, **named)
@@ -81,7 +82,6 @@ class Events:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def open_prompts(coordinator: Coordinator) -> list[tuple[int, int]]:
-    """Episode and position of each prompt that was leased, delivered and not trained, or given back."""
-    places = [held.place for held in coordinator._held.values()] + coordinator._line.waiting()
-    return [(place.episode, place.position) for place in places]
+def open_prompts(coordinator: Coordinator) -> list[PromptPlace]:
+    """Each issue of a prompt that was leased, delivered and not trained, or given back."""
+    return [*(held.place for held in coordinator._held.values()), *coordinator._line._returned]

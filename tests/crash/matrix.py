@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from rlcore.testing import RunTester
 from tests.crash.events import Events
 from tests.warm_programs import fork_programs
 
-__all__ = ["BESIDE", "ENDS", "EPISODES", "STEERED", "CrashMatrix", "Point", "digest"]
+__all__ = ["BESIDE", "ENDS", "EPISODES", "SAMPLED", "SAMPLED_BESIDE", "STEERED", "CrashMatrix", "Point", "digest"]
 
 _MEASURED = ("time/", "second", "latency", "memory")
 BESIDE: Mapping[str, Mapping[str, Any]] = {
@@ -111,6 +112,25 @@ class Steers(Controller):
     def restore(self, state):
         self.seen = float(state["seen"])
 """
+SAMPLED: Mapping[str, Mapping[str, Any]] = {
+    "run": {"num_episodes": 6, "max_steps": 7},
+    "data": {"sampler": "success_rate"},
+    "training": {"name": "fake-pipeline", "learning_rate": 0.4, "train_batch_size": 4},
+    "algorithm": {"name": "fake", "loss": "clipped", "filter_range": [0.0, 0.6], "dynamic_batching": True, "filter_limit": 100},
+    "sources": {
+        "low": {"data": {"sampler": "replay", "sampler_options": {"age": 1}}, "sampling": {"num_generations": 4}},
+        "high": {"weight": 2.0, "data": {"sampler": "success_rate"}},
+    },
+}
+"""Of a run with two sources, whose samplers observe, as does the one that draws among them; filtered groups are replaced."""
+SAMPLED_BESIDE: Mapping[str, Mapping[str, Any]] = {
+    **{name: BESIDE[name] for name in ("inference", "schedule", "log")},
+    "run": {**SAMPLED["run"], "runtime": "local"},
+    "training": SAMPLED["training"],
+    "algorithm": {"name": "fake", "loss": "clipped"},
+    "sources": SAMPLED["sources"],
+}
+"""The same without a filter, drawn by weight, with processes that work beside the trainer: each source has its share of the rollouts."""
 _IN_ONE_PROCESS: Mapping[str, Any] = {"max_staleness": 0, "num_inferencer": 1}
 _LIFE, _ENDS = "RLCORE_CRASH_LIFE", 30.0
 """The variable that the processes of a life inherit, and the seconds that they may outlive it."""
@@ -145,6 +165,7 @@ class CrashMatrix:
         sections = dict(sections)
         self._reward = dict(sections.pop("rewards", {})).get("name", "fake")
         held_out = {"letters": str(self._tester.fake_data("held.jsonl", "abcd"))}
+        sources = sections.pop("sources", {})
         defaults: dict[str, Mapping[str, Any]] = {
             "run": {"num_episodes": 3, "max_steps": 5},
             "log": {"save_interval": 1, "rollout_interval": 1, "rollout_max_mb": 0.02, "keep_checkpoints": 2},
@@ -153,6 +174,21 @@ class CrashMatrix:
             "algorithm": {"name": "fake"},
         }
         self._config = self._tester.fake_run(**{name: {**defaults.get(name, {}), **sections.get(name, {})} for name in defaults | sections})
+        if sources:
+            self._config = self._with_sources(sources)
+        self._repeats = bool(sources)
+
+    def _with_sources(self, sources: Mapping[str, Mapping[str, Any]]) -> str:
+        """Write the configuration with these sources: each has three letters, and the first one the held-out task."""
+        whole = tomllib.loads(Path(self._config).read_text(encoding="utf-8"))
+        held_out = whole["eval"].pop("eval_dataset")
+        del whole["data"]["dataset"]
+        whole["sources"] = [
+            {**table, "name": name, "data": {"dataset": str(self._tester.fake_data(f"{name}.jsonl", letters)), **table.get("data", {})}}
+            for (name, table), letters in zip(sources.items(), ("abc", "def"), strict=True)
+        ]
+        whole["sources"][0]["eval"] = {"eval_dataset": held_out}
+        return str(self._tester.write_toml("sources.toml", whole))
 
     @contextmanager
     def warmed(self) -> Iterator[None]:
@@ -237,7 +273,7 @@ class CrashMatrix:
         try:
             events.watch()
             summary = rlcore.train(self._config, resume="auto", run_dir=str(runs), reward=self._reward, **overrides)
-            found = digest(summary.run) if self._in_order else prompts_trained(summary.run)
+            found = digest(summary.run) if self._in_order else prompts_trained(summary.run, repeats=self._repeats)
             told = {"digest": found, "events": events.seen if place == "whole" else [], "modules": sorted(set(sys.modules) - known)}
             tell(json.dumps(told))
         except Exception as error:  # whatever it is, the parent tells
@@ -295,12 +331,16 @@ def digest(run: Path) -> dict[str, str]:
     return found
 
 
-def prompts_trained(run: Path) -> dict[str, str]:
-    """How often each prompt of each episode stands in the rollouts of an update; each update stands once in metrics.jsonl."""
+def prompts_trained(run: Path, *, repeats: bool = False) -> dict[str, str]:
+    """How often each prompt of each episode stands in the rollouts of an update; each update stands once in metrics.jsonl.
+
+    ``repeats``: samplers issue prompts several times, as timing decides, so that only the number of rollouts of each source is known."""
     times: dict[str, int] = {}
     record = RunRecord(run)
     for step in record.rollout_steps():
-        for prompt in {(row["episode"], row["prompt_id"]) for row in record.rollouts(step)}:
+        rows = record.rollouts(step)
+        prompts = [row["source"] for row in rows] if repeats else {(row["episode"], row["prompt_id"]) for row in rows}
+        for prompt in prompts:
             times[str(prompt)] = times.get(str(prompt), 0) + 1
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     found = {prompt: f"trained {count} times" for prompt, count in times.items()}
