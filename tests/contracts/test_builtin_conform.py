@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss
 from rlcore.contracts.loss_wrappers import Aggregation, Correction, KlEstimator
+from rlcore.contracts.sampler import Sampler, SamplerContext
 from rlcore.contracts.training_settings import LearningRateSchedule
 from rlcore.learning import ClippedOptions, ClippedSurrogate
 from rlcore.learning.adamw import AdamW
@@ -12,7 +13,17 @@ from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
 from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, SequenceTruncated, Truncated
 from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
 from rlcore.learning.lr_schedule import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay, WarmupStableDecayOptions
-from rlcore.testing import AdvantageSuite, AggregationSuite, CorrectionSuite, KlSuite, LearningRateScheduleSuite, LossSuite, OptimizerSuite
+from rlcore.schedule.prompt_order import Sequential, Shuffled, Weighted
+from rlcore.testing import (
+    AdvantageSuite,
+    AggregationSuite,
+    CorrectionSuite,
+    KlSuite,
+    LearningRateScheduleSuite,
+    LossSuite,
+    OptimizerSuite,
+    SamplerSuite,
+)
 
 
 class TestGroupNorm(AdvantageSuite):
@@ -134,3 +145,26 @@ class TestDecayAllTheWay(LearningRateScheduleSuite):
 class TestNoDecay(LearningRateScheduleSuite):
     def make(self) -> LearningRateSchedule:
         return WarmupStableDecay(WarmupStableDecayOptions(decay_share=0.0))
+
+
+class TestSequential(SamplerSuite):
+    def make(self, context: SamplerContext) -> Sampler:
+        return Sequential(context)
+
+
+class TestSequentialWithoutEnd(TestSequential):
+    def context(self) -> SamplerContext:
+        return SamplerContext(items=None)
+
+
+class TestShuffled(SamplerSuite):
+    def make(self, context: SamplerContext) -> Sampler:
+        return Shuffled(context)
+
+
+class TestWeighted(SamplerSuite):
+    def make(self, context: SamplerContext) -> Sampler:
+        return Weighted(context)
+
+    def context(self) -> SamplerContext:
+        return SamplerContext(items=3, ids=["a", "b", "c"], weights=(1.0, 2.0, 0.5))
