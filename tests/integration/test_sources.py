@@ -13,6 +13,7 @@ import pytest
 from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.testing.run_tester import RunTester
+from tests.ray_in_one_process import ray_in_one_process
 
 ONE: dict[str, Any] = {"name": "one", "weight": 2.0, "data": {"dataset": "train.jsonl"}, "rewards": [{"name": "fake"}]}
 TWO: dict[str, Any] = {
@@ -218,3 +219,28 @@ def test_an_endless_source_trains_beside_one_that_ends(tmp_path: Path) -> None:
     del config["run"]["max_steps"]
     tester.write_toml("run.toml", config)
     tester.run("train", "run.toml").assert_refused("source two: fake-endless:abcd has no end", "type --max-steps 200")
+
+
+BROKEN = """
+from rlcore.api import Reward
+
+class Broken(Reward):
+    def score(self, item):
+        raise ValueError("broken")
+"""
+
+
+@pytest.mark.parametrize("runtime", ["in_process", "local", "ray"])
+def test_failures_say_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str) -> None:
+    broken = {"name": "two", "data": TWO["data"], "rewards": [{"name": "./broken.py:Broken"}]}
+    tester = project(tmp_path, ONE, broken, run={"num_episodes": 1, "max_steps": 2}, schedule={"reward_error_budget": 1.0})
+    tester.write("broken.py", BROKEN)
+    more = ["-i", "2"] if runtime == "local" else []
+    with ray_in_one_process(monkeypatch):
+        done = tester.run("train", "run.toml", "--json", "--runtime", runtime, *more).assert_ok()
+    failures = rows_of(folder_of(tester) / "failures.jsonl")
+    assert {row["source"] for row in failures} == {"two"}
+    assert done.json["sources"]["two"]["failed"] == len(failures) == done.json["ledger"]["failed"] > 0
+    assert {row["source"] for row in rollouts_of(tester)} == {"one"}
+    updates = [row for row in figures_of(tester) if "loss" in row]
+    assert 0 < sum(row["source/two/failed"] for row in updates) <= len(failures)
