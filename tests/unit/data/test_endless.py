@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,15 @@ def test_a_prompt_has_its_number_its_level_and_its_place() -> None:
 def test_a_prompt_that_was_made_is_not_made_again() -> None:
     prompts = endless(FakeGenerator)
     assert prompts.at(5, 1) is prompts.at(5, 1)
+
+
+def test_the_prompts_of_a_source_have_its_number() -> None:
+    data = loaded(FakeGenerator)
+    second = data.of_source(1)
+    assert data.of_source(0) is data
+    assert second.endless is not None
+    assert (second.endless.levels, second.endless.at(9, 1).source_index, second.prompts[0].source_index) == (2, 1, 1)
+    assert replace(second.endless.at(9, 1), source_index=0) == endless(FakeGenerator).at(9, 1)
 
 
 def test_the_fingerprint_is_that_of_the_first_rows() -> None:
