@@ -4,7 +4,7 @@ The quickstart's task, mixed: some of the training rows can be learned, the digi
 impossible, because their gold answer is wrong. Impossible rows give no gradient, so a sampler that issues them less often should need fewer
 updates. Every seed has its own rows and base model, the same for each sampler.
 
-``updates``: those before the first evaluation of held-out problems with at least ``--target`` of them right; null: none within
+``updates``: those before the first evaluation of held-out problems with at least 90 % of them right; null: none within
 ``--updates``. ``shares``: of the prompts that were trained on, by kind.
 """
 
@@ -22,7 +22,6 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rlcore_plugin_quickstart.assets import prepare
@@ -33,35 +32,28 @@ from rlcore.runtime import run
 
 SAMPLERS: Mapping[str, Mapping[str, Any]] = {"shuffled": {}, "success_rate": {}}
 KINDS = {"learnable": 512, "solved": 512, "impossible": 1024}
-INTERVAL = 5
-
-
-class Target(BaseModel):
-    """The option of ``AtTarget``."""
-
-    target: float = 0.9
+INTERVAL, TARGET = 5, 0.9
 
 
 class AtTarget(Controller):
     """Stops the run once the held-out accuracy is reached."""
 
-    def __init__(self, options: Target) -> None:
-        self._target, self._reached = options.target, False
+    def __init__(self) -> None:
+        self._reached = False
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
         """See the accuracy."""
-        self._reached = figures["eval/sort"] >= self._target
+        self._reached = figures["eval/sort"] >= TARGET
 
     def step_finished(self, step: int, figures: Mapping[str, float]) -> Decision | None:
         """Stop at the target."""
-        return Decision(stop=f"the accuracy is {self._target:g}") if self._reached else None
+        return Decision(stop=f"the accuracy is {TARGET:g}") if self._reached else None
 
 
 def main() -> None:
     """Run each sampler with each seed, print the table and the JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=200, metavar="N", help="most updates of a run [200]")
-    parser.add_argument("--target", type=float, default=0.9, metavar="X", help="accuracy to reach [0.9]")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="seeds [0 1 2]")
     args = parser.parse_args()
     found: dict[str, list[dict[str, Any]]] = {sampler: [] for sampler in SAMPLERS}
@@ -70,13 +62,13 @@ def main() -> None:
             folder = prepare(Path(name) / f"seed-{seed}", seed, lambda line: print(line, file=sys.stderr, flush=True)).folder
             _mix(folder, seed)
             for sampler in SAMPLERS:
-                found[sampler].append(_measure(folder, sampler, seed, args.updates, args.target))
+                found[sampler].append(_measure(folder, sampler, seed, args.updates))
                 print(f"seed {seed}, {sampler}: {found[sampler][-1]}", file=sys.stderr, flush=True)
-    _show(found, args.target)
+    _show(found)
     means = {sampler: _mean([of["updates"] for of in runs]) for sampler, runs in found.items()}
     both = all(means.values())
     ratio = round(means["success_rate"] / means["shuffled"], 2) if both else None  # type: ignore[operator]
-    print(json.dumps({"target": args.target, "updates": args.updates, "runs": found, "means": means, "ratio": ratio}))
+    print(json.dumps({"target": TARGET, "updates": args.updates, "runs": found, "means": means, "ratio": ratio}))
 
 
 def _mix(folder: Path, seed: int) -> None:
@@ -103,7 +95,7 @@ def _other_answer(answer: str) -> str:
     return " ".join([first] * len(answer.split()))
 
 
-def _measure(folder: Path, sampler: str, seed: int, updates: int, target: float) -> dict[str, Any]:
+def _measure(folder: Path, sampler: str, seed: int, updates: int) -> dict[str, Any]:
     """Return the figures of one run, which ends at the target."""
     config = {
         "run.seed": seed,
@@ -115,11 +107,10 @@ def _measure(folder: Path, sampler: str, seed: int, updates: int, target: float)
         "data.sampler_options": dict(SAMPLERS[sampler]),
         "eval.eval_interval": INTERVAL,
         "run.controllers": [f"{__file__}:AtTarget"],
-        "run.controller_options": {"AtTarget": {"target": target}},
     }
     summary = run(make_plan(folder / "run.toml", **config))
     lines = [json.loads(line) for line in (summary.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    reached = [line["step"] for line in lines if line.get("eval/sort", 0.0) >= target]
+    reached = [line["step"] for line in lines if line.get("eval/sort", 0.0) >= TARGET]
     return {"updates": min(reached, default=None), "shares": _shares(summary.run)}
 
 
@@ -137,8 +128,8 @@ def _mean(values: Sequence[int | None]) -> float | None:
     return mean(known) if len(known) == len(values) else None
 
 
-def _show(found: Mapping[str, Sequence[Mapping[str, Any]]], target: float) -> None:
-    table = Table("sampler", f"updates to {target:g}, by seed", "learnable", "solved", "impossible")
+def _show(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    table = Table("sampler", f"updates to {TARGET:g}, by seed", "learnable", "solved", "impossible")
     for sampler, runs in found.items():
         shares = Counter[str]()
         for of in runs:

@@ -36,7 +36,7 @@ PAGES = {
         model_settings setting validation_error without_bounds
     """,
     "runtime": """
-        Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterError FilterMonitor GroupJob GroupSummary Interrupt JobMaker
+        Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterError FilterMonitor GroupJob GroupSummary HeldOut Interrupt JobMaker
         Judge JudgeCounts OneProcess Plan ProbeFailedError ProducedGroup Producer RewardBudgetError Role RunConfig RunSection
         Runtime RuntimeLostError ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount Timing TokenCounts
         Update WaitingFor Watchdog WorkerLostError WorkerTime answer_of batch_figures check_model_files check_reach

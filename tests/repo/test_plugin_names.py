@@ -31,6 +31,11 @@ MEANT: Mapping[str, Mapping[str, str]] = {
         "agent": "the conversation of a run with an environment, as a default",
         "truncated": "what auto means, as a default: the core offers it",
     },
+    "rlcore/config/plan_record.py": {"train": "the training prompts"},
+    "rlcore/config/resume_rules.py": {"eval": "a section of settings"},
+    "rlcore/config/section.py": {"eval": "a section of settings", "train": "an effect of a verdict"},
+    "rlcore/config/source_plans.py": {"weighted": "the sampler of several sources, if none is named: the core offers it"},
+    "rlcore/config/validation_errors.py": {"choices": "an attribute of pydantic"},
     "rlcore/contracts/environment.py": {"environment": "an outcome of an episode"},
     "rlcore/config/data_source.py": {"sequential": "the sampler of endless data, if none is named"},
     "rlcore/config/run_config.py": {
@@ -76,7 +81,11 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest", "train": "a word of a command to type"},
     "rlcore/learning/accuracy_at_k.py": {"pass_at_k": "a function"},
     "rlcore/roles/evaluator.py": {"truncated": "a metric"},
-    "rlcore/runtime/batch_report.py": {"masked": "a column of the rollout log", "truncated": "a metric"},
+    "rlcore/runtime/batch_report.py": {
+        "masked": "a column of the rollout log",
+        "train": "the training prompts",
+        "truncated": "a metric",
+    },
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
     "rlcore/schedule/schedule_records.py": {"masked": "what became of a group"},
 }

@@ -139,7 +139,7 @@ class RowGeneratorSuite:
         return pickle.loads(done.stdout)
 
     def test_rows_begin_with_the_first_ones_at_level_0(self) -> None:
-        """``rows`` yields the rows 0, 1, 2 … at level 0 with the numbers 1, 2, 3 …"""
+        """``rows`` yields the rows from 0 at level 0, numbered from 1."""
         found = list(islice(self.make().rows(self.path), 3))
         assert [number for number, _ in found] == [1, 2, 3]
         assert [repr(row) for _, row in found] == list(map(repr, self.rows([(0, 0), (1, 0), (2, 0)])))

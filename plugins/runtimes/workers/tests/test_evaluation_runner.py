@@ -12,8 +12,7 @@ from rlcore_plugin_workers.evaluation_runner import EvaluationRunner
 from rlcore_plugin_workers.workers import WorkerDiedError
 
 from rlcore.api import FinishReason, Message, Prompt, Rollout, RunError, Sampling, Score, Segment
-from rlcore.api.runtime import Evaluator, GroupJob, ProducedGroup
-from rlcore.roles.evaluator import HeldOut
+from rlcore.api.runtime import Evaluator, GroupJob, HeldOut, ProducedGroup
 from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import Answer
 
