@@ -17,21 +17,37 @@ import torch
 from rlcore_plugin_grpo.kl_cov import KlCovLoss, KlCovOptions
 from rlcore_plugin_rloo.leave_one_out import LeaveOneOut
 
-from rlcore.api import FinishReason, Group, Rollout, Score, Segment
+from rlcore.api import FinishReason, Group, Objective, Rollout, Score, Segment, TrainBatch
 from rlcore.learning import BatchSettings, PolicyObjective
 from rlcore.learning.advantages import GroupNorm
 from rlcore.learning.aggregation import SampleLevel, TokenLevel
 from rlcore.learning.correction import Masked
 from rlcore.roles.algorithm import Algorithm, MixedAlgorithm
 
-__all__ = ["MASKED", "NAMES", "loss_by_hand", "make_groups", "mixed_algorithm", "who"]
+__all__ = [
+    "MASKED",
+    "NAMES",
+    "VOCABULARY",
+    "Told",
+    "log_probabilities",
+    "loss_by_hand",
+    "make_groups",
+    "mixed_algorithm",
+    "near",
+    "who",
+    "whole_step",
+]
 
 NAMES = ("math", "talk")
 MASKED = (3, 6)
 """The places of the groups that a filter took out, one of each source: they count as prompts of a step and do not train."""
 _LIMIT = 9
 
+VOCABULARY = 97
+"""Of the tiny models of ``tests.tiny_qwen2.SIZES``."""
+
 Values = Callable[[Rollout], np.ndarray]
+Told = Mapping[tuple[str, int], np.ndarray]
 
 
 def who(rollout: Rollout) -> tuple[str, int]:
@@ -90,6 +106,45 @@ def mixed_algorithm(updates: int = 1, epochs: int = 1) -> MixedAlgorithm:
         **steps,
     )
     return MixedAlgorithm(NAMES, (math, talk))
+
+
+def whole_step(old: Told, reference: Told) -> tuple[TrainBatch, Objective]:
+    """The one step of an update, with these log probabilities, as the consumer assembles it."""
+    mixed, groups = mixed_algorithm(), make_groups(VOCABULARY)
+    batch = mixed.assemble(groups, MASKED, 3)
+    batch = replace(batch, old_logprobs=in_order(groups, old), reference_logprobs=in_order(groups, reference))
+    batch = mixed.prepare(replace(batch, advantages=mixed.advantages(groups, MASKED, batch)))
+    return mixed.steps(batch)[0], mixed.objective
+
+
+def in_order(groups: list[Group], told: Told) -> np.ndarray:
+    return np.concatenate([told[who(one)] for group in groups for one in group.rollouts])
+
+
+def near(now: Callable[[Rollout], torch.Tensor], groups: Sequence[Group], seed: int) -> dict[tuple[str, int], np.ndarray]:
+    """float32 [n] log probabilities of each rollout, some 0.6 off those of ``now``."""
+    found = {}
+    with torch.no_grad():
+        for place, group in enumerate(groups):
+            for one in group.rollouts:
+                noise = np.random.default_rng([seed, place, one.index]).normal(0, 0.6, one.length)
+                found[who(one)] = (now(one).double().numpy() + noise).astype(np.float32)
+    return found
+
+
+def log_probabilities(model: torch.nn.Module) -> Callable[[Rollout], torch.Tensor]:
+    """float64 [n] of a rollout, a segment at a time."""
+
+    def of(rollout: Rollout) -> torch.Tensor:
+        found = []
+        for part in rollout.segments:
+            ids = torch.tensor(np.concatenate([part.context_ids, part.token_ids]), dtype=torch.int64)
+            over = (model(input_ids=ids[None]).logits[0] / rollout.temperature).log_softmax(-1)
+            places = [len(part.context_ids) + at for at in np.flatnonzero(part.policy_mask)]
+            found += [over[at - 1, ids[at]] for at in places]
+        return torch.stack(found) if found else torch.zeros(0, dtype=torch.float64)
+
+    return of
 
 
 # --- by hand -----------------------------------------------------------------------------------------------------------
@@ -193,14 +248,3 @@ def _rollout_sum(
             loss = loss * (ratio if 0.5 <= ratio <= 2.0 else 0.0)
         total = total + loss
     return total
-
-
-def with_segments(rollout: Rollout, logprobs: np.ndarray) -> Rollout:
-    """The rollout with these log probabilities of the sampler, [n] over its policy tokens."""
-    segments, start = [], 0
-    for part in rollout.segments:
-        spread, count = np.zeros(len(part.token_ids), np.float32), int(part.policy_mask.sum())
-        spread[part.policy_mask] = logprobs[start : start + count]
-        segments.append(replace(part, logprobs=spread))
-        start += count
-    return replace(rollout, segments=tuple(segments))

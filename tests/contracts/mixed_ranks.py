@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,11 @@ from rank_update import ExactBackend
 from rlcore_plugin_torch.options import TorchOptions
 from torch.distributed.tensor import DTensor
 
-from rlcore.api import Group, Objective, OptimizerSettings, TrainBatch, TrainingContext
+from rlcore.api import OptimizerSettings, TrainingContext
 from rlcore.learning.shares import cut_shares
 from rlcore.testing.training.rank_processes import next_rendezvous
 from rlcore.testing.training.star_ranks import StarRanks
-from tests.sources_by_hand import MASKED, make_groups, mixed_algorithm, who
-
-VOCABULARY = 97
-Told = Mapping[tuple[str, int], np.ndarray]
+from tests.sources_by_hand import Told, whole_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +36,6 @@ class Stepped:
 
     gradient: dict[str, np.ndarray]
     metrics: Mapping[str, float]
-
-
-def whole_step(old: Told, reference: Told) -> tuple[TrainBatch, Objective]:
-    """The one step of an update, with these log probabilities, as the consumer assembles it."""
-    mixed, groups = mixed_algorithm(), make_groups(VOCABULARY)
-    batch = mixed.assemble(groups, MASKED, 3)
-    batch = replace(batch, old_logprobs=in_order(groups, old), reference_logprobs=in_order(groups, reference))
-    batch = mixed.prepare(replace(batch, advantages=mixed.advantages(groups, MASKED, batch)))
-    return mixed.steps(batch)[0], mixed.objective
-
-
-def in_order(groups: list[Group], told: Told) -> np.ndarray:
-    return np.concatenate([told[who(one)] for group in groups for one in group.rollouts])
 
 
 def step(rank: int, case: Case, rendezvous: str, model: str, old: Told, reference: Told) -> Stepped:

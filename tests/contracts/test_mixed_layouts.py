@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from mixed_ranks import VOCABULARY, Case, Stepped, Told, step
+from mixed_ranks import Case, Stepped, step
 from transformers import Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from rlcore.api import Rollout
 from rlcore.testing.training.rank_processes import run_ranks
-from tests.sources_by_hand import loss_by_hand, make_groups, who
+from tests.sources_by_hand import VOCABULARY, Told, log_probabilities, loss_by_hand, make_groups, near, who
 from tests.tiny_qwen2 import SIZES
 
 CUTS = {
@@ -55,16 +53,7 @@ def hand(tmp_path_factory: pytest.TempPathFactory) -> Hand:
     AutoModelForCausalLM.from_config(Qwen2Config(**{**SIZES, "num_hidden_layers": 1}, tie_word_embeddings=True)).save_pretrained(folder)
     model = exact_model(folder)
     now, groups = log_probabilities(model), make_groups(VOCABULARY)
-    told = []
-    for seed in (1, 2):
-        with torch.no_grad():
-            near = {
-                who(one): (now(one).numpy() + np.random.default_rng([seed, place, one.index]).normal(0, 0.6, one.length)).astype(np.float32)
-                for place, group in enumerate(groups)
-                for one in group.rollouts
-            }
-        told.append(near)
-    old, reference = told
+    old, reference = (near(now, groups, seed) for seed in (1, 2))
     losses = loss_by_hand(groups, {group.prompt_id for group in groups}, now, lambda one: old[who(one)], lambda one: reference[who(one)])
     total = torch.stack([*losses.values()]).sum()
     total.backward()
@@ -81,21 +70,6 @@ def exact_model(folder: str) -> torch.nn.Module:
             exact.weight.data.copy_(module.weight.data)
             model.set_submodule(name, exact)
     return model
-
-
-def log_probabilities(model: torch.nn.Module) -> Callable[[Rollout], torch.Tensor]:
-    """float64 [n] of a rollout, a segment at a time."""
-
-    def of(rollout: Rollout) -> torch.Tensor:
-        found = []
-        for part in rollout.segments:
-            ids = torch.tensor(np.concatenate([part.context_ids, part.token_ids]), dtype=torch.int64)
-            over = (model(input_ids=ids[None]).logits[0] / rollout.temperature).log_softmax(-1)
-            places = [len(part.context_ids) + at for at in np.flatnonzero(part.policy_mask)]
-            found += [over[at - 1, ids[at]] for at in places]
-        return torch.stack(found) if found else torch.zeros(0, dtype=torch.float64)
-
-    return of
 
 
 def check(got: Stepped, hand: Hand) -> None:
