@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import signal
@@ -126,6 +127,29 @@ def test_parts_that_are_not_packaged_travel_and_observers_see_every_group(tester
     config = tester.fake_run(run={"num_episodes": 2, "max_steps": 4})
     outcome = on_ray(tester, cluster, config, "-i", "2", "--reward", "./mine.py:longer").assert_ok()
     assert len((tester.folder / "seen.txt").read_text("utf-8").splitlines()) == outcome.json["ledger"]["trained"] == 12
+
+
+SAMPLER = """
+from rlcore.api import Sampler
+
+class Backwards(Sampler):
+    def __init__(self, context):
+        self.items, self.drawn = context.items, 0
+
+    def next(self):
+        self.drawn += 1
+        return (self.items - self.drawn) % self.items
+"""
+
+
+def test_a_sampler_of_a_file_travels(tester: RunTester, cluster: SmallCluster) -> None:
+    """Ray pickles with a library of its own, which does not know that classes of a file are sent with their code."""
+    tester.write("mine.py", SAMPLER)
+    config = tester.fake_run(run={"num_episodes": 1, "max_steps": 2})
+    outcome = on_ray(tester, cluster, config, "-i", "2", "--sampler", "./mine.py:Backwards").assert_ok()
+    path = tester.folder / str(outcome.json["run"]) / "rollouts" / "step-1.jsonl.gz"
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    assert [row["prompt_index"] for row in rows[::8]] == [5, 4, 3]
 
 
 def test_an_own_cluster_is_started_for_the_run_and_profiles_are_written(tester: RunTester, ray_dir: Path) -> None:

@@ -15,7 +15,7 @@ from rlcore_plugin_workers.schedule_service import ScheduleService
 from rlcore_plugin_workers.workers import Placement, Worker
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Plan, Texts, check_reach, make_coordinator, make_filter_monitor
+from rlcore.api.runtime import FilterMonitor, Plan, Texts, check_reach, make_coordinator, make_filter_monitor
 from rlcore_plugin_ray.node_placement import place, roles
 from rlcore_plugin_ray.node_services import NodeServices
 from rlcore_plugin_ray.ray_worker import RayService
@@ -28,6 +28,13 @@ _PRODUCER_CALLS = 8
 _PLACEMENT_SECONDS = 5.0
 """How long Ray may look for another node for a producer whose node is gone."""
 _CLOSE_SECONDS = 5.0
+
+
+class ScheduleActor(ScheduleService):
+    """The schedule in a process of its own. It opens the plan first, because a sampler may come from a file of the driver."""
+
+    def __init__(self, plan_bundle: PlanBundle, coordinator: bytes, watch: FilterMonitor) -> None:
+        super().__init__(plan_bundle.unpacked(coordinator, "the coordinator"), watch)
 
 
 class RayDeployment(Deployment):
@@ -52,9 +59,9 @@ class RayDeployment(Deployment):
             raise ConfigError(f"{plan.cite(path)} is a folder of this host, but the cluster has several; leave it out, or use one host")
         self._environments = [Path(folder) if folder is not None else None for folder in (training, inference)]
         self.device = "cuda" if self._places.trainer_gpus else "cpu"
-        coordinator = session.service(
-            ScheduleService, make_coordinator(plan, texts), make_filter_monitor(plan), node=nodes[0].node_id, called="coordinator"
-        )
+        made = plan_bundle.packed(make_coordinator(plan, texts))
+        watch, home = make_filter_monitor(plan), nodes[0].node_id
+        coordinator = session.service(ScheduleActor, plan_bundle, made, watch, node=home, called="coordinator")
         self.schedule = RayService(coordinator, "the coordinator")
         self._services = NodeServices(session, plan_bundle, keep_scored=keep_scored)
         closing.callback(self._close_judges)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 
@@ -81,6 +82,16 @@ class PlanBundle:
             ) from error
         limit_threads(threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer))
         return plan
+
+    @staticmethod
+    def packed(part: Any) -> bytes:
+        """Pickle a part of the run, with the code of classes that come from a file or a notebook."""
+        return bytes(cloudpickle.dumps(part))
+
+    def unpacked(self, part: bytes, worker: str) -> Any:
+        """Call ``open``, and return a part of the run that ``packed`` pickled."""
+        self.open(worker)
+        return cloudpickle.loads(part)
 
     @property
     def pulse(self) -> Watchdog:
