@@ -106,7 +106,7 @@ class Weighted(Sampler):
         return item
 
     def state(self) -> Mapping[str, Any]:
-        return {"counts": self._counts}
+        return {"counts": list(self._counts)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._counts = list(state["counts"])
