@@ -466,7 +466,7 @@ class Group:
 
     With oversampling some indices may be absent. ``cut_tokens`` is the number of tokens sampled for rollouts that were cut; these are
     neither scored nor trained. ``source_index``: the number of the run's source that the prompt belongs to. ``level``: the difficulty at
-    which an endless source made the prompt; None for other sources.
+    which an endless source made the prompt; None for other sources. ``ordinal``: how often the prompt was issued before in its episode.
     """
 
     prompt_id: str
@@ -477,6 +477,7 @@ class Group:
     cut_tokens: int = 0
     source_index: int = 0
     level: int | None = None
+    ordinal: int = 0
 
     def __post_init__(self) -> None:
         if len(self.rollouts) != len(self.scores):

@@ -189,6 +189,7 @@ def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
         "prompt_index": group.prompt_index,
         "episode": group.episode,
         **({} if group.level is None else {"level": group.level}),
+        **({"ordinal": group.ordinal} if group.ordinal else {}),
         "index": rollout.index,
         "kind": rollout.kind.value,
         "temperature": rollout.temperature,

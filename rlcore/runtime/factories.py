@@ -376,6 +376,7 @@ class JobMaker:
             cut_tokens=produced.cut_tokens,
             source_index=lease.source_index,
             level=lease.level if isinstance(source.prompts, EndlessPrompts) else None,
+            ordinal=lease.ordinal,
         )
         group, delivery = source.filters.applied(group, replace(_delivery(group, lease, source.filter_by), source=source.name))
         arrival = GroupSummary(

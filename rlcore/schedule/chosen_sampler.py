@@ -39,7 +39,9 @@ class ChosenSampler:
             return Draw(item, level)
 
     def observe(self, results: Iterable[DrawResult]) -> None:
-        """Show the sampler the results."""
+        """Show the sampler the results, if it reads them."""
+        if type(self.sampler).observe is Sampler.observe:
+            return
         with error_context(self.who, "seeing the results of an update"):
             for result in results:
                 self.sampler.observe(result)

@@ -102,6 +102,7 @@ def test_a_prompt_that_is_drawn_again_in_an_episode_samples_other_completions(te
     first, second = update[:GROUP], update[GROUP:]
     assert {row["prompt_id"] for row in update} == {"row1"}
     assert {row["episode"] for row in update} == {0}
+    assert ([row.get("ordinal") for row in first], {row["ordinal"] for row in second}) == ([None] * GROUP, {1})
     assert [row["text"] for row in first] != [row["text"] for row in second]
 
 

@@ -131,9 +131,9 @@ def _mark(path: Path) -> tuple[int, int]:
 
 
 def _groups(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row.get("prompt_id"), row.get("episode")), []).append(row)
+        groups.setdefault(tuple(row.get(name) for name in ("source", "prompt_id", "episode", "ordinal")), []).append(row)
     return list(groups.values())
 
 
