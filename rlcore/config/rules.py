@@ -358,7 +358,8 @@ def _best_is_a_metric(facts: RuleContext) -> str | None:
         name in known_of_task
         or by == "accuracy"
         or (told and name.startswith(told))
-        or (metric_of(name) is not None and not name.startswith("eval/"))
+        or (metric_of(name) is not None and not name.startswith(("eval/", "source/")))
+        or (metric_of(name) is not None and name.startswith(tuple(f"source/{source.name}/" for source in facts.config.sources)))
     ):
         return None
     task, _, at = name.rpartition("/")

@@ -200,7 +200,7 @@ def _joined(sources: tuple[SourcePlan, ...], sections: Sequence[SourceSection], 
         config = replaced(config, path, max(int(get_path(plan.config, path)) for plan in plans))
     config = replaced(config, "rewards", ())
     config = replaced(config, "eval.eval_samples", max(plan.config.eval.eval_samples for plan in plans))
-    _check_run(config, plans, draft)
+    _check_run(replaced(config, "sources", tuple(sections)), plans, draft)
     resolved = tuple(_resolved(section, plan) for section, plan in zip(sections, plans, strict=True))
     return replace(
         first,

@@ -153,6 +153,7 @@ REFUSED = [
     (ONE + TWO.replace('"two"', '"three"', 1) + TWO, "source two: another source has an evaluation task 'held', too"),
     ("[eval]\neval_interval = 3\n" + ONE, "eval_interval = 3 (run.toml, line 16) needs an evaluation data set"),
     ('[log]\nbest_by = "eval/other"\n' + ONE + TWO, "best_by = eval/other (run.toml, line 16) is not a metric of this run"),
+    ('[log]\nbest_by = "source/three/accuracy"\n' + ONE, "best_by = source/three/accuracy (run.toml, line 16) is not a metric of this run"),
     ("[sources]\nname = 1", "sources must be a list of tables, each with a name, written [[sources]]"),
     (ONE + '[sources.algorithm]\nloss = "nowhere"', "run.toml, line 24"),
 ]
@@ -162,6 +163,10 @@ REFUSED = [
 def test_what_is_wrong_in_a_source_is_said_with_its_place(here: Path, text: str, said: str) -> None:
     with pytest.raises((ConfigError, PluginError), match=re.escape(said)):
         planned(RUN + text)
+
+
+def test_the_best_checkpoint_may_be_that_of_a_source(here: Path) -> None:
+    assert planned('[log]\nbest_by = "source/two/accuracy"\n' + RUN + ONE + TWO).config.log.best_by == "source/two/accuracy"
 
 
 def test_a_flag_that_no_source_uses_is_refused(here: Path) -> None:
