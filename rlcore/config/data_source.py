@@ -74,7 +74,8 @@ def check_endless(config: RunConfig, registry: Registry, cite: Callable[[str], s
     data = config.data
     for task, path in config.eval.eval_dataset.items():
         if is_endless(DataSource(path=path), registry, data.max_rows):
-            raise ConfigError(f"the evaluation task {task}: {path} has no end, and an evaluation does; name a data set that ends")
+            also = "" if trains else ", or type --max-rows 100"
+            raise ConfigError(f"the evaluation task {task}: {path} has no end, and an evaluation does; name a data set that ends{also}")
     endless = [source for source in data.sources if is_endless(source, registry, data.max_rows)]
     for source in endless:
         bound = "or --max-rows 1000, which reads its first 1000 rows"

@@ -103,6 +103,14 @@ def test_a_run_goes_through_the_numbers_and_ends_at_max_steps(tmp_path: Path) ->
     assert {row["level"] for row in rows} == {0}
 
 
+def test_an_evaluation_needs_an_end(tmp_path: Path) -> None:
+    tester = a_tester(tmp_path)
+    run = str(trained(tester))
+    tester.run("eval", run, "-d", "fake-endless:abcd").assert_refused("name a data set that ends, or type --max-rows 100")
+    (task,) = tester.run("eval", run, "-d", "fake-endless:abcd", "--max-rows", "6", "--json").assert_ok().json["tasks"].values()
+    assert task["completions"] == 6
+
+
 def test_a_run_of_bounded_rows_has_no_level(tmp_path: Path) -> None:
     run = trained(a_tester(tmp_path), data={"max_rows": 6})
     assert all("level/mean" not in row for row in lines(run / "metrics.jsonl"))
