@@ -135,8 +135,8 @@ def _finished(
     ]
     derived = [str(item) for item in (*resolved, *declared)]
     repeats = reproducibility(config, chosen.spec)
-    notes = [*derived, str(repeats), *options.notes, *remarks(facts), *reference_notes(config, facts.cite), *model_notes, *registry.notes]
-    notes += endless_notes(config, registry) + registry.check_run(config, "rlcore_note_run")
+    notes = [*derived, str(repeats), *options.notes, *remarks(facts, registry), *reference_notes(config, facts.cite), *model_notes]
+    notes += [*registry.notes, *endless_notes(config, registry), *registry.check_run(config, "rlcore_note_run")]
     instances = options.instances
     return Plan(
         config=config,

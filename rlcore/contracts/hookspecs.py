@@ -272,6 +272,15 @@ def rlcore_note_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
 
 
 @hookspec
+def rlcore_remark_run(facts: Any) -> Sequence[str]:  # type: ignore[empty-body]
+    """Return remarks on legal but noteworthy settings, one sentence each. The plan shows them before the notes. Since 2.0.
+
+    :param facts: a ``RuleContext`` (``rlcore.api.settings``): the configuration, the specs of its plugins, and settings as the user typed
+        them.
+    """
+
+
+@hookspec
 def rlcore_note_data(config: Any, data: Mapping[str, Sequence[Prompt]]) -> Sequence[str]:  # type: ignore[empty-body]
     """Return notes on the prompts of a run that the user should read, one sentence each. Since 2.0.
 

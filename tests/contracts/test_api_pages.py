@@ -32,8 +32,9 @@ PAGES = {
     "display": "Progress TaskReport UpdatePace format_duration evaluation_line format_metric format_work mean_accuracy",
     "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """
-        Draft Layer Section Setting TypedFlag as_typed closest combine core_settings expected file_layer flag_layer from_text get_path
-        model_settings setting validation_error without_bounds
+        AlgorithmSection BACKENDS DEADLINE_SETTINGS Draft Layer RuleContext ScheduleSection Section Setting TypedFlag as_typed closest
+        combine core_settings expected file_layer flag_layer from_text get_path in_one_process model_settings ratio_is_one setting
+        validation_error without_bounds
     """,
     "runtime": """
         Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterError FilterMonitor GroupJob GroupSummary HeldOut Interrupt JobMaker

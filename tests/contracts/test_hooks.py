@@ -17,6 +17,7 @@ from rich.console import Console
 from rlcore.api import RunInfo
 from rlcore.cli.line_display import shown
 from rlcore.config import RunConfig
+from rlcore.config.remarks import remarks
 from rlcore.contracts import hookspecs
 from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind
 from rlcore.data.tokenizer import tokenizer_class
@@ -168,6 +169,11 @@ def rlcore_note_data(config, data):
     return ["note of data"]
 
 @hookimpl
+def rlcore_remark_run(facts):
+    calls["rlcore_remark_run"] = (facts,)
+    return ["remark"]
+
+@hookimpl
 def rlcore_adapt_function(kind, function):
     calls["rlcore_adapt_function"] = (kind, function)
 
@@ -240,6 +246,8 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypa
         assert registry.check_run("config") == ["rlcore-plugin-every: no"]
         assert registry.check_run("config", "rlcore_note_run") == ["rlcore-plugin-every: note"]
         assert registry.check_run("config", "rlcore_note_data", data={}) == ["rlcore-plugin-every: note of data"]
+        facts: Any = "facts"
+        assert list(remarks(facts, registry)) == ["remark"]
         assert translated(registry, {"seed": 1}) == {"seed": 1}
         registry.add("reward", len)
         monkeypatch.setattr(Registry, "discover", lambda: registry)
@@ -265,6 +273,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypa
             "rlcore_check_run": ("config",),
             "rlcore_note_run": ("config",),
             "rlcore_note_data": ("config", {}),
+            "rlcore_remark_run": ("facts",),
             "rlcore_adapt_function": (PluginKind.REWARD, len),
             "rlcore_translate_arguments": ({"seed": 1},),
             "rlcore_tokenizer_class": (),

@@ -51,7 +51,6 @@ MEANT: Mapping[str, Mapping[str, str]] = {
         "sequential": "what auto means",
         "adamw": "a default",
     },
-    "rlcore/config/remarks.py": dict.fromkeys(("decoupled", "sequence_truncated"), "advice in a sentence: what the core offers"),
     "rlcore/config/rules.py": dict.fromkeys(("masked", "truncated"), "advice in a sentence: what the core offers"),
     "rlcore/contracts/metric_names.py": {"truncated": "a metric"},
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},

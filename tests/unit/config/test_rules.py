@@ -83,6 +83,10 @@ def rlcore_check_run(config):
 @hookimpl
 def rlcore_note_run(config):
     return [f"seed {config.run.seed} will do"]
+
+@hookimpl
+def rlcore_remark_run(facts):
+    return [f"{facts.cite('run.seed')}, one more than {facts.config.run.seed - 1}"] if 9 / (facts.config.run.seed - 7) else []
 """
 
 
@@ -90,7 +94,7 @@ def rlcore_note_run(config):
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
         folder.install("acme", SOURCE)
-        ours = [distribution(f"rlcore-plugin-{name}") for name in ("processes", "ray")]
+        ours = [distribution(f"rlcore-plugin-{name}") for name in ("processes", "ray", "tools")]
         yield Registry.discover([*distributions(path=[str(folder.root)]), *ours])
 
 
@@ -371,7 +375,14 @@ def test_what_a_run_cannot_do_without(name: str, flag: str, registry: Registry, 
 
 
 def test_what_a_plugin_says_of_a_run_is_among_the_notes(registry: Registry) -> None:
-    assert "rlcore-plugin-acme: seed 3 will do" in plan(registry, {"seed": 3}).notes
+    notes = plan(registry, {"seed": 3}).notes
+    assert "rlcore-plugin-acme: seed 3 will do" in notes
+    assert "seed = 3 (Python), one more than 2" in notes
+
+
+def test_a_plugin_that_fails_to_remark_on_a_run_is_named_and_the_run_is_planned(registry: Registry) -> None:
+    notes = plan(registry, {"seed": 7}).notes
+    assert any(note.startswith("rlcore-plugin-acme: rlcore_remark_run raised ZeroDivisionError: division by zero") for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """The commands of rlcore except ``train``, one folder a command; the observer in ``health``; the controllers in ``control``; the
-samplers in ``sampling``; and the displays of a run in ``display``.
+samplers in ``sampling``; the remarks on a run's settings in ``remarks``; and its displays in ``display``.
 
 Importing this loads no numpy.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rlcore.api.display import Progress
+    from rlcore.api.settings import RuleContext
 
 rlcore_api = "2.0"
 
@@ -121,6 +122,14 @@ def rlcore_check_run(config: Any) -> list[str]:
             has = f"its held-out tasks are {', '.join(tasks)}" if tasks else "it has no held-out task; type --eval-dataset FILE"
             problems.append(f"run.controller_options.{name}.figure = {figure}: the run has no such task; {has}")
     return problems
+
+
+@hookimpl
+def rlcore_remark_run(facts: RuleContext) -> list[str]:
+    """Return a sentence for each legal but noteworthy choice."""
+    from rlcore_plugin_tools.remarks.run_remarks import remarks
+
+    return list(remarks(facts))
 
 
 @hookimpl

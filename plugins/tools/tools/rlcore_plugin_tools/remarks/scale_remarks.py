@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlcore.config.layers import get_path
-from rlcore.config.rules import RuleContext
+from rlcore.api.settings import RuleContext, get_path
 
 __all__ = ["scale_remarks"]
 

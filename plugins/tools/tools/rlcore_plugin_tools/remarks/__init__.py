@@ -1,0 +1,1 @@
+"""Remarks on the settings of a run."""
