@@ -11,41 +11,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from rlcore.registry.known_plugins import OFFERS
+
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "RELEASED", "WHEELS", "install_line", "long_name"]
 
 _PREFIX = "rlcore-plugin-"
-_NAMES = (
-    "adapters",
-    "agents",
-    "code",
-    "colossalai",
-    "dapo",
-    "datasets",
-    "extraction",
-    "gateway",
-    "grpo",
-    "harbor",
-    "judge",
-    "math",
-    "nemo-gym",
-    "openenv",
-    "processes",
-    "quickstart",
-    "ray",
-    "reinforce",
-    "rloo",
-    "sandbox",
-    "serving",
-    "sglang",
-    "textarena",
-    "tools",
-    "torch",
-    "trackers",
-    "transformers",
-    "verifiers",
-    "vllm",
-    "workers",
-)
 _LONG = {"gateway": "rlcore-gateway"}
 """Distributions whose name does not begin as those of the plugins."""
 
@@ -55,7 +25,7 @@ def long_name(short: str) -> str:
     return _LONG.get(short, f"{_PREFIX}{short}")
 
 
-RELEASED = frozenset(map(long_name, _NAMES))
+RELEASED = frozenset(OFFERS)
 """The plugins of this repository, and the libraries that they share."""
 
 REQUIRED = {

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 
-__all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source", "known_tokenizer", "known_training", "known_transfer"]
+__all__ = [
+    "OFFERS",
+    "NotInstalledError",
+    "distribution_of",
+    "known_names",
+    "known_source",
+    "known_tokenizer",
+    "known_training",
+    "known_transfer",
+]
 
 
 class NotInstalledError(PluginError):
@@ -21,7 +30,7 @@ class NotInstalledError(PluginError):
         self.pip = pip
 
 
-_OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
+OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-math": {PluginKind.REWARD: ("boxed", "think_answer_tags")},
     "rlcore-plugin-code": {PluginKind.REWARD: ("code",)},
     "rlcore-plugin-adapters": {
@@ -80,9 +89,10 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-extraction": {},
     "rlcore-plugin-workers": {},
 }
+"""The distributions of this repository, and the names that each of them offers."""
 
 _BY_NAME: Mapping[tuple[PluginKind, str], str] = {
-    (kind, name): distribution for distribution, kinds in _OFFERS.items() for kind, names in kinds.items() for name in names
+    (kind, name): distribution for distribution, kinds in OFFERS.items() for kind, names in kinds.items() for name in names
 }
 
 

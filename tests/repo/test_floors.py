@@ -61,8 +61,8 @@ HOST = ("threads", "allocator", "devices", "terminal_text", "bounded_reading", "
 REGISTRY = (
     "error_context",
     "targets",
-    "install",
     "known_plugins",
+    "install",
     "builtin",
     "unpackaged",
     "discovery",

@@ -13,7 +13,6 @@ import pytest
 
 from rlcore.registry import install
 from rlcore.registry.install import EXTRAS, RELEASED, REQUIRED, install_line, long_name
-from rlcore.registry.known_plugins import _OFFERS
 
 ROOT = Path(__file__).parents[3]
 OWN = re.compile("rlcore-(plugin-|gateway)")
@@ -39,7 +38,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_lists_are_those_of_the_repository() -> None:
     assert set(plugins()) == RELEASED
-    assert set(_OFFERS) == RELEASED
     brought = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for extra, names in EXTRAS.items():
         ours = {word.partition("[")[0] for word in brought[extra] if OWN.match(word)}
