@@ -1,6 +1,7 @@
 """rlcore: reinforcement learning of language models on verifiable rewards, as plugins around a small core.
 
-``train`` trains. ``evaluate``, ``score`` and ``load_run`` are functions of the distribution ``rlcore-plugin-tools``.
+``train`` trains. ``evaluate``, ``score`` and ``load_run`` are functions of the distribution ``rlcore-plugin-tools``, which also reads the
+arguments of ``train``.
 """
 
 from __future__ import annotations

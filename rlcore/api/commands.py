@@ -16,9 +16,11 @@ prints the message as a JSON object. ``rlcore.testing.check_command`` checks a c
 - ``load_target`` imports the target of a spec. ``reason`` describes an exception of a plugin in half a sentence.
 - ``check_recipe`` refuses a recipe that names something that does not exist. ``plan_json`` returns a plan as plain data.
 - ``escape_control`` escapes terminal control sequences in texts of models and third parties.
-- ``plan_arguments`` plans from the arguments of a function for Python (``CommandSpec.function``), as ``rlcore.train`` does;
+- ``plan_arguments`` plans from the arguments of a function for Python (``CommandSpec.function``), as ``rlcore.train`` does, with the
+  plugin that implements ``rlcore_plan_arguments``; ``Config`` is the type of its argument ``config``;
   ``python_errors`` makes its errors name arguments, ``in_python`` any message.
-- ``runs_among`` finds the run folders of a glob. ``write_json_lines`` writes rows completely or not at all.
+- ``runs_among`` finds the run folders of a glob. ``write_json_lines`` writes rows, and ``write_bytes`` a
+  file, completely or not at all.
 """
 
 from __future__ import annotations
@@ -41,14 +43,15 @@ from rlcore.registry.error_context import reason
 from rlcore.registry.install import EXTRAS, RELEASED, install_line
 from rlcore.registry.plugin_registry import Registry
 from rlcore.registry.targets import load_target
-from rlcore.runlog.folder import write_json_lines
-from rlcore.runtime.arguments import plan_arguments
+from rlcore.runlog.folder import write_bytes, write_json_lines
+from rlcore.runtime.arguments import Config, plan_arguments
 
 __all__ = [
     "EXTRAS",
     "RELEASED",
     "CollectWords",
     "Command",
+    "Config",
     "ExampleFormatter",
     "Missing",
     "Parser",
@@ -78,5 +81,6 @@ __all__ = [
     "run_plan",
     "runs_among",
     "train_flags",
+    "write_bytes",
     "write_json_lines",
 ]

@@ -12,6 +12,8 @@ A row format converts the rows of a published data set to such rows. A plugin re
 
 - ``read_rows`` reads a data set as a run does: source, columns, format.
 - ``opened`` opens a file, compressed with gzip or not. ``LONGEST_ROW`` is the largest size of a row in bytes.
+- ``RowConversion`` converts single rows, and ``only_place`` finds the column of the prompt or the answer. ``DataSource`` is a data set in
+  settings. ``json_value`` returns a value as JSON holds it.
 - ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in ``Routes`` need.
 - ``number_text`` writes a number as text, a whole number of many digits too.
 - ``ChatTokenizer`` is the base class of a model's tokenizer, which ``rlcore_tokenizer_class`` offers. ``DataSection`` has the settings of
@@ -26,12 +28,15 @@ A row format converts the rows of a published data set to such rows. A plugin re
 
 from __future__ import annotations
 
-from rlcore.config.run_config import DataSection
+from rlcore.config.run_config import DataSection, DataSource
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.row_interfaces import RowFormat, RowGenerator, RowSource
+from rlcore.data.dataset import json_value
 from rlcore.data.json_texts import number_text
 from rlcore.data.jsonl import opened
+from rlcore.data.likely_columns import only_place
 from rlcore.data.prompts import read_rows
+from rlcore.data.row_formats import RowConversion
 from rlcore.data.rows import BadRow, Routes, parse_row
 from rlcore.data.tokenizer import ChatTokenizer
 from rlcore.data.tool_messages import tools_of
@@ -44,12 +49,16 @@ __all__ = [
     "ChatTokenizer",
     "DataError",
     "DataSection",
+    "DataSource",
     "Routes",
+    "RowConversion",
     "RowFormat",
     "RowGenerator",
     "RowSource",
     "install_line",
+    "json_value",
     "number_text",
+    "only_place",
     "opened",
     "parse_row",
     "read_rows",

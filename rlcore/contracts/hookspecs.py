@@ -312,6 +312,15 @@ def rlcore_translate_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any
 
 
 @hookspec
+def rlcore_plan_arguments() -> str | None:
+    """Return the target (``module:function``) of a function that plans a run from arguments of Python, such as those of ``rlcore.train``.
+    Since 2.0.
+
+    Called when a program calls such a function. The first one is used, with the arguments of ``rlcore.api.commands.plan_arguments``.
+    """
+
+
+@hookspec
 def rlcore_tokenizer_class() -> str | None:
     """Return the target (``module:Class``) of a ``ChatTokenizer`` (``rlcore.api.data``), which reads the tokenizer of a model. Since 2.0.
 

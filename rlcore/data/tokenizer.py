@@ -10,10 +10,7 @@ from rlcore.config.run_config import DataSection
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.types import Prompt
-from rlcore.registry.install import install_line
-from rlcore.registry.known_plugins import known_tokenizer
-from rlcore.registry.plugin_registry import Registry
-from rlcore.registry.targets import load_target
+from rlcore.registry.offers import offered
 
 __all__ = ["ChatTokenizer", "load_tokenizer", "tokenizer_class"]
 
@@ -54,8 +51,4 @@ def load_tokenizer(
 
 def tokenizer_class(path: str = "") -> Any:
     """Return the class of the first plugin that offers one. Raises ConfigError, for the tokenizer ``path``, if no plugin does."""
-    for owner, manager in Registry.discover().hooks():
-        for target in manager.hook.rlcore_tokenizer_class():
-            return load_target(target, f"the tokenizer {target!r} of {owner}")
-    needed = known_tokenizer()
-    raise ConfigError(f"tokenizer {path!r} needs {needed}, which is not installed; type: {install_line(needed)}")
+    return offered("rlcore_tokenizer_class", f"tokenizer {path!r}", ConfigError)

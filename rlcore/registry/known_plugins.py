@@ -15,8 +15,8 @@ __all__ = [
     "NotInstalledError",
     "distribution_of",
     "known_names",
+    "known_offer",
     "known_source",
-    "known_tokenizer",
     "known_training",
     "known_transfer",
 ]
@@ -118,9 +118,9 @@ def known_source(path: str, *, folder: bool) -> str:
     return next((name for name, claimed in marks.items() if claimed), "")
 
 
-def known_tokenizer() -> str:
-    """Return the distribution that reads the tokenizers of Hugging Face models."""
-    return "rlcore-plugin-transformers"
+def known_offer(hook: str) -> str:
+    """Return the distribution that offers an object by this hook."""
+    return {"rlcore_plan_arguments": "rlcore-plugin-tools", "rlcore_tokenizer_class": "rlcore-plugin-transformers"}[hook]
 
 
 def known_training(*, pipeline: bool) -> str:

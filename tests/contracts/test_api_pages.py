@@ -18,21 +18,22 @@ PAGES = {
         environment_target
     """,
     "data": """
-        BadRow ChatTokenizer DataError DataSection LONGEST_ROW Routes RowFormat RowGenerator RowSource install_line number_text
-        opened parse_row
-        read_rows tools_of
+        BadRow ChatTokenizer DataError DataSection DataSource LONGEST_ROW Routes RowConversion RowFormat RowGenerator RowSource install_line
+        json_value         number_text only_place opened parse_row read_rows tools_of
     """,
     "judging": "PendingScores Result RewardMixer RewardEntry Task reward_entries",
     "commands": """
-        CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan RELEASED Registry RunConfig Spec SteadyConsole TypedFlag
+        CollectWords Command Config EXTRAS ExampleFormatter Missing Parser
+        Part Plan RELEASED Registry RunConfig Spec SteadyConsole TypedFlag
         add_run_options add_train_flags check_data check_recipe escape_control in_python install_line load_target plain_console
         plan_arguments plan_json plan_of
-        plan_run preview_settings python_errors reason run_plan runs_among train_flags write_json_lines
+        plan_run preview_settings python_errors reason run_plan runs_among train_flags write_bytes write_json_lines
     """,
     "display": "Progress TaskReport UpdatePace format_duration evaluation_line format_metric format_work mean_accuracy",
     "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """
-        AlgorithmSection BACKENDS DEADLINE_SETTINGS Draft Layer RuleContext ScheduleSection Section Setting TypedFlag as_typed closest
+        AlgorithmSection BACKENDS DEADLINE_SETTINGS Draft LISTS Layer RuleContext
+        ScheduleSection Section Setting TypedFlag UPDATE_PARTS as_typed closest
         combine core_settings expected file_layer flag_layer from_text get_path in_one_process model_settings ratio_is_one setting
         validation_error without_bounds
     """,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rlcore_plugin_tools.arguments.plan_arguments import translated
 
 from rlcore.api import RunInfo
 from rlcore.cli.line_display import shown
@@ -22,7 +23,7 @@ from rlcore.contracts import hookspecs
 from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind
 from rlcore.data.tokenizer import tokenizer_class
 from rlcore.registry.plugin_registry import Registry
-from rlcore.runtime.arguments import translated
+from rlcore.runtime.arguments import plan_arguments
 from rlcore.runtime.listeners import Listeners
 from rlcore.testing.plugin_folder import PluginFolder
 
@@ -182,6 +183,11 @@ def rlcore_translate_arguments(arguments):
     calls["rlcore_translate_arguments"] = (dict(arguments),)
 
 @hookimpl
+def rlcore_plan_arguments():
+    calls["rlcore_plan_arguments"] = ()
+    return "operator:or_"
+
+@hookimpl
 def rlcore_tokenizer_class():
     calls["rlcore_tokenizer_class"] = ()
     return "json:JSONDecoder"
@@ -252,6 +258,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypa
         registry.add("reward", len)
         monkeypatch.setattr(Registry, "discover", lambda: registry)
         assert tokenizer_class() is JSONDecoder
+        assert plan_arguments({"seed": 1}, {}) == {"seed": 1}  # the plugin's function
         console: Any = Console()
         with shown(console, registry):
             pass
@@ -276,6 +283,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypa
             "rlcore_remark_run": ("facts",),
             "rlcore_adapt_function": (PluginKind.REWARD, len),
             "rlcore_translate_arguments": ({"seed": 1},),
+            "rlcore_plan_arguments": (),
             "rlcore_tokenizer_class": (),
             "rlcore_open_display": (console,),
             "rlcore_run_started": (run,),

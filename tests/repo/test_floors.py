@@ -67,6 +67,7 @@ REGISTRY = (
     "unpackaged",
     "discovery",
     "plugin_registry",
+    "offers",
     "sandboxes",
     "environments",
 )

@@ -76,7 +76,6 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runtime/factories.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runtime/filter_monitor.py": {"rollouts": "a metric"},
     "rlcore/runtime/training_run.py": {"rollouts": "the name of a thread"},
-    "rlcore/runtime/arguments.py": {"environment": "an argument", "eval": "the section of a setting"},
     "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest", "train": "a word of a command to type"},
     "rlcore/learning/accuracy_at_k.py": {"pass_at_k": "a function"},
     "rlcore/roles/evaluator.py": {"truncated": "a metric"},

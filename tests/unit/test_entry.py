@@ -38,6 +38,13 @@ def my_loss(logprobs: Any, batch: Any) -> Any:
     return -batch.advantages * logprobs
 
 
+def test_a_run_from_python_without_the_plugin_that_plans_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.registry.plugin_registry.Registry.hooks", lambda registry: [])
+    said = "a run from Python needs rlcore-plugin-tools, which is not installed; type: pip install "
+    with pytest.raises(PluginError, match=said):
+        rlcore.train(max_steps=1)
+
+
 def test_it_trains_from_a_file_with_overrides(run: str, tmp_path: Path) -> None:
     summary = rlcore.train(run, max_steps=2, **{"run.run_dir": str(tmp_path / "here")})
     assert summary.steps == 2

@@ -113,6 +113,12 @@ def rlcore_register_samplers() -> Sequence[SamplerSpec]:
 
 
 @hookimpl
+def rlcore_plan_arguments() -> str:
+    """Offer the function that plans a run from the arguments of ``rlcore.train``."""
+    return "rlcore_plugin_tools.arguments.plan_arguments:plan_arguments"
+
+
+@hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
     """Return a sentence for each controller that watches a held-out task which the run does not have."""
     problems, tasks = [], config.eval.eval_dataset

@@ -15,14 +15,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.run_config import DataSection, DataSource
-from rlcore.contracts.errors import ConfigError, DataError
-from rlcore.data.dataset import json_value
-from rlcore.data.likely_columns import only_place
-from rlcore.data.row_formats import RowConversion
-from rlcore.data.rows import BadRow
-from rlcore.registry.plugin_registry import Registry
-from rlcore.runlog.folder import write_bytes
+from rlcore.api import ConfigError, DataError
+from rlcore.api.commands import Registry, write_bytes
+from rlcore.api.data import BadRow, DataSection, DataSource, RowConversion, json_value, only_place
 
 __all__ = ["are_rows", "columns_of", "keep_rows", "rows_of"]
 

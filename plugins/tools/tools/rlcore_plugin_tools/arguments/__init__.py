@@ -1,0 +1,1 @@
+"""The arguments of functions for Python."""
