@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 hookspec = pluggy.HookspecMarker("rlcore")
 hookimpl = pluggy.HookimplMarker("rlcore")
 OBSERVING_HOOKS = tuple(
-    f"rlcore_{event}" for event in ("run_started", "groups_scored", "step_finished", "note_step", "checkpoint_saved", "run_finished")
+    f"rlcore_{event}"
+    for event in ("run_started", "groups_scored", "step_finished", "note_step", "checkpoint_saved", "run_timed", "run_finished")
 )
 """The hooks of observers. Their options are in ``[log.observers.DISTRIBUTION]``, which they find in the configuration."""
 
@@ -378,6 +379,15 @@ def rlcore_note_step(step: int, metrics: Mapping[str, float]) -> Sequence[str]: 
 @hookspec
 def rlcore_checkpoint_saved(step: int, folder: Path) -> None:
     """Observe a checkpoint that was written completely. Since 1.0."""
+
+
+@hookspec
+def rlcore_run_timed(folder: Path, rows: Sequence[tuple[str, str, str, float, float]]) -> None:
+    """Observe how the time of a run was spent, after its last update. Since 2.0.
+
+    :param folder: of the run.
+    :param rows: worker, role, activity, start in seconds since 1970, and seconds. Rows of one worker do not overlap.
+    """
 
 
 @hookspec

@@ -80,6 +80,10 @@ class Listeners:
         """Report that a checkpoint is completely written."""
         self._observe("rlcore_checkpoint_saved", step=step, folder=folder)
 
+    def run_timed(self, rows: Sequence[tuple[str, str, str, float, float]]) -> None:
+        """Report how the time of the run was spent, as ``Timing.rows`` returns it."""
+        self._observe("rlcore_run_timed", folder=self._run.folder, rows=tuple(rows))
+
     def run_finished(self, summary: Mapping[str, Any]) -> None:
         """Report that the run ended, successfully or not."""
         self._observe("rlcore_run_finished", summary=MappingProxyType(dict(summary)))

@@ -170,7 +170,7 @@ class Timing:
         return _summed(self._totals, _share(self._wasted, self._generated), 0)
 
     def rows(self) -> list[tuple[str, str, str, float, float]]:
-        """Return rows for ``rlcore.runlog.trace.write_trace``: worker, role, activity, start since 1970, seconds. The rows of a worker do
+        """Return rows for ``rlcore_run_timed``: worker, role, activity, start since 1970, seconds. The rows of a worker do
         not overlap."""
         return [
             (worker, str(role), span.activity, span.start, span.seconds)

@@ -28,7 +28,6 @@ from rlcore.runlog.folder import write_text
 from rlcore.runlog.rewind import rewind, sizes_of_logs
 from rlcore.runlog.run_lock import locked, sign
 from rlcore.runlog.run_manifest import resumed_manifest
-from rlcore.runlog.trace import write_trace
 from rlcore.runtime.backends import optimizer_settings
 from rlcore.runtime.bad_rows import BadRows, leave_out_bad_rows
 from rlcore.runtime.factories import first_version, used_plugins
@@ -116,7 +115,7 @@ class TrainingRun:
                     interrupt.wakes.append(lambda: setattr(self, "interrupted", True))
                     timing = self._trained(interrupt)
                 self._folder.log_times(timing.workers())
-                write_trace(self._folder.root / "trace.json", timing.rows())
+                self._listeners.run_timed(timing.rows())
                 self._listeners.close_trackers()
                 summary = self._summarise(timing)
                 self._listeners.run_finished(summary.as_json())

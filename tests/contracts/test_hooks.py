@@ -218,6 +218,10 @@ def rlcore_checkpoint_saved(step, folder):
     calls["rlcore_checkpoint_saved"] = (step, folder)
 
 @hookimpl
+def rlcore_run_timed(folder, rows):
+    calls["rlcore_run_timed"] = (folder, rows)
+
+@hookimpl
 def rlcore_run_finished(summary):
     calls["rlcore_run_finished"] = (dict(summary),)
 """
@@ -270,6 +274,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypa
             listeners.groups_scored([], 3)
             listeners.step_finished(1, {"reward": 1.0})
             listeners.checkpoint_saved(1, tmp_path)
+            listeners.run_timed([("p0", "producer", "generation", 5.0, 1.0)])
             listeners.run_finished({"steps": 1})
         calls = importlib.import_module("rlcore_plugin_every").calls
         assert listeners.switched_off == {}
@@ -291,6 +296,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypa
             "rlcore_step_finished": (1, {"reward": 1.0}),
             "rlcore_note_step": (1, {"reward": 1.0}),
             "rlcore_checkpoint_saved": (1, tmp_path),
+            "rlcore_run_timed": (tmp_path, (("p0", "producer", "generation", 5.0, 1.0),)),
             "rlcore_run_finished": ({"steps": 1},),
         }
         assert all(registry.spec(kind, "ALL").name == "all" for kind in PluginKind)

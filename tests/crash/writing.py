@@ -17,10 +17,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_tools.health.trace import write_trace
+
 from rlcore.runlog import RunFolder
 from rlcore.runlog.folder import write_json
 from rlcore.runlog.rewind import rewind, sizes_of_logs
-from rlcore.runlog.trace import write_trace
 
 __all__ = ["LOGS", "main"]
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.runlog import RunFolder, trace
+from rlcore.runlog import RunFolder
 from rlcore.runlog import folder as module
 from rlcore.runlog.rewind import rewind, sizes_of_logs
 
@@ -112,13 +112,3 @@ def test_a_log_of_accidents_ends_with_a_line_that_says_so(tmp_path: Path, monkey
         for step in range(back + 1, 41):
             made.log_capped(name, {"step": step, "reason": "x" * 50_000})
         assert path.read_bytes() == before
-
-
-def test_the_trace_of_a_long_run_keeps_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "MOST_SLICES", 3_000)
-    rows = [(f"producer-{number % 64}", "producer", "generation", number // 64 * 2.0, 1.0 + number % 3 / 10) for number in range(4_000)]
-    trace.write_trace(tmp_path / "trace.json", rows)
-    assert (tmp_path / "trace.json").stat().st_size < 120 * 3_000
-    document = json.loads((tmp_path / "trace.json").read_text())
-    assert document["otherData"]["slices_left_out"] == 1_000
-    assert sum(event["ph"] == "X" for event in document["traceEvents"]) == 3_000

@@ -1,4 +1,5 @@
-"""An observer that warns the user if a run goes wrong, in a sentence that says what to try. Importing this loads no numpy."""
+"""An observer that warns the user if a run goes wrong, in a sentence that says what to try, and that draws who did what when
+(``trace.json``). Importing this loads no numpy."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING
 from rlcore.api import hookimpl
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rlcore.api import RunInfo
     from rlcore_plugin_tools.health.watch import HealthMonitor
 
@@ -23,6 +26,14 @@ def rlcore_run_started(run: RunInfo) -> None:
     from rlcore_plugin_tools.health.watch import HealthMonitor
 
     _watches[:] = [HealthMonitor(run.config)]
+
+
+@hookimpl
+def rlcore_run_timed(folder: Path, rows: Sequence[tuple[str, str, str, float, float]]) -> None:
+    """Write ``trace.json`` into the run folder."""
+    from rlcore_plugin_tools.health.trace import write_trace
+
+    write_trace(folder / "trace.json", rows)
 
 
 @hookimpl

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rlcore.runlog.folder import write_text
+from rlcore.api.commands import write_bytes
 
 __all__ = ["MOST_SLICES", "TraceRow", "write_trace"]
 
@@ -58,7 +58,8 @@ def write_trace(path: Path, rows: Iterable[TraceRow]) -> None:
         "otherData": {"origin_seconds_since_1970": origin, "slices_left_out": left_out},
         "traceEvents": events,
     }
-    write_text(path, json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n")
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    write_bytes(path, f"{text}\n".encode())
 
 
 def _named(kind: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from rlcore.runlog import trace
-from rlcore.runlog.trace import TraceRow, write_trace
+from rlcore_plugin_tools.health import trace
+from rlcore_plugin_tools.health.trace import TraceRow, write_trace
 
 NOW = 1_767_225_600.25
 ROWS: list[TraceRow] = [
@@ -107,3 +106,13 @@ def test_of_too_many_rows_the_shortest_are_left_out(tmp_path: Path, monkeypatch:
 
 def test_a_run_in_which_nothing_happened_has_an_empty_trace(tmp_path: Path) -> None:
     assert written(tmp_path, [])["traceEvents"] == []
+
+
+def test_the_trace_of_a_long_run_keeps_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "MOST_SLICES", 3_000)
+    rows = [(f"producer-{number % 64}", "producer", "generation", number // 64 * 2.0, 1.0 + number % 3 / 10) for number in range(4_000)]
+    trace.write_trace(tmp_path / "trace.json", rows)
+    assert (tmp_path / "trace.json").stat().st_size < 120 * 3_000
+    document = json.loads((tmp_path / "trace.json").read_text())
+    assert document["otherData"]["slices_left_out"] == 1_000
+    assert sum(event["ph"] == "X" for event in document["traceEvents"]) == 3_000
