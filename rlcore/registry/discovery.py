@@ -29,7 +29,7 @@ from rlcore.registry import builtin
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 from rlcore.registry.install import install_line
 
-__all__ = ["Plugin", "PluginRow", "api_problem", "find_plugins", "is_library", "overlooked", "switch_notes", "switch_off"]
+__all__ = ["Plugin", "PluginRow", "api_problem", "find_plugins", "is_library", "overlooked", "switch_notes", "switch_off", "why_unusable"]
 
 GROUP = "rlcore"
 LIBRARY = "rlcore-library"
@@ -171,6 +171,17 @@ def _switched(row: PluginRow) -> PluginRow:
     if allowed and not called & allowed:
         return replace(row, disabled="RLCORE_PLUGINS")
     return row
+
+
+def why_unusable(distribution: str, rows: Iterable[PluginRow]) -> str:
+    """Return why a plugin that is installed offers nothing, as the end of a sentence; "" if it works or is not installed."""
+    for row in (row for row in rows if row.distribution == distribution):  # one for each of its entry points
+        if row.disabled:
+            undo = "leave it out" if row.disabled.startswith("-p") else "change that variable"
+            return f"which {row.disabled} excludes; {undo}"
+        if row.problems:
+            return f"which is installed but broken: {row.problems[0]}"
+    return ""
 
 
 def switch_off(word: str) -> None:

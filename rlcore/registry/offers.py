@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcore.contracts.errors import UsageError
+from rlcore.registry.discovery import why_unusable
 from rlcore.registry.install import install_line
 from rlcore.registry.known_plugins import known_offer
 from rlcore.registry.plugin_registry import Registry
@@ -19,8 +20,10 @@ def offered(hook: str, what: str, error: type[UsageError]) -> Any:
     :param what: needs the object, for messages.
     :raises UsageError: an ``error``, if no installed plugin offers one.
     """
-    for owner, manager in Registry.discover().hooks():
+    registry = Registry.discover()
+    for owner, manager in registry.hooks():
         for target in getattr(manager.hook, hook)():
             return load_target(target, f"{hook} of {owner}: {target!r}")
     needed = known_offer(hook)
-    raise error(f"{what} needs {needed}, which is not installed; type: {install_line(needed)}")
+    why = why_unusable(needed, registry.rows) or f"which is not installed; type: {install_line(needed)}"
+    raise error(f"{what} needs {needed}, {why}")

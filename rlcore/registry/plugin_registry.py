@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from rlcore.contracts.errors import DataError, PluginError, RlcoreError
 from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, EnvironmentSpec, PluginKind, Spec
-from rlcore.registry.discovery import Plugin, PluginRow, find_plugins, overlooked, switch_notes
+from rlcore.registry.discovery import Plugin, PluginRow, find_plugins, overlooked, switch_notes, why_unusable
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 from rlcore.registry.install import NEEDS_EXTRA, install_line
 from rlcore.registry.known_plugins import NotInstalledError, distribution_of, known_names
@@ -430,16 +430,12 @@ class Registry:
     def _missing(self, kind: PluginKind, name: str) -> _Offer:
         label = f"{LABELS[kind]} {name!r}"
         distribution = distribution_of(kind, name)
-        rows = [row for row in self.rows if row.distribution == distribution]  # one for each of its entry points
-        row = next((row for row in rows if row.disabled or row.problems), rows[0] if rows else None)
+        row = next((row for row in self.rows if row.distribution == distribution), None)
         if distribution and row is None:
             line = install_line(NEEDS_EXTRA.get(distribution, distribution))
             raise NotInstalledError(f"{label} is not installed: {line} ({self._installed(kind)})", line)
-        if row is not None and row.disabled:
-            undo = "leave it out" if row.disabled.startswith("-p") else "change that variable"
-            raise PluginError(f"{label} belongs to {distribution}, which {row.disabled} excludes; {undo}")
-        if row is not None and row.problems:
-            raise PluginError(f"{label} belongs to {distribution}, which is installed but broken: {row.problems[0]}")
+        if distribution and (why := why_unusable(distribution, self.rows)):
+            raise PluginError(f"{label} belongs to {distribution}, {why}")
         if row is not None:
             line = install_line(row.distribution, upgrade=True)
             raise NotInstalledError(f"{label} is not in {row.distribution} {row.version} yet: {line} ({self._installed(kind)})", line)

@@ -22,6 +22,7 @@ from rlcore.api.runtime import OneProcess
 from rlcore.config import Plan, RunConfig
 from rlcore.contracts.errors import ConfigError, DataError, PluginError, UsageError
 from rlcore.entry import make_plan
+from rlcore.registry.plugin_registry import Registry
 from rlcore.testing import FakeInference, FakeTraining, RunTester
 from rlcore.testing.run_tester import QUIET
 
@@ -39,8 +40,15 @@ def my_loss(logprobs: Any, batch: Any) -> Any:
 
 
 def test_a_run_from_python_without_the_plugin_that_plans_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.registry.plugin_registry.Registry.hooks", lambda registry: [])
+    monkeypatch.setattr("rlcore.registry.plugin_registry.Registry.discover", lambda: Registry([]))
     said = "a run from Python needs rlcore-plugin-tools, which is not installed; type: pip install "
+    with pytest.raises(PluginError, match=said):
+        rlcore.train(max_steps=1)
+
+
+def test_a_run_from_python_names_the_switch_that_excludes_the_plugin_that_plans_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLCORE_PLUGINS", "grpo")
+    said = "a run from Python needs rlcore-plugin-tools, which RLCORE_PLUGINS excludes; change that variable"
     with pytest.raises(PluginError, match=said):
         rlcore.train(max_steps=1)
 
