@@ -13,9 +13,8 @@ that must be ended on ``closing`` as soon as it exists. ``say`` prints one line 
   begins with ``first_version``. ``JobMaker`` makes jobs of leases, and a ``GroupSummary`` of each delivered group.
 - *One process*: ``OneProcess`` is the runtime of a run that needs no workers (``fits_one_process``). For several processes, the library
   ``rlcore-plugin-workers`` has a runtime over workers that your own launcher starts.
-- *Processes*: ``compatible_python`` of an environment, ``answer_of`` a program in it, ``installing`` packages into it; ``is_library``;
-  ``cuda_devices`` and
-  ``threads_of`` describe this machine; ``Watchdog`` tells whether a thread hangs.
+- *Processes*: ``ENVIRONMENT`` names the variable with the environment of a process; ``is_library``; ``cuda_devices`` and ``threads_of``
+  describe this machine; ``Watchdog`` tells whether a thread hangs.
 - *Reports of the run*: ``batch_figures``, ``rollout_rows`` and ``with_prompts``, ``TimeAccount`` and ``Timing`` (the use of the time),
   ``FilterMonitor``.
 
@@ -28,12 +27,11 @@ from rlcore.config import Plan, RunConfig
 from rlcore.config.run_config import RunSection, ScheduleSection
 from rlcore.contracts.errors import FilterError, RewardBudgetError, RuntimeLostError, StarvationError, WorkerLostError
 from rlcore.contracts.group_outlines import outline_of
-from rlcore.contracts.runtime_interface import Interrupt, Runtime, Status, TaskReport, Update, WaitingFor
+from rlcore.contracts.runtime_interface import ENVIRONMENT, Interrupt, Runtime, Status, TaskReport, Update, WaitingFor
 from rlcore.contracts.snapshots import ProbeFailedError, probe_tolerance
 from rlcore.host.devices import cuda_devices
 from rlcore.host.threads import limit_threads, thread_variables, threads_of
 from rlcore.registry.discovery import is_library
-from rlcore.registry.environments import ENVIRONMENT, answer_of, compatible_python, installing
 from rlcore.registry.error_context import error_context, reason
 from rlcore.registry.install import install_line
 from rlcore.registry.plugin_registry import Attestation
@@ -110,11 +108,9 @@ __all__ = [
     "Watchdog",
     "WorkerLostError",
     "WorkerTime",
-    "answer_of",
     "batch_figures",
     "check_model_files",
     "check_reach",
-    "compatible_python",
     "cuda_devices",
     "error_context",
     "fingerprints",
@@ -122,7 +118,6 @@ __all__ = [
     "fits_one_process",
     "inference_notes",
     "install_line",
-    "installing",
     "is_library",
     "leave_out_bad_rows",
     "limit_threads",
@@ -153,3 +148,9 @@ __all__ = [
     "used_plugins",
     "with_prompts",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("answer_of", "compatible_python", "installing"):
+        raise ImportError(f"{name} is in the module python_check of the library rlcore-plugin-workers")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

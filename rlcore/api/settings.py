@@ -7,7 +7,7 @@ train``. ``without_bounds`` is a type without its bounds.
 
 A plugin that remarks on the settings of a run (``rlcore_remark_run``) receives a ``RuleContext``. ``AlgorithmSection`` and
 ``ScheduleSection`` have defaults to compare with, ``BACKENDS`` and ``DEADLINE_SETTINGS`` are paths of settings; ``in_one_process`` and
-``ratio_is_one`` say how the run works.
+``ratio_is_one`` say how the run works, and ``needed_reach`` how far apart its processes may be.
 
 ``LISTS`` and ``UPDATE_PARTS`` are the settings that name several plugins, or a part of an update, and their kinds.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from rlcore.config.layers import Draft, Layer, TypedFlag, as_typed, combine, file_layer, flag_layer, get_path
 from rlcore.config.plugin_selection import LISTS, UPDATE_PARTS
-from rlcore.config.resolve import in_one_process, ratio_is_one
+from rlcore.config.resolve import in_one_process, needed_reach, ratio_is_one
 from rlcore.config.rules import BACKENDS, RuleContext
 from rlcore.config.run_config import AlgorithmSection, ScheduleSection
 from rlcore.config.section import Section, setting
@@ -49,6 +49,7 @@ __all__ = [
     "get_path",
     "in_one_process",
     "model_settings",
+    "needed_reach",
     "ratio_is_one",
     "setting",
     "validation_error",

@@ -1,17 +1,17 @@
-"""Check before the start whether this machine fits a plan: devices requested by name, folders to create, and Python environments."""
+"""Check before the start whether this machine fits a plan: the folders to create, and what plugins check."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rlcore.config.layers import get_path
 from rlcore.config.plan import Plan
-from rlcore.config.resolve import needed_reach
-from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.specs import InferenceBackendSpec, RuntimeSpec, TrainingBackendSpec
-from rlcore.host.devices import cuda_devices
+from rlcore.contracts.errors import ConfigError, PluginError, RlcoreError
+from rlcore.registry.error_context import reason
 
 __all__ = ["check_machine"]
 
@@ -19,46 +19,27 @@ _FOLDERS = (("run.run_dir", "--run-dir"), ("log.save_dir", "-sd"), ("eval.eval_s
 
 
 def check_machine(plan: Plan) -> Plan:
-    """Return the plan, with a remark on each device that this machine lacks and that other machines of the run may have.
+    """Return the plan, with the remarks of plugins on this machine.
 
-    Raises ConfigError for a device that processes on this machine need, a folder of the run that cannot be made, or an environment of this
-    machine in which no process can run. Leaves nothing behind.
+    Raises ConfigError for a folder of the run that cannot be made, or what a plugin refuses. Leaves nothing behind.
     """
-    run = plan.config.run
     for path, flag in _FOLDERS:
         if path == "run.run_dir" and plan.resume is not None:
             _check_folder(plan, path, flag, plan.resume.run)  # it may have been moved
         elif folder := get_path(plan.config, path):
-            _check_folder(plan, path, flag, Path(folder, run.project if path == "run.run_dir" else ""))
-    runtime = plan.registry.spec("runtime", run.runtime) if plan.registry.has("runtime", run.runtime) else None
-    if not isinstance(runtime, RuntimeSpec):
-        return plan
-    remarks = []
-    for section, role in (("inference", "producers"), ("training", "trainers")):
-        if lacking := _lacking_device(str(get_path(plan.config, f"{section}.device"))):
-            said = f"{plan.cite(f'{section}.device')}: {lacking}"
-            if runtime.reach != "cluster":
-                raise ConfigError(f"{said}; type --{section}-device auto or cpu")
-            remarks.append(f"{said}, so the {role} must run on other machines")
-        environment = get_path(plan.config, f"{section}.environment")
-        if environment and needed_reach(plan.config, runtime.name, runtime)[0] != "cluster":
-            try:
-                _check_environment(plan, section, Path(environment))
-            except ConfigError as error:
-                raise ConfigError(f"{plan.cite(f'{section}.environment')}: {error}") from error
+            _check_folder(plan, path, flag, Path(folder, plan.config.run.project if path == "run.run_dir" else ""))
+    found = [(owner, manager.hook.rlcore_check_machine) for owner, manager in plan.registry.hooks()]
+    remarks = [sentence for owner, ask in found for sentences in _asked(owner, ask, plan) for sentence in sentences]
     return replace(plan, notes=(*plan.notes, *remarks))
 
 
-def _check_environment(plan: Plan, section: str, environment: Path) -> None:
-    """Raise ConfigError if the environment lacks the engine of the backend that runs in it."""
-    from rlcore.registry.environments import compatible_python  # here: few runs name an environment
-
-    name = str(get_path(plan.config, f"{section}.name"))
-    spec = plan.registry.spec(section, name) if plan.registry.has(section, name) else None
-    if isinstance(spec, InferenceBackendSpec | TrainingBackendSpec):
-        compatible_python(environment, spec.requires_module.partition(".")[0], spec.install)
-    else:
-        compatible_python(environment)
+def _asked(owner: str, ask: Callable[..., Any], plan: Plan) -> list[Sequence[str]]:
+    try:
+        return list(ask(plan=plan))
+    except RlcoreError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{owner}: rlcore_check_machine raised {reason(error)}") from error
 
 
 def _check_folder(plan: Plan, path: str, flag: str, folder: Path) -> None:
@@ -86,12 +67,3 @@ def _refusal(place: Path) -> str:
     except OSError as error:
         return str(error.strerror)
     return ""
-
-
-def _lacking_device(device: str) -> str:
-    """Return a clause if this machine certainly lacks the device. Return "" if it has the device, or if only the backend can tell."""
-    kind, _, number = device.partition(":")
-    count = cuda_devices() if kind == "cuda" else None
-    if count is None or (count and not number.isdigit()) or (number.isdigit() and int(number) < count):
-        return ""
-    return f"this machine has {count} CUDA devices, the last is cuda:{count - 1}" if count else "this machine has no CUDA device"

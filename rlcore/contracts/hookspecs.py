@@ -282,6 +282,15 @@ def rlcore_remark_run(facts: Any) -> Sequence[str]:  # type: ignore[empty-body]
 
 
 @hookspec
+def rlcore_check_machine(plan: Any) -> Sequence[str]:  # type: ignore[empty-body]
+    """Return remarks on this machine, one sentence each, for a plan whose run is about to start here; [] if there are none. Since 2.0.
+
+    :param plan: a ``Plan`` (``rlcore.api.commands``).
+    :raises ConfigError: the run cannot start on this machine.
+    """
+
+
+@hookspec
 def rlcore_note_data(config: Any, data: Mapping[str, Sequence[Prompt]]) -> Sequence[str]:  # type: ignore[empty-body]
     """Return notes on the prompts of a run that the user should read, one sentence each. Since 2.0.
 

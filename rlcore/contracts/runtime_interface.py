@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from rlcore.contracts.interfaces import PendingSave, Tokenizer
     from rlcore.contracts.types import Group
 
-__all__ = ["Admission", "FilterReport", "Interrupt", "Runtime", "Status", "TaskReport", "TimeReport", "Update", "WaitingFor"]
+__all__ = ["ENVIRONMENT", "Admission", "FilterReport", "Interrupt", "Runtime", "Status", "TaskReport", "TimeReport", "Update", "WaitingFor"]
+
+ENVIRONMENT = "RLCORE_ENVIRONMENT"
+"""The variable that names the Python environment, in processes that run in another one than the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,16 +34,17 @@ PAGES = {
     "settings": """
         AlgorithmSection BACKENDS DEADLINE_SETTINGS Draft LISTS Layer RuleContext
         ScheduleSection Section Setting TypedFlag UPDATE_PARTS as_typed closest
-        combine core_settings expected file_layer flag_layer from_text get_path in_one_process model_settings ratio_is_one setting
+        combine core_settings expected file_layer flag_layer from_text
+        get_path in_one_process model_settings needed_reach ratio_is_one setting
         validation_error without_bounds
     """,
     "runtime": """
         Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterError FilterMonitor GroupJob GroupSummary HeldOut Interrupt JobMaker
         Judge JudgeCounts OneProcess Plan ProbeFailedError ProducedGroup Producer RewardBudgetError Role RunConfig RunSection
         Runtime RuntimeLostError ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount Timing TokenCounts
-        Update WaitingFor Watchdog WorkerLostError WorkerTime answer_of batch_figures check_model_files check_reach
-        compatible_python cuda_devices error_context fingerprints first_version fits_one_process inference_notes install_line
-        installing is_library leave_out_bad_rows limit_threads load_data make_consumer make_conversation make_coordinator
+        Update WaitingFor Watchdog WorkerLostError WorkerTime batch_figures check_model_files check_reach
+        cuda_devices error_context fingerprints first_version fits_one_process inference_notes install_line
+        is_library leave_out_bad_rows limit_threads load_data make_consumer make_conversation make_coordinator
         make_engine make_evaluator make_filter_monitor make_jobs make_judge make_publisher make_receiver newer_weights open_judge
         outline_of peak_memory probe_sequence probe_tolerance profiled read_texts reason rollout_rows schedule_settings
         thread_variables threads_of used_plugins with_prompts
@@ -75,3 +76,8 @@ def test_the_surface_loads_no_page() -> None:
     code = "import sys, rlcore.api; print([name for name in sys.modules if name.startswith('rlcore.api.')])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+def test_a_name_that_moved_to_a_library_says_where() -> None:
+    with pytest.raises(ImportError, match="compatible_python is in the module python_check of the library rlcore-plugin-workers"):
+        exec("from rlcore.api.runtime import compatible_python")

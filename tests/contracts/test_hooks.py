@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from json import JSONDecoder
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +18,11 @@ from rlcore_plugin_tools.arguments.plan_arguments import translated
 
 from rlcore.api import RunInfo
 from rlcore.cli.line_display import shown
-from rlcore.config import RunConfig
+from rlcore.config import RunConfig, plan_run
+from rlcore.config.machine_check import check_machine
 from rlcore.config.remarks import remarks
 from rlcore.contracts import hookspecs
+from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind
 from rlcore.data.tokenizer import tokenizer_class
 from rlcore.registry.plugin_registry import Registry
@@ -175,6 +178,11 @@ def rlcore_remark_run(facts):
     return ["remark"]
 
 @hookimpl
+def rlcore_check_machine(plan):
+    calls["rlcore_check_machine"] = (plan.config.run.project,)
+    return ["a small machine"] if plan.config.run.seed else [1 / 0]
+
+@hookimpl
 def rlcore_adapt_function(kind, function):
     calls["rlcore_adapt_function"] = (kind, function)
 
@@ -258,6 +266,16 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypa
         assert registry.check_run("config", "rlcore_note_data", data={}) == ["rlcore-plugin-every: note of data"]
         facts: Any = "facts"
         assert list(remarks(facts, registry)) == ["remark"]
+        plans = [
+            replace(
+                plan_run([], {}, Registry.discover([]), require=False, overrides={"run_dir": str(tmp_path), "seed": seed}),
+                registry=registry,
+            )
+            for seed in (0, 3)
+        ]
+        assert check_machine(plans[1]).notes[-1] == "a small machine"
+        with pytest.raises(PluginError, match="rlcore-plugin-every: rlcore_check_machine raised ZeroDivisionError: division by zero"):
+            check_machine(plans[0])
         assert translated(registry, {"seed": 1}) == {"seed": 1}
         registry.add("reward", len)
         monkeypatch.setattr(Registry, "discover", lambda: registry)
@@ -286,6 +304,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path, monkeypa
             "rlcore_note_run": ("config",),
             "rlcore_note_data": ("config", {}),
             "rlcore_remark_run": ("facts",),
+            "rlcore_check_machine": ("rlcore",),
             "rlcore_adapt_function": (PluginKind.REWARD, len),
             "rlcore_translate_arguments": ({"seed": 1},),
             "rlcore_plan_arguments": (),

@@ -69,7 +69,6 @@ REGISTRY = (
     "plugin_registry",
     "offers",
     "sandboxes",
-    "environments",
 )
 # Within floors 0, 1 and 2 a module may import those written before it; on the floors above, neighbours never import each other.
 FLOORS: list[tuple[str, ...]] = [

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective, TrainingContext
-from rlcore.registry.environments import ENVIRONMENT
+from rlcore.contracts.runtime_interface import ENVIRONMENT
 from rlcore.testing.training.fake_training import FakeTraining, FakeTrainingOptions
 from rlcore.testing.weights import HostSource
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rlcore_plugin_tools import machine_check as devices_check
 
 from rlcore.config import machine_check
 from rlcore.host import devices
@@ -59,8 +60,8 @@ def test_device_files_and_the_environment_bound_the_devices_of_a_process(
     ],
 )
 def test_a_device_is_lacking_only_if_that_is_sure(device: str, count: int | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_check, "cuda_devices", lambda: count)
-    assert machine_check._lacking_device(device) == said
+    monkeypatch.setattr(devices_check, "cuda_devices", lambda: count)
+    assert devices_check._lacking_device(device) == said
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from rlcore_plugin_processes.launcher import ProcessLauncher
 from rlcore_plugin_workers.environments import interpreter, link_own_packages
 from rlcore_plugin_workers.plan_bundle import PlanBundle
 from rlcore_plugin_workers.producer_worker import ProducerWorker
+from rlcore_plugin_workers.python_check import compatible_python
 from rlcore_plugin_workers.workers import Placement
 
 import rlcore
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.registry.environments import compatible_python
 from rlcore.registry.plugin_registry import Registry
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.testing import RunTester, make_plan

@@ -19,7 +19,7 @@ PARAMETERS = 500_000_000
 @pytest.fixture
 def tester(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTester:
     """A machine that seems to have one GPU, and a model whose files hold nothing but headers."""
-    monkeypatch.setattr("rlcore.config.machine_check.cuda_devices", lambda: 1)
+    monkeypatch.setattr("rlcore_plugin_tools.machine_check.cuda_devices", lambda: 1)
     monkeypatch.setattr("rlcore.host.devices.cuda_devices", lambda: 1)
     return RunTester(tmp_path, in_process=True).with_fakes()
 

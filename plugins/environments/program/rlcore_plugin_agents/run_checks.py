@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rlcore_plugin_workers.environment_folders import named_folder
+from rlcore_plugin_workers.python_check import compatible_python
 
 from rlcore.api import ConfigError, PluginError, PluginKind
 from rlcore.api.commands import Registry
 from rlcore.api.environments import EnvironmentSpec
-from rlcore.api.runtime import compatible_python
 from rlcore_plugin_agents.player_options import player_problems, without_policy
 
 __all__ = ["problems"]

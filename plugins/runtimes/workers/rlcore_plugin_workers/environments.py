@@ -17,7 +17,8 @@ from sysconfig import get_path
 from tempfile import TemporaryDirectory
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import ENVIRONMENT, answer_of, compatible_python, installing, is_library, reason
+from rlcore.api.runtime import ENVIRONMENT, is_library, reason
+from rlcore_plugin_workers.python_check import answer_of, compatible_python, installing
 
 __all__ = ["Interpreters", "interpreter", "link_own_packages", "missing_package"]
 

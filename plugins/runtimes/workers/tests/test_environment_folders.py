@@ -15,9 +15,9 @@ import pytest
 from rlcore_plugin_workers import environment_locks
 from rlcore_plugin_workers.environment_folders import MARKER, build, folder_of, is_whole, kept, named_folder, remove
 from rlcore_plugin_workers.environment_locks import HERE, Lock
+from rlcore_plugin_workers.python_check import installing
 
 from rlcore.api import ConfigError, RunError, UsageError
-from rlcore.api.runtime import installing
 
 PYTHON = """#!/bin/sh
 if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit; fi

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from rlcore.api.commands import Plan
     from rlcore.api.display import Progress
     from rlcore.api.settings import RuleContext
 
@@ -128,6 +129,14 @@ def rlcore_check_run(config: Any) -> list[str]:
             has = f"its held-out tasks are {', '.join(tasks)}" if tasks else "it has no held-out task; type --eval-dataset FILE"
             problems.append(f"run.controller_options.{name}.figure = {figure}: the run has no such task; {has}")
     return problems
+
+
+@hookimpl
+def rlcore_check_machine(plan: Plan) -> list[str]:
+    """Check devices and Python environments."""
+    from rlcore_plugin_tools.machine_check import check_machine
+
+    return check_machine(plan)
 
 
 @hookimpl

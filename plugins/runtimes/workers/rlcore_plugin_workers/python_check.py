@@ -11,12 +11,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import ConfigError
+from rlcore.api import ConfigError
 
-__all__ = ["ENVIRONMENT", "answer_of", "compatible_python", "installing"]
-
-ENVIRONMENT = "RLCORE_ENVIRONMENT"
-"""The variable that names the environment, in processes that run in one."""
+__all__ = ["answer_of", "compatible_python", "installing"]
 
 _FITNESS = (
     "import json, sys; from importlib.util import find_spec as f; "
