@@ -19,7 +19,7 @@ PAGES = {
     """,
     "data": """
         BadRow ChatTokenizer DataError DataSection DataSource LONGEST_ROW Routes RowConversion RowFormat RowGenerator RowSource install_line
-        json_value         number_text only_place opened parse_row read_rows tools_of
+        json_value number_text only_place opened parse_row read_rows tools_of
     """,
     "judging": "PendingScores Result RewardMixer RewardEntry Task reward_entries",
     "commands": """
@@ -39,7 +39,8 @@ PAGES = {
         validation_error without_bounds
     """,
     "runtime": """
-        Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator FilterError FilterMonitor GroupJob GroupSummary HeldOut Interrupt JobMaker
+        Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator
+        FilterError FilterMonitor GroupJob GroupSummary HeldOut Interrupt JobMaker
         Judge JudgeCounts OneProcess Plan ProbeFailedError ProducedGroup Producer RewardBudgetError Role RunConfig RunSection
         Runtime RuntimeLostError ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount Timing TokenCounts
         Update WaitingFor Watchdog WorkerLostError WorkerTime batch_figures check_model_files check_reach
