@@ -27,8 +27,8 @@ class SuccessRateOptions(BaseModel):
 class SuccessRate(Sampler):
     """Draws at random; the nearer the success rate of an item is to the target, the more often.
 
-    A rate is a moving average of accuracies, or of rewards within 0 and 1 if there are no accuracies. It begins at the target, so what was
-    not drawn yet comes early. Of two items, the one with fewer draws under way is drawn first. Between sources, the weights of the sources
+    A rate is that of the first group, then a moving average: of accuracies, or of rewards within 0 and 1 if there are no accuracies. What
+    was not drawn yet counts as near the target, so that it comes early. Of two items, the one with fewer draws under way is drawn first. Between sources, the weights of the sources
     count too.
     """
 
@@ -37,13 +37,14 @@ class SuccessRate(Sampler):
             raise ConfigError("the sampler success_rate draws prompts again, and the data has no end; type --sampler rising_level")
         self._options, self._seed = options, context.seed
         self._weights = np.asarray(context.weights) / sum(context.weights)
-        self._rates = np.full(context.items, options.target)
+        self._rates = np.full(context.items, np.nan)
         self._open = np.zeros(context.items, dtype=np.int64)
         self._drawn = 0
 
     def next(self) -> int:
         """Draw among the items with the fewest draws under way."""
-        distance = np.abs(self._rates - self._options.target) / max(self._options.target, 1 - self._options.target)
+        rates = np.where(np.isnan(self._rates), self._options.target, self._rates)
+        distance = np.abs(rates - self._options.target) / max(self._options.target, 1 - self._options.target)
         weights = self._weights * np.maximum((1 - distance) ** 2, self._options.explore) * (self._open == self._open.min())
         sums = np.cumsum(weights)
         item = int(np.searchsorted(sums, chance(self._seed, self._drawn) * sums[-1], side="right"))
@@ -56,12 +57,18 @@ class SuccessRate(Sampler):
         self._open[result.item] -= 1
         value = result.reward if result.accuracy is None else result.accuracy
         if value is not None:
-            self._rates[result.item] += self._options.newest * (min(max(value, 0.0), 1.0) - self._rates[result.item])
+            new, old = min(max(value, 0.0), 1.0), self._rates[result.item]
+            self._rates[result.item] = new if np.isnan(old) else old + self._options.newest * (new - old)
 
     def state(self) -> Mapping[str, Any]:
         """Return the rates, the draws under way, and their number."""
-        return {"rates": self._rates.tolist(), "open": self._open.tolist(), "drawn": self._drawn}
+        rates = [None if np.isnan(rate) else rate for rate in self._rates.tolist()]
+        return {"rates": rates, "open": self._open.tolist(), "drawn": self._drawn}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
-        self._rates, self._open, self._drawn = np.array(state["rates"]), np.array(state["open"], dtype=np.int64), state["drawn"]
+        self._rates, self._open, self._drawn = (
+            np.array(state["rates"], dtype=np.float64),
+            np.array(state["open"], dtype=np.int64),
+            state["drawn"],
+        )

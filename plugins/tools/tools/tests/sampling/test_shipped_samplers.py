@@ -77,11 +77,13 @@ def test_what_is_solved_half_of_the_time_is_drawn_most() -> None:
     assert min(counts.values()) > 100
 
 
-def test_a_rate_moves_by_the_share_of_the_newest_group_and_reads_rewards_without_accuracies() -> None:
-    sampler = SuccessRate(context(2), SuccessRateOptions(newest=0.25))
-    for result in (seen(0, 1.0), seen(1, None), DrawResult(item=1, ended="trained", accuracy=None, reward=-3.0, version=2)):
+def test_a_rate_begins_with_the_first_group_and_moves_by_the_share_of_the_newest() -> None:
+    """Rewards count if there are no accuracies, within 0 and 1."""
+    sampler = SuccessRate(context(3), SuccessRateOptions(newest=0.25))
+    rewarded = DrawResult(item=1, ended="trained", accuracy=None, reward=-3.0, version=2)
+    for result in (seen(0, 1.0), seen(0, 0.5), seen(1, None), rewarded):
         sampler.observe(result)
-    assert sampler.state()["rates"] == [0.625, 0.375]
+    assert sampler.state()["rates"] == [0.875, 0.0, None]
 
 
 def test_each_episode_is_from_easy_to_hard() -> None:
