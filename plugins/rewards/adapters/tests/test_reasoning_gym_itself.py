@@ -125,6 +125,72 @@ def test_every_data_set_makes_rows_without_end_and_all_but_three_have_levels(pac
     assert refused == ["caesar_cipher", "knight_swap", "modulo_grid", "rubiks_cube", "survo"]
 
 
+WARM_START = """
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcore_plugin_adapters.gym_rows import EndlessGym
+from rlcore_plugin_quickstart.digits_tokenizer import build_tokenizer
+from rlcore_plugin_quickstart.warmstart import WarmStartSettings, save_model, warm_start
+
+
+@dataclass
+class Lesson:
+    lesson: Any
+
+    @property
+    def solution(self):
+        return self.lesson
+
+
+rows = [EndlessGym().row("gym-endless:spell_backward?seed=900000&levels=5", number, number % 2) for number in range(2048)]
+lessons = [Lesson([*row["messages"], {"role": "assistant", "content": row["gt_answer"]}]) for row in rows]
+tokenizer = build_tokenizer()
+save_model(warm_start(lessons, tokenizer, 0, WarmStartSettings(target=0.45), print).model, Path(sys.argv[1]))
+tokenizer.save_pretrained(sys.argv[1])
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.interpreter
+@pytest.mark.timeout(600)
+def test_200_updates_without_end_at_a_level_that_rises(tmp_path: Path, packages: Path) -> None:
+    """A tiny model spells words of three letters backward, and words of three to five once half of its answers are right."""
+    tester = RunTester(tmp_path)
+    environment = {**os.environ, **tester.plugins.environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(packages)}
+    subprocess.run([sys.executable, "-c", WARM_START, str(tmp_path / "base")], env=environment, check=True)
+    sections = {
+        "run": {"max_steps": 200},
+        "model": {"model": "base"},
+        "data": {
+            "dataset": "gym-endless:spell_backward?levels=5",
+            "sampler": "rising_level",
+            "sampler_options": {"window": 64, "rise": 0.5, "fall": 0.05},
+            "system_prompt": "",
+            "max_prompt_tokens": 90,
+        },
+        "sampling": {"num_generations": 8, "max_new_tokens": 16},
+        "inference": {"name": "transformers"},
+        "training": {"name": "torch", "train_batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 5, "min_lr_ratio": 0.5},
+        "algorithm": {"name": "grpo"},
+        "schedule": {"max_staleness": 0},
+        "rewards": [{"name": "reasoning_gym", "options": {"extract": {"by": ["text"]}}}],
+    }
+    config = str(tester.write_toml("run.toml", sections))
+    told = tester.run("train", config, "--json", env={"PYTHONPATH": str(packages)}, timeout=580).assert_ok().json
+    rows = [json.loads(line) for line in (tester.folder / told["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    levels, right = [row["level/mean"] for row in rows], [row["reward/accuracy"] for row in rows]
+    for start in range(0, 200, 20):
+        of_level, of_right = sum(levels[start : start + 20]) / 20, sum(right[start : start + 20]) / 20
+        print(f"updates {start + 1} to {start + 20}: level {of_level:.2f}, accuracy {of_right:.2f}")
+    print("the level rose before the updates", [step + 1 for step in range(1, 200) if levels[step] > levels[step - 1]])
+    assert (len(rows), levels[0]) == (200, 0.0)
+    assert levels[-1] >= 1.0
+    assert sum(right[-20:]) > 1.5 * sum(right[40:60]), "the share of right answers at the higher level did not rise by half"
+
+
 OWN_SCORES = """
 import json, sys
 import reasoning_gym
