@@ -248,7 +248,7 @@ class _SameLengths(Draws):
         self._options = PacedInferenceOptions.model_validate(_engine(trial))
         self._leased = 0
 
-    def responses(self) -> list[float]:
+    def responses(self, source: int = 0) -> list[float]:
         episode, prompt = divmod(self._leased, PROMPTS)
         self._leased += 1
         return [float(response_tokens((0, episode, prompt, rollout), self._options)) for rollout in range(self._generations)]

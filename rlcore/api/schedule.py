@@ -6,8 +6,9 @@ files. The caller reports each event, and the state machine answers with the nex
 
 from __future__ import annotations
 
+from rlcore.schedule.chosen_sampler import ChosenSampler
 from rlcore.schedule.coordinator import Coordinator
 from rlcore.schedule.lease_queue import LeaseQueue
-from rlcore.schedule.schedule_records import Delivery, ScheduleSettings, TrainOrder
+from rlcore.schedule.schedule_records import Delivery, ScheduleSettings, SourceSchedule, TrainOrder
 
-__all__ = ["Coordinator", "Delivery", "LeaseQueue", "ScheduleSettings", "TrainOrder"]
+__all__ = ["ChosenSampler", "Coordinator", "Delivery", "LeaseQueue", "ScheduleSettings", "SourceSchedule", "TrainOrder"]

@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 from rlcore.api import ConfigError
+from rlcore.api.schedule import ChosenSampler
 from rlcore_plugin_tools.plan.bounds import enough_updates, estimated_period
 from rlcore_plugin_tools.plan.measure import Figures
 from rlcore_plugin_tools.plan.scenario import Scenario
@@ -84,7 +85,7 @@ class Advice:
             "-i": scenario.producers,
             "-t": round(scenario.trainers) * workload.update.trainer_devices,
             **{flag: size for flag, size in layout.items() if size > 1},
-            "-g": workload.group.num_generations,
+            **({} if workload.sources else {"-g": workload.group.num_generations}),
             "-tbs": scenario.batch,
             "-ibs": scenario.groups_per_producer,
             "--max-staleness": scenario.max_staleness,
@@ -103,13 +104,17 @@ def advise(
     updates: int = 30,
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
+    among: Callable[[int], ChosenSampler] | None = None,
 ) -> Advice:
     """Search splits of ``devices``, or only simulate one ``split`` (producers, trainers). ``max_staleness``: the one to use; None: the
     smallest that is nearly as fast as any.
 
-    ``say`` receives a line about each simulation. Raises ConfigError if the devices cannot hold one producer and one trainer.
+    ``say`` receives a line about each simulation. ``among``: as in ``Scenario``.
+
+    Raises ConfigError if the devices cannot hold one producer and one trainer.
     """
-    search = _Search(workload, devices, split, updates, seed, say)
+    one = Scenario(workload=workload, producers=1, trainers=1, updates=updates, seed=seed, among=among)
+    search = _Search(one, devices, split, say)
     synchronous = search.whole(search.best(search.splits(0)))
     overlapped = synchronous if max_staleness == 0 else search.whole(search.overlapped(max_staleness))
     colocated = search.whole(search.colocated())
@@ -117,11 +122,10 @@ def advise(
 
 
 class _Search:
-    """One search: its arguments, and everything that it simulated."""
+    """One search: its arguments, and everything that it simulated. ``one``: a scenario; the search changes its split and its staleness."""
 
-    def __init__(
-        self, workload: Workload, devices: int, split: tuple[int, int] | None, updates: int, seed: int, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, one: Scenario, devices: int, split: tuple[int, int] | None, say: Callable[[str], None]) -> None:
+        workload = one.workload
         least = workload.generation.producer_devices + workload.update.trainer_devices
         if devices < least:
             raise ConfigError(
@@ -129,26 +133,22 @@ class _Search:
             )
         _refuse_several_nodes(workload, devices)
         self.tried: list[SplitChoice] = []
-        self._workload = workload
+        self._one, self._workload = one, workload
         self._devices = devices
         self._split = split
-        self._updates = updates
-        self._seed = seed
         self._say = say
 
     def _scenario(
         self, producers: int, trainers: int, max_staleness: int, *, buffer: int | None = None, colocated: bool = False
     ) -> Scenario:
-        return Scenario(
-            workload=self._workload,
+        return replace(
+            self._one,
             producers=producers,
             trainers=trainers,
             max_staleness=max_staleness,
             buffer_limit=buffer,
             colocated=colocated,
-            updates=self._updates,
             warm_up=_warm_up(max_staleness),
-            seed=self._seed,
         )
 
     def splits(self, max_staleness: int, *, buffer: int | None = None, near: Scenario | None = None) -> list[Scenario]:

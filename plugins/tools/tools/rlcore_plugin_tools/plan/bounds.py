@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from rlcore_plugin_tools.plan.scenario import Scenario, longest_share
+from rlcore_plugin_tools.plan.scenario import Scenario, longest_share, open_shares
+from rlcore_plugin_tools.plan.workload_model import Workload
 
 __all__ = ["enough_updates", "estimated_period", "generation_seconds", "synchronous_generation_seconds", "training_seconds"]
 
@@ -15,43 +16,63 @@ _VERSIONS = 4
 
 def training_seconds(scenario: Scenario) -> float:
     """Return the seconds of an update on a batch of average lengths. No schedule has a shorter mean time between updates."""
-    group = scenario.workload.group
-    return scenario.update_seconds(scenario.batch * group.num_generations * (group.prompt_tokens + group.response_tokens))
+    return scenario.update_seconds(
+        sum(
+            scenario.batch * share * part.num_generations * (part.prompt_tokens + part.response_tokens)
+            for share, part in scenario.workload.trained
+        )
+    )
 
 
 def generation_seconds(scenario: Scenario) -> float:
     """Return the seconds in which the producers generate one batch of groups of average lengths, as full as ``groups_per_producer`` keeps
     them."""
-    generation, group = scenario.workload.generation, scenario.workload.group
-    running = _running(scenario)
-    groups = scenario.batch / (1 - group.filtered) / scenario.producers
-    decoding = group.num_generations * group.response_tokens * generation.step(running) / running
-    return groups * (decoding + group.prompt_tokens / generation.prefill_tokens_per_second)
+    workload, running = scenario.workload, _running(scenario)
+    decoding = _decoded(workload) * workload.generation.step(running) / running
+    return _groups(scenario) * (decoding + _prompt_tokens(workload) / workload.generation.prefill_tokens_per_second)
 
 
 def synchronous_generation_seconds(scenario: Scenario) -> float:
     """Return the seconds in which the producers generate one batch from the start to its last response. It has as many decode steps as the
     longest response, or as the slots force; each token adds its part. Exact if a batch is one response a slot, spread evenly."""
-    generation, group = scenario.workload.generation, scenario.workload.group
-    groups = scenario.batch / (1 - group.filtered) / scenario.producers
-    tokens = groups * group.num_generations * group.response_tokens
+    generation, groups = scenario.workload.generation, _groups(scenario)
+    tokens = _decoded(scenario.workload, groups)
     steps = max(_longest(scenario), tokens / generation.slots)
     return (
         generation.step_seconds * steps
         + generation.request_seconds * tokens
-        + groups * group.prompt_tokens / generation.prefill_tokens_per_second
+        + groups * _prompt_tokens(scenario.workload) / generation.prefill_tokens_per_second
     )
 
 
+def _groups(scenario: Scenario) -> float:
+    """Return the groups that each producer generates for one batch, with those that the filter removes."""
+    return scenario.batch / scenario.workload.passing / scenario.producers
+
+
+def _decoded(workload: Workload, groups: float = 1.0) -> float:
+    """Return the tokens that so many groups decode, on average over the sources."""
+    return sum(groups * share * part.num_generations * part.response_tokens for share, part in workload.drawn)
+
+
+def _prompt_tokens(workload: Workload) -> float:
+    return sum(share * part.prompt_tokens for share, part in workload.drawn)
+
+
 def _longest(scenario: Scenario) -> float:
-    group = scenario.workload.group
-    return group.response_tokens * longest_share(group.responses, scenario.batch * group.num_generations)
+    return max(
+        part.response_tokens * longest_share(part.responses, max(1, round(scenario.batch * share * part.num_generations)))
+        for share, part in scenario.workload.trained
+    )
 
 
 def _running(scenario: Scenario) -> int:
     """Return the requests in the slots of a producer that starts groups one by one: a group stays open until its longest response ends."""
-    group = scenario.workload.group
-    open_requests = scenario.groups_per_producer * group.num_generations / longest_share(group.responses, group.num_generations)
+    groups = scenario.groups_per_producer
+    open_requests = sum(
+        share * (groups * part.num_generations / longest_share(part.responses, part.num_generations))
+        for share, part in open_shares(scenario.workload)
+    )
     return max(1, min(scenario.workload.generation.slots, ceil(open_requests)))
 
 

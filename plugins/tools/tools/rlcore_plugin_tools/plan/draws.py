@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from rlcore.testing import Lengths
 from rlcore_plugin_tools.plan.scenario import Scenario
+from rlcore_plugin_tools.plan.workload_model import SourceSection
 
 __all__ = ["Draws"]
 
@@ -38,36 +39,52 @@ class _Stream:
         return self.take(1)[0]
 
 
+class _SourceDraws:
+    """The streams of one source."""
+
+    __slots__ = ("accuracy", "filtered", "passing", "prompts", "responses", "size", "verdicts")
+
+    def __init__(self, source: SourceSection, verdicts: Lengths | None, seeds: Sequence[np.random.SeedSequence]) -> None:
+        prompts, responses, judged, _, passing = map(np.random.default_rng, seeds)
+        self.size, self.filtered, self.accuracy = source.num_generations, source.filtered, source.accuracy
+        self.prompts = _Stream(_from(source.prompts, prompts))
+        self.responses = _Stream(_from(source.responses, responses))
+        self.verdicts = None if verdicts is None else _Stream(_from(verdicts, judged))
+        self.passing = _Stream(passing.random)
+
+
 class Draws:
-    """The random draws of a scenario: lengths in tokens, times in seconds."""
+    """The random draws of a scenario: lengths in tokens, times in seconds. ``source``: the number of a source."""
 
     def __init__(self, scenario: Scenario) -> None:
-        group, verdicts = scenario.workload.group, scenario.workload.rewards.seconds
-        seeds = np.random.SeedSequence(scenario.seed).spawn(5)
-        prompts, responses, judged, failing, passing = (np.random.default_rng(seed) for seed in seeds)
-        self._size = group.num_generations
-        self._filtered = group.filtered
-        self._prompts = _Stream(_from(group.prompts, prompts))
-        self._responses = _Stream(_from(group.responses, responses))
-        self._verdicts = None if verdicts is None else _Stream(_from(verdicts, judged))
-        self._failing = failing
-        self._passing = _Stream(passing.random)
+        parts, rewards = scenario.workload.parts, scenario.workload.rewards
+        seeds = np.random.SeedSequence(scenario.seed).spawn(5 * len(parts))
+        self._of = [
+            _SourceDraws(part, rewards.seconds(part.reward_seconds), seeds[5 * number : 5 * number + 5])
+            for number, part in enumerate(parts)
+        ]
+        self._failing = np.random.default_rng(seeds[3])
 
-    def prompt(self) -> float:
+    def prompt(self, source: int = 0) -> float:
         """Return the tokens of a prompt."""
-        return self._prompts.one()
+        return self._of[source].prompts.one()
 
-    def responses(self) -> list[float]:
+    def responses(self, source: int = 0) -> list[float]:
         """Return the tokens of each response of a group."""
-        return self._responses.take(self._size)
+        return self._of[source].responses.take(self._of[source].size)
 
-    def verdicts(self) -> list[float]:
+    def verdicts(self, source: int = 0) -> list[float]:
         """Return the seconds to judge each response of a group; empty if judging takes no time."""
-        return self._verdicts.take(self._size) if self._verdicts is not None else []
+        own = self._of[source]
+        return own.verdicts.take(own.size) if own.verdicts is not None else []
 
-    def accuracy(self) -> float:
-        """Return 0 if the filter removes the group, otherwise 0.5."""
-        return 0.0 if self._filtered and self._passing.one() < self._filtered else 0.5
+    def accuracy(self, source: int = 0) -> float:
+        """Return the accuracy of a group: that of its source, or 0 or 1 if the filter removes the group. Its mean is that of the source."""
+        own = self._of[source]
+        chance = own.passing.one() if own.filtered else 1.0
+        if chance >= own.filtered:
+            return own.accuracy
+        return 1.0 if chance < own.filtered * own.accuracy else 0.0
 
     def until_failure(self, mean: float) -> float:
         """Return the seconds until a producer fails."""

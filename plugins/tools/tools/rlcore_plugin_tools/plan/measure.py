@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Figures", "Sums", "figures"]
+__all__ = ["Figures", "SourceFigures", "SourceSums", "Sums", "figures"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSums:
+    """The ledger of one source from the start of a run, and the tokens of its groups that were generated."""
+
+    issued: int
+    trained: int
+    filtered: int
+    failed: int
+    reissued: int
+    decoded_tokens: float
 
 
 @dataclass(slots=True)
@@ -27,6 +40,22 @@ class Sums:
     lost_tokens: float = 0.0
     failures: int = 0
     staleness: Counter[int] = field(default_factory=Counter)
+    sources: list[SourceSums] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFigures:
+    """What a run spends on one source.
+
+    - ``trained``: its share of the groups that were trained; ``decoded``: of the tokens of all groups that were generated.
+    - ``filtered``: its groups that the filter removed during the measurement.
+    - ``ledger``: how its prompts ended since the start of the run, in numbers of prompts.
+    """
+
+    trained: float
+    decoded: float
+    filtered: int
+    ledger: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +69,7 @@ class Figures:
     - ``devices_idle``: share of time in which nothing ran on the devices of the roles; a device of neither role does not count.
     - ``staleness``: share of groups by the number of updates between their weights and their training.
     - ``lost``: share of decoded tokens that were lost with their producer.
+    - ``sources``: by name, in a run with several.
     """
 
     seconds: float
@@ -63,6 +93,7 @@ class Figures:
     failures: int
     peak_buffer: int
     events: int
+    sources: dict[str, SourceFigures]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values; the keys of ``staleness`` become text."""
@@ -70,10 +101,18 @@ class Figures:
 
 
 def figures(
-    before: Sums, after: Sums, *, producers: int, slots: int, device_shares: tuple[float, float], peak_buffer: int, events: int
+    before: Sums,
+    after: Sums,
+    *,
+    producers: int,
+    slots: int,
+    device_shares: tuple[float, float],
+    peak_buffer: int,
+    events: int,
+    names: Sequence[str] = (),
 ) -> Figures:
     """Return the figures between two sums. ``device_shares``: producers' and trainers' devices over all devices (both 1 if they share
-    them)."""
+    them). ``names``: of the sources."""
     seconds = after.time - before.time
     updates = after.updates - before.updates
     ages = after.staleness - before.staleness
@@ -104,4 +143,19 @@ def figures(
         failures=after.failures - before.failures,
         peak_buffer=peak_buffer,
         events=events,
+        sources=_by_source(names, before.sources, after.sources) if names else {},
     )
+
+
+def _by_source(names: Sequence[str], before: Sequence[SourceSums], after: Sequence[SourceSums]) -> dict[str, SourceFigures]:
+    trained = [now.trained - then.trained for then, now in zip(before, after, strict=True)]
+    decoded = [now.decoded_tokens - then.decoded_tokens for then, now in zip(before, after, strict=True)]
+    return {
+        name: SourceFigures(
+            trained=groups / (sum(trained) or 1),
+            decoded=tokens / (sum(decoded) or 1.0),
+            filtered=now.filtered - then.filtered,
+            ledger={key: getattr(now, key) for key in ("issued", "trained", "filtered", "failed", "reissued")},
+        )
+        for name, groups, tokens, then, now in zip(names, trained, decoded, before, after, strict=True)
+    }

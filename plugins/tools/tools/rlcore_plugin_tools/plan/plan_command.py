@@ -33,6 +33,7 @@ examples:
   rlcore plan memory --model-size 7b -t 8 -zero 3     # memory of one trainer rank, by arithmetic
 
 A workload file has the tables [group], [generation], [update], [weights], [rewards], [faults] and [overheads]; every key is a flag below.
+Tables [[sources]] (name, weight, accuracy, and what differs from [group]) and a sampler describe a run with several sources.
 Exit codes: 0 success; 2 the arguments cannot work.
 """
 
@@ -67,9 +68,11 @@ class PlanCommand(Command):
         if args.file == Path(WORD):
             return show_memory(args)
         refuse_memory_flags(args)
+        from rlcore_plugin_tools.plan.source_sampler import sampler_among
         from rlcore_plugin_tools.plan.workload_file import load_workload
 
         workload = load_workload(args.file, args.typed)
+        among = sampler_among(workload, args.file, args.registry) if workload.sources else None
         devices, split = _devices(args, workload)
         staleness, updates, seed = _numbers(args)
         if args.dry_run:
@@ -78,9 +81,9 @@ class PlanCommand(Command):
         from rlcore_plugin_tools.plan.plan_table import saying, show_advice
 
         with saying() as say:
-            advice = advise(workload, devices, split=split, max_staleness=staleness, updates=updates, seed=seed, say=say)
+            advice = advise(workload, devices, split=split, max_staleness=staleness, updates=updates, seed=seed, say=say, among=among)
         if args.json:
-            print(json.dumps({**_as_json(advice), "workload": workload.model_dump(mode="json")}, ensure_ascii=False, allow_nan=False))
+            print(json.dumps({**_as_json(advice), "workload": workload.plain()}, ensure_ascii=False, allow_nan=False))
         else:
             show_advice(advice)
         return 0
@@ -142,16 +145,15 @@ def _whole(flag: str, word: str, least: int, most: int) -> int:
 
 
 def _show_workload(workload: Workload, devices: int, *, as_json: bool) -> int:
-    plain = workload.model_dump(mode="json")
+    plain = workload.plain()
     if as_json:
         print(json.dumps({"devices": devices, "workload": plain}, ensure_ascii=False))
         return 0
     import tomli_w
 
     print(f"# {devices} devices; nothing was simulated. Save this as workload.toml, change it, and type rlcore plan workload.toml.\n")
-    for table in plain.values():
-        for key in [key for key, value in table.items() if value is None]:
-            table[key] = "none"
+    if plain["faults"]["device_hours"] is None:
+        plain["faults"]["device_hours"] = "none"
     print(tomli_w.dumps(plain), end="")
     return 0
 

@@ -31,6 +31,8 @@ _HEADINGS = (
     "slots used",
 )
 
+_SOURCE_HEADINGS = ("source", "weight", "trained groups", "decoded tokens", "filtered", "ledger: issued", "trained", "filtered")
+
 
 @contextmanager
 def saying() -> Iterator[Callable[[str], None]]:
@@ -77,8 +79,20 @@ def show_advice(advice: Advice) -> None:
     faster = max(synchronous.speed, colocated.speed) > best.speed
     turns = "--placement colocated --max-staleness 0" if colocated.speed >= synchronous.speed else "--max-staleness 0"
     hint = (f"synchronous is faster for this workload: {turns}",) if faster else ()
+    if figures.sources:
+        console.print("", _of_sources(best), sep="\n")
     for line in ("", f"zero bubble: {gains}", f"{ages}{lost}", weights, *hint, "", f"rlcore train … {advice.flags}"):
         console.print(line, soft_wrap=True)
+
+
+def _of_sources(choice: SplitChoice) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in _SOURCE_HEADINGS:
+        table.add_column(heading, justify="left" if heading == "source" else "right")
+    for (share, _), (name, found) in zip(choice.scenario.workload.drawn, choice.figures.sources.items(), strict=True):
+        ledger = [str(found.ledger[key]) for key in ("issued", "trained", "filtered")]
+        table.add_row(name, f"{share:.1%}", f"{found.trained:.1%}", f"{found.decoded:.1%}", str(found.filtered), *ledger)
+    return table
 
 
 def _cells(choice: SplitChoice) -> list[str]:

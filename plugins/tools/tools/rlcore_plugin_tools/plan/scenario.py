@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from rlcore.api.schedule import ScheduleSettings
+from rlcore.api.schedule import ChosenSampler, ScheduleSettings, SourceSchedule
 from rlcore.testing import Lengths
 from rlcore_plugin_tools.plan.weight_update import WeightUpdate
-from rlcore_plugin_tools.plan.workload_model import Workload
+from rlcore_plugin_tools.plan.workload_model import SourceSection, Workload
 
-__all__ = ["Scenario", "longest_share"]
+__all__ = ["Scenario", "longest_share", "open_shares"]
 
 _EPISODE_BATCHES = 64
 _ENDLESS = 1 << 40
@@ -26,7 +27,8 @@ class Scenario:
     ``trainers`` may be fractional in a slice of a cluster. ``buffer_limit``: groups in flight or waiting (``-cbsl``); None: only staleness
     bounds them. ``colocated``: both roles alternate on the same devices, which needs ``max_staleness = 0``. ``max_steps`` bounds the run
     itself, not the measurement: the coordinator leases no more than these steps need. ``cluster``: producers and trainers of the whole
-    cluster if this is a slice; weights go to all of them. Raises ValueError for impossible numbers.
+    cluster if this is a slice; weights go to all of them. ``among``: makes the sampler of the sources with a seed; None: by weight. Raises
+    ValueError for impossible numbers.
     """
 
     workload: Workload
@@ -42,6 +44,7 @@ class Scenario:
     max_steps: int | None = None
     seed: int = 0
     cluster: tuple[int, float] | None = None
+    among: Callable[[int], ChosenSampler] | None = None
 
     def __post_init__(self) -> None:
         least = {"producers": 1, "max_staleness": 0, "updates": 1, "warm_up": 0, "seed": 0, "in_flight": 1, "train_batch_size": 1}
@@ -65,6 +68,11 @@ class Scenario:
         return self.train_batch_size or self.workload.group.train_batch_size
 
     @property
+    def responses(self) -> float:
+        """Responses of one update, on average."""
+        return sum(self.batch * share * part.num_generations for share, part in self.workload.trained)
+
+    @property
     def buffer(self) -> int:
         """The most groups in flight or waiting."""
         most = (self.max_staleness + 1) * self.batch
@@ -76,9 +84,11 @@ class Scenario:
         share."""
         if self.in_flight is not None:
             return self.in_flight
-        slots, size = self.workload.generation.slots, self.workload.group.num_generations
-        full = ceil(slots / size * longest_share(self.workload.group.responses, size)) + (size > 1)
-        return max(1, min(full, ceil(self.buffer / self.producers)))
+        slots, part_of_full = self.workload.generation.slots, 0.0
+        for share, part in open_shares(self.workload):
+            size = part.num_generations
+            part_of_full += share / (ceil(slots / size * longest_share(part.responses, size)) + (size > 1))
+        return max(1, min(round(1 / part_of_full), ceil(self.buffer / self.producers)))
 
     @property
     def devices(self) -> float:
@@ -102,22 +112,30 @@ class Scenario:
     def update_seconds(self, tokens: float) -> float:
         """Return the seconds of an update on so many tokens. A response is never split, so trainers beyond the batch's responses add
         nothing."""
-        update, group = self.workload.update, self.workload.group
-        working = min(self.trainers, self.batch * group.num_generations)
+        update = self.workload.update
+        working = min(self.trainers, self.responses)
         return update.update_seconds + update.token_seconds * tokens / working
 
     def schedule(self) -> ScheduleSettings:
         """Return the settings of the coordinator: a data set that never ends, and a filter that matches the simulated accuracies."""
+        sources = tuple(
+            SourceSchedule(
+                name=part.name,
+                weight=part.weight,
+                prompts=self.batch * _EPISODE_BATCHES,
+                n_sampled=part.num_generations,
+                filter_range=_FILTER if part.filtered else None,
+            )
+            for part in self.workload.parts
+        )
         return ScheduleSettings(
-            prompts=self.batch * _EPISODE_BATCHES,
+            sources=sources,
             train_batch_size=self.batch,
-            n_sampled=self.workload.group.num_generations,
             buffer_limit=self.buffer,
             episodes=_ENDLESS,
             max_steps=self.max_steps,
             max_staleness=self.max_staleness,
-            filter_range=_FILTER if self.workload.group.filtered else None,
-            dynamic_batching=self.workload.group.filtered > 0,
+            dynamic_batching=any(source.filter_range for source in sources),
             seed=self.seed,
         )
 
@@ -128,7 +146,7 @@ class Scenario:
         Producers are alike and share only the coordinator, so a slice has the period of the whole except for the longest response of a
         batch. A larger batch has a longer one, up to the cut. Below 16 producers nothing is sliced.
         """
-        parts = min(self.batch * self.workload.group.num_generations // max(1, most_requests), self.producers // 8)
+        parts = min(round(self.responses) // max(1, most_requests), self.producers // 8)
         if parts < 2:
             return self, 1
         producers = round(self.producers / parts)
@@ -150,3 +168,10 @@ class Scenario:
 def longest_share(lengths: Lengths, count: int) -> float:
     """Return the expected longest of ``count`` lengths, as a multiple of their mean."""
     return lengths.mean_longest_of(count) / lengths.mean
+
+
+def open_shares(workload: Workload) -> list[tuple[float, SourceSection]]:
+    """Return the sources, each after its share of the groups under way: a group is open until its longest response has ended."""
+    longest = [part.response_tokens * longest_share(part.responses, part.num_generations) for part in workload.parts]
+    opened = [share * tokens for (share, _), tokens in zip(workload.drawn, longest, strict=True)]
+    return [(one / sum(opened), part) for one, part in zip(opened, workload.parts, strict=True)]

@@ -28,6 +28,7 @@ class Work:
     lengths: list[float]
     open: int
     """Responses that have not been handed over."""
+    source: int = 0
     version: int = -1
     """The version that the engine served when the first of its responses began; -1 until then."""
     decoded: float = 0.0

@@ -13,7 +13,7 @@ from typing import Any
 from rlcore.api import ConfigError, Lease, RunError
 from rlcore.api.schedule import Coordinator, Delivery, LeaseQueue, TrainOrder
 from rlcore_plugin_tools.plan.draws import Draws
-from rlcore_plugin_tools.plan.measure import Figures, Sums, figures
+from rlcore_plugin_tools.plan.measure import Figures, SourceSums, Sums, figures
 from rlcore_plugin_tools.plan.scenario import Scenario
 from rlcore_plugin_tools.plan.simulated_engine import Work
 from rlcore_plugin_tools.plan.simulated_producer import SimulatedProducer
@@ -36,7 +36,7 @@ class Simulation:
     def __init__(self, scenario: Scenario, draws: Draws | None = None) -> None:
         """Begin. ``draws``: lengths, latencies and failures of another run, to compare with it; None: the scenario's own."""
         self.scenario = scenario
-        self.coordinator = Coordinator(scenario.schedule())
+        self.coordinator = Coordinator(scenario.schedule(), among=scenario.among and scenario.among(scenario.seed))
         self.now = 0.0
         self.sums = Sums()
         self.peak_buffer = 0
@@ -57,6 +57,8 @@ class Simulation:
         self._arrived = 0
         self._transferring = False
         self._delivered = 0
+        self._decoded = [0.0] * len(self.coordinator.settings.parts)
+        """Tokens of the groups that were generated, by source."""
         self._before: Sums | None = None
         self._after: Sums | None = None
         self._begin()
@@ -127,8 +129,9 @@ class Simulation:
     def _granted(self, producer: SimulatedProducer, leases: Sequence[Lease]) -> None:
         works = []
         for lease in leases:
-            lengths = self._draws.responses()
-            works.append(Work(lease.lease_id, self._draws.prompt(), lengths, len(lengths)))
+            source = lease.source_index
+            lengths = self._draws.responses(source)
+            works.append(Work(lease.lease_id, self._draws.prompt(source), lengths, len(lengths), source))
             producer.held[lease.lease_id] = works[-1]
         producer.generating += len(works)
         self._in(self.scenario.workload.overheads.lease_seconds, self._start, producer, producer.life, works)
@@ -151,7 +154,8 @@ class Simulation:
         whole = producer.engine.end(self.now)
         producer.generating -= len(whole)
         for work in whole:
-            moment = producer.judged_at(self.now, self._draws.verdicts())
+            self._decoded[work.source] += work.decoded
+            moment = producer.judged_at(self.now, self._draws.verdicts(work.source))
             overhead = self.scenario.workload.overheads.deliver_seconds
             self._at(moment + overhead, self._deliver, producer, producer.life, work)
         if whole:
@@ -163,7 +167,8 @@ class Simulation:
             return
         self._delivered += 1
         del producer.held[work.lease_id]
-        delivery = Delivery(lease_id=work.lease_id, version=work.version, accuracy=self._draws.accuracy())
+        accuracy = self._draws.accuracy(work.source)
+        delivery = Delivery(lease_id=work.lease_id, version=work.version, accuracy=accuracy, reward=accuracy)
         if self.coordinator.deliver([delivery])[0].kept:
             self._ready[work.lease_id] = work
             self.peak_buffer = max(self.peak_buffer, len(self._ready))
@@ -296,7 +301,19 @@ class Simulation:
             lost_tokens=sums.lost_tokens,
             failures=sums.failures,
             staleness=sums.staleness.copy(),
+            sources=self._by_source(),
         )
+
+    def _by_source(self) -> list[SourceSums]:
+        return [
+            SourceSums(
+                issued=sum(tally.issued for tally in ledger.episodes.values()),
+                reissued=ledger.reissued,
+                decoded_tokens=tokens,
+                **ledger.ended(),
+            )
+            for ledger, tokens in zip(self.coordinator.ledgers, self._decoded, strict=True)
+        ]
 
     def figures(self) -> Figures:
         """Return the figures of the measurement. Raises RunError if the run ended before the end of its warm-up."""
@@ -314,4 +331,5 @@ class Simulation:
             ),
             peak_buffer=self.peak_buffer,
             events=self._planned,
+            names=[source.name for source in workload.sources],
         )

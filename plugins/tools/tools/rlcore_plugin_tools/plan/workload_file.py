@@ -26,6 +26,7 @@ from rlcore.api.settings import (
     from_text,
     get_path,
     model_settings,
+    validation_error,
 )
 from rlcore_plugin_tools.plan.workload_model import MOST_RESPONSES, Workload
 
@@ -68,13 +69,24 @@ def load_workload(file: Path | None, flags: Mapping[str, TypedFlag]) -> Workload
         workload = Workload.model_validate(data)
     except ValidationError as error:
         raise _refusal(error, draft) from None
-    prompts, each = workload.group.train_batch_size, workload.group.num_generations
+    _check_sources(workload, draft)
+    prompts, each = workload.group.train_batch_size, max(part.num_generations for part in workload.parts)
     if prompts * each > MOST_RESPONSES:
         raise ConfigError(
             f"{prompts} prompts of {each} responses are {prompts * each:,} responses per update; at most {MOST_RESPONSES:,} can be "
             "simulated: type a smaller -tbs or -g"
         )
     return workload
+
+
+def _check_sources(workload: Workload, draft: Draft) -> None:
+    """Raise ConfigError for a sampler without sources, and for a name that cannot be the key of figures."""
+    names = [source.name for source in workload.sources]
+    for key in ("sampler", "sampler_options"):
+        if key in draft.data and not names:
+            raise ConfigError(f"{draft.where(key)}{key} is of a workload with [[sources]]; add them, or leave it out")
+    if twice := sorted(name for name in set(names) if names.count(name) > 1):
+        raise ConfigError(f"{draft.where('sources')}name = {twice[0]!r} is the name of two [[sources]]; write another name")
 
 
 def _flags(flags: Mapping[str, TypedFlag]) -> Layer:
@@ -94,6 +106,10 @@ def _without_none_words(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refusal(error: ValidationError, draft: Draft) -> ConfigError:
     first = error.errors(include_url=False)[0]
+    if first["loc"] == ("sources",):
+        return ConfigError(f"{draft.where('sources')}sources must be a list of tables, each with a name, written [[sources]]")
+    if first["loc"][0] in ("sources", "sampler", "sampler_options"):
+        return validation_error(error, draft, Workload, owner=_OWNER)
     path = ".".join(str(part) for part in first["loc"][:2])
     layer = draft.owner(path)
     where = f"{layer.place(path)}: " if layer is not None else ""

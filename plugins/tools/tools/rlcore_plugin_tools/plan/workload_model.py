@@ -6,9 +6,10 @@ are not part of a workload but of a ``Scenario``.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rlcore.api.settings import Section, setting
 from rlcore.testing import LengthKind, Lengths
@@ -20,6 +21,7 @@ __all__ = [
     "GroupSection",
     "OverheadSection",
     "RewardSection",
+    "SourceSection",
     "TransferSection",
     "UpdateSection",
     "Workload",
@@ -38,8 +40,8 @@ Tokens = Annotated[float, Field(ge=1e-9, le=10_000_000, allow_inf_nan=False)]
 Several = Annotated[int, Field(ge=1, le=65_536)]
 
 
-class GroupSection(Section):
-    """[group]: the size of one group, and the number of prompts in an update."""
+class _OneGroup(Section):
+    """The settings of a group that each source may have."""
 
     prompt_tokens: Tokens = setting(512.0, help="tokens of a prompt, on average")
     prompt_sigma: Spread = setting(0.0, help="spread of prompt lengths (lognormal); 0: all equal")
@@ -47,7 +49,6 @@ class GroupSection(Section):
     response_sigma: Spread = setting(1.0, help="spread of response lengths (lognormal); 0: all equal")
     length_cut: Cut = setting(4.0, help="longest prompt or response, as a multiple of the average")
     num_generations: Several = setting(16, "-g", help="responses per prompt")
-    train_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = setting(512, "-tbs", help="prompts per update")
     filtered: Annotated[float, Field(ge=0, le=0.9, allow_inf_nan=False)] = setting(
         0.0, help="share of groups that the filter removes and that are replaced"
     )
@@ -61,6 +62,21 @@ class GroupSection(Section):
     def responses(self) -> Lengths:
         """Lengths of responses."""
         return lengths(self.response_tokens, self.response_sigma, self.length_cut)
+
+
+class GroupSection(_OneGroup):
+    """[group]: the size of one group, and the number of prompts in an update."""
+
+    train_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = setting(512, "-tbs", help="prompts per update")
+
+
+class SourceSection(_OneGroup):
+    """[[sources]]: the groups of one source. What a source leaves out is that of [group] and [rewards]."""
+
+    name: Annotated[str, Field(min_length=1)]
+    weight: Positive = 1.0
+    accuracy: Annotated[float, Field(ge=0.001, le=0.999, allow_inf_nan=False)] = 0.5
+    reward_seconds: NonNegative = 0.05
 
 
 class GenerationSection(Section):
@@ -122,10 +138,9 @@ class RewardSection(Section):
     reward_sigma: Spread = setting(1.0, help="spread of these seconds (lognormal, cut at 8 x the average); 0: all equal")
     reward_workers: Annotated[int, Field(ge=1, le=4096)] = setting(8, help="processes that judge, for each producer")
 
-    @property
-    def seconds(self) -> Lengths | None:
-        """Seconds of a verdict; None if it takes no time."""
-        return lengths(self.reward_seconds, self.reward_sigma, 8.0) if self.reward_seconds > 0 else None
+    def seconds(self, mean: float) -> Lengths | None:
+        """Return the seconds of a verdict of a source with this mean; None if it takes no time."""
+        return lengths(mean, self.reward_sigma, 8.0) if mean > 0 else None
 
 
 class FaultSection(Section):
@@ -156,7 +171,10 @@ class OverheadSection(Section):
 
 
 class Workload(Section):
-    """The whole file: one table a section, and every key also a flag of ``rlcore plan``."""
+    """The whole file: one table a section, and every key of these also a flag of ``rlcore plan``.
+
+    ``sources``: the parts of a run with several; ``sampler`` draws among them.
+    """
 
     group: GroupSection = Field(default_factory=GroupSection)
     generation: GenerationSection = Field(default_factory=GenerationSection)
@@ -165,6 +183,47 @@ class Workload(Section):
     rewards: RewardSection = Field(default_factory=RewardSection)
     faults: FaultSection = Field(default_factory=FaultSection)
     overheads: OverheadSection = Field(default_factory=OverheadSection)
+    sampler: Annotated[str, Field(min_length=1)] = "weighted"
+    sampler_options: dict[str, Any] = Field(default_factory=dict)
+    sources: Annotated[tuple[SourceSection, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherit(cls, data: Any) -> Any:
+        """Give each source the settings of [group] and [rewards] that it leaves out."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("sources"), list):
+            return data
+        tables = [table for name in ("group", "rewards") if isinstance(table := data.get(name), Mapping)]
+        known = {key: value for table in tables for key, value in table.items() if key in SourceSection.model_fields}
+        return {**data, "sources": [{**known, **source} if isinstance(source, Mapping) else source for source in data["sources"]]}
+
+    @property
+    def parts(self) -> tuple[SourceSection, ...]:
+        """The sources, at least one. Without [[sources]] it is that of [group], without a name."""
+        group = self.group.model_dump(exclude={"train_batch_size"})
+        one = {**group, "name": "", "weight": 1.0, "accuracy": 0.5, "reward_seconds": self.rewards.reward_seconds}
+        return self.sources or (SourceSection.model_construct(**one),)
+
+    @property
+    def drawn(self) -> tuple[tuple[float, SourceSection], ...]:
+        """The sources, each after its share of the prompts by weight."""
+        parts = self.parts
+        whole = sum(part.weight for part in parts)
+        return tuple((part.weight / whole, part) for part in parts)
+
+    @property
+    def passing(self) -> float:
+        """The share of all groups that the filter keeps, by weight."""
+        return sum(share * (1 - part.filtered) for share, part in self.drawn)
+
+    @property
+    def trained(self) -> tuple[tuple[float, SourceSection], ...]:
+        """The sources, each after its share of the groups of an update, by weight."""
+        return tuple((share * (1 - part.filtered) / self.passing, part) for share, part in self.drawn)
+
+    def plain(self) -> dict[str, Any]:
+        """Return plain values; without [[sources]], the tables only."""
+        return self.model_dump(mode="json", exclude=None if self.sources else {"sampler", "sampler_options", "sources"})
 
 
 def lengths(mean: float, sigma: float, cut: float) -> Lengths:
