@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from rlcore_plugin_tools import machine_check as devices_check
 
-from rlcore.config import machine_check
+from rlcore.config import Plan, machine_check
+from rlcore.contracts.errors import ConfigError
 from rlcore.host import devices
 from rlcore.testing import RunTester
 
@@ -112,3 +113,13 @@ def test_a_file_system_of_the_kernel_takes_no_folder_and_one_of_a_network_that_t
     monkeypatch.setattr("os.statvfs", lambda place: SimpleNamespace(f_blocks=0))
     assert machine_check._refusal(tmp_path) == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_plugin_refuses_is_said_in_its_words(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(plan: Plan) -> list[str]:
+        raise ConfigError("this machine is too small")
+
+    monkeypatch.setattr(devices_check, "check_machine", refuse)
+    done = tester.run("train", tester.fake_run(), "--dry-run")
+    done.assert_refused("error: this machine is too small")
+    assert "raised" not in done.stderr
