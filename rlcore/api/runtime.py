@@ -38,7 +38,7 @@ from rlcore.registry.plugin_registry import Attestation
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.judge_stats import JudgeCounts
 from rlcore.roles.consumer import SharePlan
-from rlcore.roles.evaluator import Evaluation, Evaluator, HeldOut
+from rlcore.roles.evaluator import Evaluation, Evaluator
 from rlcore.roles.producer import GroupJob, ProducedGroup, Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.bad_rows import leave_out_bad_rows
@@ -78,7 +78,6 @@ __all__ = [
     "FilterMonitor",
     "GroupJob",
     "GroupSummary",
-    "HeldOut",
     "Interrupt",
     "JobMaker",
     "Judge",

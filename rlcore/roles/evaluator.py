@@ -5,9 +5,8 @@ It does not know when to evaluate or where rows are written."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcore.contracts.runtime_interface import TaskReport
 from rlcore.contracts.types import FinishReason, Prompt, Rollout, Sampling, Score
@@ -21,8 +20,7 @@ EVALUATION_EPISODE = 2**31 - 1
 """The episode number in the noise keys of an evaluation. No training episode shares its random stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOut(NamedTuple):
     """A held-out task: its prompts, and how they are answered: ``samples`` times each."""
 
     prompts: Sequence[Prompt]
@@ -33,16 +31,17 @@ class HeldOut:
 class Evaluator:
     """Makes the completions of every task."""
 
-    def __init__(self, tasks: Mapping[str, HeldOut], seed: int) -> None:
+    def __init__(self, tasks: Mapping[str, tuple[Sequence[Prompt], Sampling, int]], seed: int) -> None:
+        """:param tasks: by name, each as a ``HeldOut`` or a tuple of the same."""
         self._tasks = tasks
         self._seed = seed
 
     def start(self, first_key: int) -> Evaluation:
         """Start a new round. Its jobs take the keys from ``first_key`` downwards."""
         jobs: list[tuple[str, GroupJob]] = []
-        for number, (task, held_out) in enumerate(self._tasks.items()):
-            samplings = (held_out.sampling,) * held_out.samples
-            for prompt in held_out.prompts:
+        for number, (task, (prompts, sampling, samples)) in enumerate(self._tasks.items()):
+            samplings = (sampling,) * samples
+            for prompt in prompts:
                 noise = (self._seed, EVALUATION_EPISODE - number, prompt.index)
                 key = first_key - len(jobs)
                 jobs.append((task, GroupJob(key=key, prompt=prompt, samplings=samplings, noise=noise, counted=False)))

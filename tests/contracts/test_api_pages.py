@@ -40,7 +40,7 @@ PAGES = {
     """,
     "runtime": """
         Attestation Batch DeliveryStatus ENVIRONMENT Evaluation Evaluator
-        FilterError FilterMonitor GroupJob GroupSummary HeldOut Interrupt JobMaker
+        FilterError FilterMonitor GroupJob GroupSummary Interrupt JobMaker
         Judge JudgeCounts OneProcess Plan ProbeFailedError ProducedGroup Producer RewardBudgetError Role RunConfig RunSection
         Runtime RuntimeLostError ScheduleSection SharePlan StarvationError Status TaskReport Texts TimeAccount Timing TokenCounts
         Update WaitingFor Watchdog WorkerLostError WorkerTime batch_figures check_model_files check_reach

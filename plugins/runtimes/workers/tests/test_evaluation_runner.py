@@ -12,7 +12,7 @@ from rlcore_plugin_workers.evaluation_runner import EvaluationRunner
 from rlcore_plugin_workers.workers import WorkerDiedError
 
 from rlcore.api import FinishReason, Message, Prompt, Rollout, RunError, Sampling, Score, Segment
-from rlcore.api.runtime import Evaluator, GroupJob, HeldOut, ProducedGroup
+from rlcore.api.runtime import Evaluator, GroupJob, ProducedGroup
 from tests.driver_stage import DriverStage, driver_stage
 from tests.worker_answers import Answer
 
@@ -49,7 +49,7 @@ class Made:
 
     def __init__(self, stage: DriverStage, pool: Team) -> None:
         self.stage = stage
-        self._made = stage.make(EvaluationRunner, Evaluator({"task": HeldOut(PROMPTS, Sampling())}, 0), pool, stage.driver)
+        self._made = stage.make(EvaluationRunner, Evaluator({"task": (PROMPTS, Sampling(), 1)}, 0), pool, stage.driver)
         self.start(4)
 
     def start(self, step: int) -> None:
