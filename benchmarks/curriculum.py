@@ -31,7 +31,7 @@ from rlcore.entry import make_plan
 from rlcore.runtime import run
 
 SAMPLERS: Mapping[str, Mapping[str, Any]] = {"shuffled": {}, "success_rate": {}}
-KINDS = {"learnable": 128, "solved": 128, "impossible": 256}
+KINDS = {"learnable": 96, "solved": 32, "impossible": 384}
 INTERVAL, TARGET = 5, 0.9
 
 

@@ -1,6 +1,7 @@
 """For plugins that drive rlcore's schedule themselves, such as the simulator.
 
-``Coordinator`` is the coordinator of a run, and ``LeaseQueue`` deals its leases. Both are pure state machines without a clock, threads or
+``Coordinator`` is the coordinator of a run, whose sources are each a ``SourceSchedule``; ``ChosenSampler`` is a sampler with its name.
+``LeaseQueue`` deals the leases. All are pure state machines without a clock, threads or
 files. The caller reports each event, and the state machine answers with the next action.
 """
 

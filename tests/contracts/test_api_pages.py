@@ -30,7 +30,7 @@ PAGES = {
         plan_run preview_settings python_errors reason run_plan runs_among train_flags write_bytes write_json_lines
     """,
     "display": "Progress TaskReport UpdatePace format_duration evaluation_line format_metric format_work mean_accuracy",
-    "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
+    "schedule": "ChosenSampler Coordinator Delivery LeaseQueue ScheduleSettings SourceSchedule TrainOrder",
     "settings": """
         AlgorithmSection BACKENDS DEADLINE_SETTINGS Draft LISTS Layer RuleContext
         ScheduleSection Section Setting TypedFlag UPDATE_PARTS as_typed closest
