@@ -27,9 +27,9 @@ class SuccessRateOptions(BaseModel):
 class SuccessRate(Sampler):
     """Draws at random; the nearer the success rate of an item is to the target, the more often.
 
-    A rate is that of the first group, then a moving average: of accuracies, or of rewards within 0 and 1 if there are no accuracies. What
-    was not drawn yet counts as near the target, so that it comes early. Of two items, the one with fewer draws under way is drawn first.
-    Between sources, the weights of the sources count too.
+    A rate is that of the first group, then a moving average: of accuracies, or of rewards within 0 and 1 if there are no accuracies. An
+    item that was not drawn yet counts as at the target, so that it comes early. Of two items, the one with fewer draws under way is drawn
+    first. Between sources, the weights of the sources count too.
     """
 
     def __init__(self, context: SamplerContext, options: SuccessRateOptions) -> None:
