@@ -8,7 +8,7 @@ import numpy as np
 
 from rlcore.testing import Lengths
 from rlcore_plugin_tools.plan.scenario import Scenario
-from rlcore_plugin_tools.plan.workload_model import SourceSection
+from rlcore_plugin_tools.plan.workload_model import SimulatedSource
 
 __all__ = ["Draws"]
 
@@ -44,7 +44,7 @@ class _SourceDraws:
 
     __slots__ = ("accuracy", "filtered", "passing", "prompts", "responses", "size", "verdicts")
 
-    def __init__(self, source: SourceSection, verdicts: Lengths | None, seeds: Sequence[np.random.SeedSequence]) -> None:
+    def __init__(self, source: SimulatedSource, verdicts: Lengths | None, seeds: Sequence[np.random.SeedSequence]) -> None:
         prompts, responses, judged, _, passing = map(np.random.default_rng, seeds)
         self.size, self.filtered, self.accuracy = source.num_generations, source.filtered, source.accuracy
         self.prompts = _Stream(_from(source.prompts, prompts))

@@ -10,7 +10,7 @@ from math import ceil
 from rlcore.api.schedule import ChosenSampler, ScheduleSettings, SourceSchedule
 from rlcore.testing import Lengths
 from rlcore_plugin_tools.plan.weight_update import WeightUpdate
-from rlcore_plugin_tools.plan.workload_model import SourceSection, Workload
+from rlcore_plugin_tools.plan.workload_model import SimulatedSource, Workload
 
 __all__ = ["Scenario", "longest_share", "open_shares"]
 
@@ -170,7 +170,7 @@ def longest_share(lengths: Lengths, count: int) -> float:
     return lengths.mean_longest_of(count) / lengths.mean
 
 
-def open_shares(workload: Workload) -> list[tuple[float, SourceSection]]:
+def open_shares(workload: Workload) -> list[tuple[float, SimulatedSource]]:
     """Return the sources, each after its share of the groups under way: a group is open until its longest response has ended."""
     longest = [part.response_tokens * longest_share(part.responses, part.num_generations) for part in workload.parts]
     opened = [share * tokens for (share, _), tokens in zip(workload.drawn, longest, strict=True)]

@@ -21,7 +21,7 @@ __all__ = [
     "GroupSection",
     "OverheadSection",
     "RewardSection",
-    "SourceSection",
+    "SimulatedSource",
     "TransferSection",
     "UpdateSection",
     "Workload",
@@ -70,7 +70,7 @@ class GroupSection(_OneGroup):
     train_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = setting(512, "-tbs", help="prompts per update")
 
 
-class SourceSection(_OneGroup):
+class SimulatedSource(_OneGroup):
     """[[sources]]: the groups of one source. What a source leaves out is that of [group] and [rewards]."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -185,7 +185,7 @@ class Workload(Section):
     overheads: OverheadSection = Field(default_factory=OverheadSection)
     sampler: Annotated[str, Field(min_length=1)] = "weighted"
     sampler_options: dict[str, Any] = Field(default_factory=dict)
-    sources: Annotated[tuple[SourceSection, ...], Field(strict=False)] = ()
+    sources: Annotated[tuple[SimulatedSource, ...], Field(strict=False)] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -194,18 +194,18 @@ class Workload(Section):
         if not isinstance(data, Mapping) or not isinstance(data.get("sources"), list):
             return data
         tables = [table for name in ("group", "rewards") if isinstance(table := data.get(name), Mapping)]
-        known = {key: value for table in tables for key, value in table.items() if key in SourceSection.model_fields}
+        known = {key: value for table in tables for key, value in table.items() if key in SimulatedSource.model_fields}
         return {**data, "sources": [{**known, **source} if isinstance(source, Mapping) else source for source in data["sources"]]}
 
     @property
-    def parts(self) -> tuple[SourceSection, ...]:
+    def parts(self) -> tuple[SimulatedSource, ...]:
         """The sources, at least one. Without [[sources]] it is that of [group], without a name."""
         group = self.group.model_dump(exclude={"train_batch_size"})
         one = {**group, "name": "", "weight": 1.0, "accuracy": 0.5, "reward_seconds": self.rewards.reward_seconds}
-        return self.sources or (SourceSection.model_construct(**one),)
+        return self.sources or (SimulatedSource.model_construct(**one),)
 
     @property
-    def drawn(self) -> tuple[tuple[float, SourceSection], ...]:
+    def drawn(self) -> tuple[tuple[float, SimulatedSource], ...]:
         """The sources, each after its share of the prompts by weight."""
         parts = self.parts
         whole = sum(part.weight for part in parts)
@@ -217,7 +217,7 @@ class Workload(Section):
         return sum(share * (1 - part.filtered) for share, part in self.drawn)
 
     @property
-    def trained(self) -> tuple[tuple[float, SourceSection], ...]:
+    def trained(self) -> tuple[tuple[float, SimulatedSource], ...]:
         """The sources, each after its share of the groups of an update, by weight."""
         return tuple((share * (1 - part.filtered) / self.passing, part) for share, part in self.drawn)
 
