@@ -142,6 +142,13 @@ def test_a_batch_of_two_sources_costs_what_its_groups_cost() -> None:
     assert figures.trainer_busy * figures.seconds == pytest.approx(8 * (1 + 0.01 * (4 * 50 + 12 * 3 * 25)))
 
 
+def test_each_source_is_judged_in_its_own_time() -> None:
+    """A batch is generated in 1 s and trained in 1 s; between, the groups of the second source are judged for 5 s."""
+    judged = workload(rewards={"reward_workers": 16})
+    two = _with(judged, {"reward_seconds": 0.0}, {"reward_seconds": 5.0})
+    assert simulate(Scenario(workload=two, producers=2, trainers=1, updates=4)).seconds == pytest.approx(4 * 7)
+
+
 class _Turns(Sampler):
     """Draws the sources in turn, and keeps what it sees."""
 
