@@ -1,11 +1,12 @@
 """`make bench-curriculum`: does a curriculum reach an accuracy in fewer updates? The last line is one JSON object.
 
-The quickstart's task, mixed: some of the training rows can be learned, the digits of some are sorted as they stand, and the others are
-impossible, because their gold answer is wrong. Impossible rows give no gradient, so a sampler that issues them less often should need fewer
-updates. Every seed has its own rows and base model, the same for each sampler.
+The quickstart's task, mixed of three sources: ``learnable`` has problems to sort, the digits of ``solved`` are sorted as they stand, and
+the gold answers of ``impossible`` are wrong. Of eight prompts, six are impossible and give no gradient. ``weighted`` draws the sources by
+these weights; ``success_rate`` draws those more often whose success rate is near one half. Each seed has its own rows and base model, the
+same for both samplers.
 
-``updates``: those before the first evaluation of held-out problems with at least 90 % of them right; null: none within
-``--updates``. ``shares``: of the prompts that were trained on, by kind.
+``updates``: those before the first evaluation of held-out problems with at least 90 % of them right; null: none within ``--updates``.
+``shares``: of the prompts that were trained on, by source.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import random
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,13 +26,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from rlcore_plugin_quickstart.assets import prepare
+from rlcore_plugin_quickstart.recipe import run_toml
 
 from rlcore.api import Controller, Decision
 from rlcore.entry import make_plan
 from rlcore.runtime import run
 
-SAMPLERS: Mapping[str, Mapping[str, Any]] = {"shuffled": {}, "success_rate": {}}
-KINDS = {"learnable": 96, "solved": 32, "impossible": 384}
+SAMPLERS = ("weighted", "success_rate")
+KINDS = {"learnable": (1024, 1), "solved": (256, 1), "impossible": (768, 6)}
+"""Source -> its number of rows and its weight."""
 INTERVAL, TARGET = 5, 0.9
 
 
@@ -60,29 +63,32 @@ def main() -> None:
     with TemporaryDirectory(prefix="rlcore-bench-") as name:
         for seed in args.seeds:
             folder = prepare(Path(name) / f"seed-{seed}", seed, lambda line: print(line, file=sys.stderr, flush=True)).folder
-            _mix(folder, seed)
+            sources = _write_sources(folder)
             for sampler in SAMPLERS:
-                found[sampler].append(_measure(folder, sampler, seed, args.updates))
+                found[sampler].append(_measure(folder, sources, sampler, seed, args.updates))
                 print(f"seed {seed}, {sampler}: {found[sampler][-1]}", file=sys.stderr, flush=True)
     _show(found)
     means = {sampler: _mean([of["updates"] for of in runs]) for sampler, runs in found.items()}
     both = all(means.values())
-    ratio = round(means["success_rate"] / means["shuffled"], 2) if both else None  # type: ignore[operator]
+    ratio = round(means["success_rate"] / means["weighted"], 2) if both else None  # type: ignore[operator]
     print(json.dumps({"target": TARGET, "updates": args.updates, "runs": found, "means": means, "ratio": ratio}))
 
 
-def _mix(folder: Path, seed: int) -> None:
-    """Write ``mixed.jsonl``: rows of each kind in a random order. An id tells the kind."""
-    rng = random.Random(f"rlcore curriculum {seed}")
+def _write_sources(folder: Path) -> list[dict[str, Any]]:
+    """Write the rows of each source, and return the tables of the sources."""
     rows = [json.loads(line) for line in (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()]
-    learnable, others = rows[: KINDS["learnable"]], rows[KINDS["learnable"] :]
-    solved = [_row(row["gt_answer"], row["gt_answer"]) for row in others[: KINDS["solved"]]]
-    left = others[-KINDS["impossible"] :]
-    impossible = [{**row, "gt_answer": _other_answer(row["gt_answer"])} for row in left]
-    kinds = {"learnable": learnable, "solved": solved, "impossible": impossible}
-    mixed = [{**row, "id": f"{kind}-{number}"} for kind, of_kind in kinds.items() for number, row in enumerate(of_kind)]
-    rng.shuffle(mixed)
-    (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mixed), encoding="utf-8")
+    made = {
+        "learnable": lambda row: row,
+        "solved": lambda row: _row(row["gt_answer"], row["gt_answer"]),
+        "impossible": lambda row: {**row, "gt_answer": _other_answer(row["gt_answer"])},
+    }
+    sources = []
+    for name, (count, weight) in KINDS.items():
+        taken, rows = rows[:count], rows[count:]
+        path = folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(made[name](row)) + "\n" for row in taken), encoding="utf-8")
+        sources.append({"name": name, "weight": weight, "data": {"dataset": str(path)}})
+    return sources
 
 
 def _row(digits: str, answer: str) -> dict[str, Any]:
@@ -95,31 +101,27 @@ def _other_answer(answer: str) -> str:
     return " ".join([first] * len(answer.split()))
 
 
-def _measure(folder: Path, sampler: str, seed: int, updates: int) -> dict[str, Any]:
+def _measure(folder: Path, sources: list[dict[str, Any]], sampler: str, seed: int, updates: int) -> dict[str, Any]:
     """Return the figures of one run, which ends at the target."""
-    config = {
-        "run.seed": seed,
-        "run.num_episodes": 1000,
-        "run.max_steps": updates,
-        "run.run_dir": str(folder / "runs" / sampler),
-        "data.dataset": str(folder / "mixed.jsonl"),
-        "data.sampler": sampler,
-        "data.sampler_options": dict(SAMPLERS[sampler]),
-        "eval.eval_interval": INTERVAL,
-        "run.controllers": [f"{__file__}:AtTarget"],
-    }
-    summary = run(make_plan(folder / "run.toml", **config))
+    config = tomllib.loads(run_toml(folder, seed, aside=True))
+    del config["data"]["dataset"]
+    (learnable, *others), held_out = sources, {"eval_dataset": config["eval"].pop("eval_dataset")}
+    config["run"] |= {"num_episodes": 1000, "max_steps": updates, "run_dir": str(folder / "runs" / sampler)}
+    config["run"]["controllers"] = [f"{__file__}:AtTarget"]
+    config["data"]["sampler"], config["eval"]["eval_interval"] = sampler, INTERVAL
+    config["sources"] = [{**learnable, "eval": held_out}, *others]
+    summary = run(make_plan(config))
     lines = [json.loads(line) for line in (summary.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     reached = [line["step"] for line in lines if line.get("eval/sort", 0.0) >= TARGET]
     return {"updates": min(reached, default=None), "shares": _shares(summary.run)}
 
 
 def _shares(root: Path) -> dict[str, float]:
-    """Return the share of each kind of row in the rollout log."""
+    """Return the share of each source in the rollout log."""
     kinds: Counter[str] = Counter()
     for path in (root / "rollouts").glob("*.jsonl.gz"):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
-            kinds.update(json.loads(line)["prompt_id"].partition("-")[0] for line in lines)
+            kinds.update(json.loads(line)["source"] for line in lines)
     return {kind: round(kinds[kind] / kinds.total(), 3) for kind in KINDS}
 
 

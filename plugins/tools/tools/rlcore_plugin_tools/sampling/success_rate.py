@@ -45,7 +45,7 @@ class SuccessRate(Sampler):
         """Draw among the items with the fewest draws under way."""
         rates = np.where(np.isnan(self._rates), self._options.target, self._rates)
         distance = np.abs(rates - self._options.target) / max(self._options.target, 1 - self._options.target)
-        weights = self._weights * np.maximum((1 - distance) ** 2, self._options.explore) * (self._open == self._open.min())
+        weights = self._weights * np.maximum(1 - distance**2, self._options.explore) * (self._open == self._open.min())
         sums = np.cumsum(weights)
         item = int(np.searchsorted(sums, chance(self._seed, self._drawn) * sums[-1], side="right"))
         self._drawn += 1
