@@ -31,14 +31,15 @@ _DOUBTFUL_TASKS = 2  # tasks with a bad row after which rows are checked one by 
 
 @dataclass(slots=True, kw_only=True)
 class PendingGroup(PendingScores):
-    """A group of rollouts that is being scored. ``row`` is the source of the prompt, and ``size`` the number of rollouts. ``verdicts``: the
-    scores, by index, of rollouts that no reward judges."""
+    """A group of rollouts that is being scored. ``row`` is the place of the prompt, ``source`` the number of its source, and ``size`` the
+    number of rollouts. ``verdicts``: the scores, by index, of rollouts that no reward judges."""
 
     key: int
     row: str
     size: int
     verdicts: Mapping[int, Score]
     counted: bool = True
+    source: int = 0
 
 
 class Judge(RewardMixer[PendingGroup]):
@@ -50,10 +51,11 @@ class Judge(RewardMixer[PendingGroup]):
 
     :param entries: the rewards of the run, at least one, with distinct labels.
     :param workers: the number of worker processes.
-    :param error_budget: the share of failures (timeout, error, infra) among the last 1000 verdicts above which ``poll`` raises
+    :param error_budget: the share of failures (timeout, error, infra) among the last 1000 verdicts of a source above which ``poll`` raises
         RewardBudgetError.
     :param limits: the limits at which a worker is replaced.
     :param routes: the places of the rewards of each source; (): one source has all of them.
+    :param sources: the names of the sources, for messages; () if there is one.
     :raises PluginError: a reward cannot be built.
     """
 
@@ -65,6 +67,7 @@ class Judge(RewardMixer[PendingGroup]):
         error_budget: float = 0.05,
         limits: WorkerLimits = USUAL_LIMITS,
         routes: Sequence[Sequence[int]] = (),
+        sources: Sequence[str] = (),
     ) -> None:
         super().__init__(entries, workers=workers, limits=limits, routes=routes)
         self._lock = threading.Lock()
@@ -72,7 +75,8 @@ class Judge(RewardMixer[PendingGroup]):
         self._checked: dict[int, Result] = {}
         self._stopped = ""
         self._finished: list[tuple[int, tuple[Score, ...]]] = []
-        self._tally = JudgeStats([entry.label for entry in self.entries], error_budget, {e.label: e.budget for e in self.entries})
+        budgets = {entry.label: entry.budget for entry in self.entries}
+        self._tally = JudgeStats([entry.label for entry in self.entries], error_budget, budgets, sources)
 
     def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
         """Queue one group and return immediately.
@@ -83,7 +87,9 @@ class Judge(RewardMixer[PendingGroup]):
         """
         row, rewards = prompt.source or prompt.prompt_id, self._routes_of(prompt)
         verdicts = {place: rollout.verdict for place, rollout in enumerate(rollouts) if rollout.verdict is not None}
-        group = PendingGroup(key=key, row=row, size=len(rollouts), rewards=rewards, verdicts=verdicts, counted=counted)
+        group = PendingGroup(
+            key=key, row=row, size=len(rollouts), rewards=rewards, verdicts=verdicts, counted=counted, source=prompt.source_index
+        )
         tasks = []
         for r in group.rewards:
             columns, items, reads_tokens = self.declared_columns(r, prompt.columns), {}, self.entries[r].spec.reads_tokens
@@ -247,7 +253,7 @@ class Judge(RewardMixer[PendingGroup]):
         if result.trace:
             self._tally.fault(entry.label, row=group.row, reason=str(result.complaint), trace=result.trace, text=result.task.items[0].text)
         if group.counted:
-            self._tally.verdict(entry.label, result.scores, result.seconds)
+            self._tally.verdict(entry.label, result.scores, result.seconds, group.source)
         for place, score in zip(group.missing.pop(task_id), result.scores, strict=True):
             group.scores[r, place] = self._by_policy(entry, score, group)
         if not group.missing:

@@ -75,15 +75,24 @@ class JudgeStats:
     run, and a long history does not hide a reward that breaks late. A budget of 0 allows no failure, from the first verdict on.
 
     :param names: the rewards.
-    :param budget: the share of all verdicts that may fail.
+    :param budget: the share of all verdicts on the prompts of one source that may fail.
     :param budgets: by reward, the share of its own verdicts that may end with an outcome.
+    :param sources: the names of the sources, () if the run has one.
     """
 
-    def __init__(self, names: Sequence[str], budget: float, budgets: Mapping[str, Mapping[Outcome, float]] | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        budget: float,
+        budgets: Mapping[str, Mapping[Outcome, float]] | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
+        self._sources = tuple(sources)
         self._names, self._budget, self._budgets = tuple(names), budget, dict(budgets or {})
-        self._recent: deque[Outcome] = deque(maxlen=_WINDOW)
+        self._recent: dict[int, deque[Outcome]] = {}
+        """By source, so that a source that always fails does not hide behind the others."""
         self._recent_of: dict[str, deque[Outcome]] = {name: deque(maxlen=_WINDOW) for name in names}
-        self._example = ""
+        self._example: dict[int, str] = {}
         self._examples: dict[tuple[str, Outcome], str] = {}
         self._seconds: dict[str, list[float]] = {name: [] for name in names}
         self._outcomes: dict[str, Counter[Outcome]] = {name: Counter() for name in names}
@@ -91,17 +100,18 @@ class JudgeStats:
         self._faulty_places: dict[str, set[str]] = {name: set() for name in names}
         self._faults: list[dict[str, Any]] = []
 
-    def verdict(self, name: str, scores: Sequence[Score], seconds: float) -> None:
-        """Count one finished task of the reward ``name``, which took ``seconds``, with one score per rollout."""
+    def verdict(self, name: str, scores: Sequence[Score], seconds: float, source: int = 0) -> None:
+        """Count one finished task of the reward ``name``, which took ``seconds``, with one score per rollout of a source's prompt."""
         self._seconds[name].append(seconds)
+        recent = self._recent.setdefault(source, deque(maxlen=_WINDOW))
         for score in scores:
             self._outcomes[name][score.outcome] += 1
-            self._recent.append(score.outcome)
+            recent.append(score.outcome)
             self._recent_of[name].append(score.outcome)
             if score.outcome in _FAILURES:
-                if not self._example:
+                if source not in self._example:
                     _log.warning("first failed verdict: reward %s: %s, %s", name, score.outcome.value, score.reason)
-                self._example = f"reward {name}: {score.outcome.value}, {score.reason}"
+                self._example[source] = f"reward {name}: {score.outcome.value}, {score.reason}"
                 self._examples[name, score.outcome] = score.reason
 
     def mixed(self, scores: Sequence[Score]) -> None:
@@ -126,15 +136,19 @@ class JudgeStats:
         """Raise RewardBudgetError, with counts, an example and the setting to change, if too many verdicts failed."""
         for name, shares in self._budgets.items():
             self._check_shares(name, shares)
-        failures = {outcome: count for outcome, count in Counter(self._recent).items() if outcome in _FAILURES}
-        failed, seen = sum(failures.values()), len(self._recent)
-        if not _exceeds(failed, seen, self._budget):
-            return
-        counts = ", ".join(f"{failures[outcome]} {outcome.value}" for outcome in _FAILURES if outcome in failures)
-        raise RewardBudgetError(
-            f"{failed} of the last {seen} reward verdicts failed ({counts}), more than schedule.reward_error_budget = {self._budget:g} "
-            f"allows; the latest: {self._example}; fix the reward, or raise --reward-error-budget"
-        )
+        for source, recent in self._recent.items():
+            failures = {outcome: count for outcome, count in Counter(recent).items() if outcome in _FAILURES}
+            failed, seen = sum(failures.values()), len(recent)
+            if _exceeds(failed, seen, self._budget):
+                counts = ", ".join(f"{failures[outcome]} {outcome.value}" for outcome in _FAILURES if outcome in failures)
+                raise RewardBudgetError(
+                    f"{failed} of the last {seen} reward verdicts {self._of(source)}failed ({counts}), more than "
+                    f"schedule.reward_error_budget = {self._budget:g} allows; the latest: {self._example[source]}; fix the reward, or "
+                    "raise --reward-error-budget"
+                )
+
+    def _of(self, source: int) -> str:
+        return f"of source {self._sources[source]} " if self._sources else ""
 
     def _check_shares(self, name: str, shares: Mapping[Outcome, float]) -> None:
         recent = self._recent_of[name]

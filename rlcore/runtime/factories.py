@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,6 +68,7 @@ def make_judge(plan: Plan) -> Judge:
     return Judge(
         entries,
         routes=routes,
+        sources=plan.source_names if plan.sources else (),
         workers=int(settings.reward_workers),  # the plan has already resolved auto
         error_budget=settings.reward_error_budget,
         limits=WorkerLimits(
@@ -163,7 +165,7 @@ def make_sampler(plan: Plan, prompts: Prompts) -> ChosenSampler:
         weights=(1.0 / items,) * items if items else (),
         seed=plan.config.run.seed,
         levels=prompts.levels if isinstance(prompts, EndlessPrompts) else 1,
-        rows=lambda: [prompt.columns for prompt in known],
+        rows=lambda: [deepcopy(prompt.columns) for prompt in known],  # a sampler that writes into them would change the rewards
     )
     return _sampler(plan, context)
 

@@ -113,3 +113,12 @@ def test_figures_of_several_rewards():
         "reward/a/timeouts": 0.0,
     }
     assert (figures["reward/b/timeouts"], figures["reward/timeouts"], figures["reward/latency_p50"]) == (2.0, 2.0, 3.0)
+
+
+def test_a_source_that_always_fails_does_not_hide_behind_the_others() -> None:
+    tally = JudgeStats(["a"], 0.1, sources=("one", "two"))
+    for _ in range(40):
+        tally.verdict("a", [Score(value=1.0)] * 8, 0.1, source=0)
+    tally.verdict("a", [Score.failed(Outcome.ERROR, "no gold answer")] * 8, 0.1, source=1)
+    with pytest.raises(RewardBudgetError, match="8 of the last 8 reward verdicts of source two failed"):
+        tally.check_budget()

@@ -14,6 +14,9 @@ from rlcore_plugin_tools.sampling.chance import chance
 __all__ = ["SuccessRate", "SuccessRateOptions"]
 
 
+_ROUNDING = 1e-9
+
+
 class SuccessRateOptions(BaseModel):
     """Options of ``success_rate``."""
 
@@ -28,8 +31,8 @@ class SuccessRate(Sampler):
     """Draws at random; the nearer the success rate of an item is to the target, the more often.
 
     A rate is that of the first group, then a moving average: of accuracies, or of rewards within 0 and 1 if there are no accuracies. An
-    item that was not drawn yet counts as at the target, so that it comes early. Of two items, the one with fewer draws under way is drawn
-    first. Between sources, the weights of the sources count too.
+    item that was not drawn yet counts as at the target, so that it comes early. The weight of a source counts, too. An item with more than
+    its share of the draws under way waits for their results, so that a prompt is not drawn again and again before the first of them.
     """
 
     def __init__(self, context: SamplerContext, options: SuccessRateOptions) -> None:
@@ -42,11 +45,12 @@ class SuccessRate(Sampler):
         self._drawn = 0
 
     def next(self) -> int:
-        """Draw among the items with the fewest draws under way."""
+        """Draw among the items that do not have more than their share of the draws under way."""
         rates = np.where(np.isnan(self._rates), self._options.target, self._rates)
         distance = np.abs(rates - self._options.target) / max(self._options.target, 1 - self._options.target)
-        weights = self._weights * np.maximum(1 - distance**2, self._options.explore) * (self._open == self._open.min())
-        sums = np.cumsum(weights)
+        shares = self._weights * np.maximum(1 - distance**2, self._options.explore)
+        shares /= shares.sum()
+        sums = np.cumsum(shares * (self._open <= shares * self._open.sum() + _ROUNDING))
         item = int(np.searchsorted(sums, chance(self._seed, self._drawn) * sums[-1], side="right"))
         self._drawn += 1
         self._open[item] += 1

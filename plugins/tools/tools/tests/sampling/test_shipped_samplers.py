@@ -77,6 +77,28 @@ def test_what_is_solved_half_of_the_time_is_drawn_most() -> None:
     assert min(counts.values()) > 100
 
 
+def drawn_in_waves(sampler: SuccessRate, accuracies: Sequence[float], waves: int, size: int) -> Counter[int]:
+    """The draws of waves, whose results are seen after each."""
+    counts = Counter[int]()
+    for _ in range(waves):
+        wave = [int(sampler.next()) for _ in range(size)]
+        counts.update(wave)
+        for item in wave:
+            sampler.observe(seen(item, accuracies[item]))
+    return counts
+
+
+def test_the_weights_of_sources_count_while_many_draws_are_under_way() -> None:
+    weighed = SamplerContext(items=2, ids=("one", "two"), weights=(0.9, 0.1), seed=1)
+    counts = drawn_in_waves(SuccessRate(weighed, SuccessRateOptions()), [0.5, 0.5], 50, 20)
+    assert counts[0] / 1000 == pytest.approx(0.9, abs=0.02)
+
+
+def test_what_can_be_learned_is_drawn_more_often_than_once_if_an_update_has_more_draws_than_items() -> None:
+    counts = drawn_in_waves(SuccessRate(context(20), SuccessRateOptions()), [0.5] + [0.0] * 19, 21, 40)
+    assert counts[0] > 0.4 * counts.total(), "its share is 1 / (1 + 19 * 0.05)"
+
+
 def test_a_rate_begins_with_the_first_group_and_moves_by_the_share_of_the_newest() -> None:
     """Rewards count if there are no accuracies, within 0 and 1."""
     sampler = SuccessRate(context(3), SuccessRateOptions(newest=0.25))
