@@ -61,10 +61,11 @@ def plan_sources(stack: Stack, registry: Registry, planned: Callable[[Stack], Pl
 
     :param planned: returns the plan of a stack, of which ``above`` makes it that of a source."""
     core = core_settings()
-    draft = combine([*stack.below, flag_layer({path: value for path, value in stack.flags.items() if path in core}, core)])
+    of_run = {path: value for path, value in stack.flags.items() if path in core or _is_among(path)}
+    draft = combine([*stack.below, flag_layer(of_run, core)])
     sections, owner = _sections(draft), draft.owners["sources"]
     below = [replace(layer, data=_inherited(layer.data)) for layer in stack.below]
-    flags = {path: given for path, given in stack.flags.items() if path not in AMONG_SOURCES}
+    flags = {path: given for path, given in stack.flags.items() if not _is_among(path)}
     tables = [_layer(owner, number, draft.data["sources"][number]) for number in range(len(sections))]
 
     def of_each(*above: Layer) -> tuple[SourcePlan, ...]:
@@ -77,6 +78,11 @@ def plan_sources(stack: Stack, registry: Registry, planned: Callable[[Stack], Pl
         found = of_each(*together)
     _check_flags(flags, found)
     return _with_sampler(_joined(found, sections, draft), draft, registry)
+
+
+def _is_among(path: str) -> bool:
+    """Return whether a setting is of the sampler of the sources."""
+    return path.startswith(AMONG_SOURCES)
 
 
 def _inherited(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -201,6 +201,16 @@ def test_the_run_names_the_sampler_of_its_sources(tmp_path: Path) -> None:
     assert manifest["origins"]["data.sampler"] == "run.toml"
 
 
+def test_options_of_the_sampler_of_sources_may_be_flags(tmp_path: Path) -> None:
+    tester = project(tmp_path, ONE, TWO, run={"num_episodes": 2, "max_steps": 2})
+    words = ("--sampler", "success_rate", "--explore")
+    tester.run("train", "run.toml", *words, "x").assert_refused("--explore x: data.sampler_options.explore (sampler success_rate of")
+    tester.run("train", "run.toml", *words, "0.5").assert_ok()
+    assert tomllib.loads((folder_of(tester) / "run.toml").read_text())["data"]["sampler_options"]["explore"] == 0.5
+    tester.run("resume", str(folder_of(tester)), "--max-steps", "4", "--explore", "0.25").assert_ok()
+    assert tomllib.loads((folder_of(tester) / "run.toml").read_text())["data"]["sampler_options"]["explore"] == 0.25
+
+
 def test_a_controller_that_changes_a_setting_of_sources_is_refused(tmp_path: Path) -> None:
     tester = project(tmp_path, ONE, {**TWO, "algorithm": {"kl_coeff": 0.1}}, run={"controllers": ["adaptive_kl"]})
     tester.run("train", "run.toml").assert_refused("adaptive_kl", "changes algorithm.kl_coeff, and each of [[sources]] has its own")
