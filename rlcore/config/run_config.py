@@ -444,7 +444,7 @@ class SourceSection(Section):
     """[[sources]]: a part of the run with its own data, rewards and algorithm. Settings that it leaves out are those of the run."""
 
     name: Name
-    weight: Positive = 1.0
+    weight: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 1.0
     data: Annotated[dict[str, Any], Partial(DataSection)] = Field(default={}, description="its settings of [data]")
     sampling: Annotated[dict[str, Any], Partial(SamplingSection)] = Field(default={}, description="its settings of [sampling]")
     algorithm: Annotated[dict[str, Any], Partial(AlgorithmSection)] = Field(default={}, description="its settings of [algorithm]")
