@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from rlcore.config.data_source import order_of, source_of
-from rlcore.config.layers import Origin, get_path
+from rlcore.config.layers import Origin, as_typed, get_path
 from rlcore.config.plugin_selection import LISTS, OWN_TABLES, Missing
 from rlcore.config.reproducibility import Reproducibility
 from rlcore.config.run_config import RunConfig
@@ -88,11 +88,15 @@ class Plan:
         return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
 
     def cite(self, path: str) -> str:
-        """Return a setting and its value as the user knows them; that of a source by its path ``sources.NAME.section.key``."""
+        """Return a setting and its value as the user knows them; that of a source by its path ``sources.NAME.section.key``.
+
+        A table of options is cited without an origin, because each option has its own."""
         if path.startswith("sources.") and path not in self.origins:
             _, name, own = path.split(".", 2)
-            return next(f"{source.label}{source.plan.cite(own)}" for source in self.sources if source.name == name)
-        return self.origins[path].cite(path, get_path(self.config, path))
+            source = next(source for source in self.sources if source.name == name)
+            return f"{source.label}{f'weight = {source.weight}' if own == 'weight' else source.plan.cite(own)}"
+        value = get_path(self.config, path)
+        return self.origins[path].cite(path, value) if path in self.origins else f"{path} = {as_typed(value)}"
 
     def plugins(self) -> list[tuple[PluginKind, str]]:
         """Return (kind, name) of every plugin that the configuration names, each data source once."""

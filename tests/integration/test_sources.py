@@ -128,6 +128,28 @@ def test_a_resumed_run_ends_as_one_that_was_never_stopped(tmp_path: Path) -> Non
     assert prompts[0] == prompts[1]
 
 
+def test_a_command_with_another_weight_begins_a_new_run(tmp_path: Path) -> None:
+    """``--resume auto`` says in which setting the newest run differs."""
+    tester = project(tmp_path, ONE, TWO)
+    tester.run("train", "run.toml", "--resume", "auto").assert_ok()
+    config = tomllib.loads((tmp_path / "run.toml").read_text())
+    config["sources"][0]["weight"] = 3.0
+    tester.write_toml("heavier.toml", config)
+    done = tester.run("train", "heavier.toml", "--resume", "auto", "--dry-run").assert_ok()
+    assert "differs in source one: weight = 3.0; a new one begins" in done.stdout
+
+
+@pytest.mark.parametrize("sourced", [False, True])
+def test_a_command_with_another_option_of_the_sampler_begins_a_new_run(tmp_path: Path, sourced: bool) -> None:
+    tester = project(tmp_path, ONE, TWO) if sourced else RunTester(tmp_path, in_process=True).with_fakes()
+    settings = tomllib.loads((tmp_path / "run.toml" if sourced else Path(tester.fake_run())).read_text())
+    for target, more in ((0.25, ()), (0.75, ("--dry-run",))):
+        settings["data"] |= {"sampler": "success_rate", "sampler_options": {"target": target}}
+        tester.write_toml("run.toml", settings)
+        done = tester.run("train", "run.toml", "--resume", "auto", *more).assert_ok()
+    assert 'sampler_options = {"target": 0.75, ' in done.stdout
+
+
 def test_an_evaluation_scores_each_task_with_the_rewards_of_its_source(tmp_path: Path) -> None:
     first = {**ONE, "eval": {"eval_dataset": {"own": "held.jsonl"}}}
     tester = project(tmp_path, first, TWO)
