@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.api import Draw, DrawResult, Sampler, SamplerContext
 from rlcore_plugin_tools.sampling.chance import shuffled
+from rlcore_plugin_tools.sampling.success import success
 
 __all__ = ["Replay", "ReplayOptions"]
 
@@ -50,9 +51,9 @@ class Replay(Sampler):
         return self._order[position]
 
     def observe(self, result: DrawResult) -> None:
-        """Keep the prompt if it was not solved. One without an accuracy failed, and is not kept."""
+        """Keep the prompt if it was not solved. One that failed is not kept."""
         self._version = result.version
-        if result.accuracy is not None and result.accuracy < self._options.below:
+        if result.ended != "failed" and (value := success(result)) is not None and value < self._options.below:
             self._waiting.append([result.version + self._options.age, result.item, result.level])
 
     def state(self) -> Mapping[str, Any]:

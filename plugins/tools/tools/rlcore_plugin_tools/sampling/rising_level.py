@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.api import ConfigError, Draw, DrawResult, Sampler, SamplerContext
+from rlcore_plugin_tools.sampling.success import success
 
 __all__ = ["RisingLevel", "RisingLevelOptions"]
 
@@ -24,7 +25,7 @@ class RisingLevelOptions(BaseModel):
 
 class RisingLevel(Sampler):
     """Draws the rows in their order, at a level that rises after so many groups that were mostly right, and falls after as many that were
-    mostly wrong."""
+    mostly wrong. If there are no accuracies, rewards within 0 and 1 count."""
 
     def __init__(self, context: SamplerContext, options: RisingLevelOptions) -> None:
         if context.items is not None or context.levels == 1:
@@ -40,9 +41,9 @@ class RisingLevel(Sampler):
 
     def observe(self, result: DrawResult) -> None:
         """Count a group of the level of now, and change the level after ``window`` of them."""
-        if result.accuracy is None or result.level != self._level:
+        if (value := success(result)) is None or result.level != self._level:
             return
-        self._recent.append(result.accuracy)
+        self._recent.append(value)
         if len(self._recent) == self._options.window:
             mean, self._recent = sum(self._recent) / len(self._recent), []
             self._level += (mean >= self._options.rise and self._level < self._highest) - (mean < self._options.fall and self._level > 0)

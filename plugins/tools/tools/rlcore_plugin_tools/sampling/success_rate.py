@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.api import ConfigError, DrawResult, Sampler, SamplerContext
 from rlcore_plugin_tools.sampling.chance import chance
+from rlcore_plugin_tools.sampling.success import success
 
 __all__ = ["SuccessRate", "SuccessRateOptions"]
 
@@ -59,9 +60,8 @@ class SuccessRate(Sampler):
     def observe(self, result: DrawResult) -> None:
         """Move the rate of the item."""
         self._open[result.item] -= 1
-        value = result.reward if result.accuracy is None else result.accuracy
-        if value is not None:
-            new, old = min(max(value, 0.0), 1.0), self._rates[result.item]
+        if (new := success(result)) is not None:
+            old = self._rates[result.item]
             self._rates[result.item] = new if np.isnan(old) else old + self._options.newest * (new - old)
 
     def state(self) -> Mapping[str, Any]:

@@ -58,6 +58,10 @@ def seen(item: int, accuracy: float | None, version: int = 1, level: int = 0) ->
     return DrawResult(item=item, level=level, ended=ended, accuracy=accuracy, reward=accuracy, version=version)
 
 
+def rewarded(item: int, reward: float | None, ended: Any = "trained") -> DrawResult:
+    return DrawResult(item=item, ended=ended, accuracy=None, reward=reward, version=1)
+
+
 def context(items: int, rows: Sequence[dict[str, Any]] = ()) -> SamplerContext:
     ids = [f"rows:{number + 1}" for number in range(items)]
     return SamplerContext(items=items, ids=ids, weights=(1 / items,) * items, seed=1, rows=lambda: rows)
@@ -102,8 +106,7 @@ def test_what_can_be_learned_is_drawn_more_often_than_once_if_an_update_has_more
 def test_a_rate_begins_with_the_first_group_and_moves_by_the_share_of_the_newest() -> None:
     """Rewards count if there are no accuracies, within 0 and 1."""
     sampler = SuccessRate(context(3), SuccessRateOptions(newest=0.25))
-    rewarded = DrawResult(item=1, ended="trained", accuracy=None, reward=-3.0, version=2)
-    for result in (seen(0, 1.0), seen(0, 0.5), seen(1, None), rewarded):
+    for result in (seen(0, 1.0), seen(0, 0.5), seen(1, None), rewarded(1, -3.0)):
         sampler.observe(result)
     assert sampler.state()["rates"] == [0.875, 0.0, None]
 
@@ -139,6 +142,17 @@ def test_a_level_rises_after_success_and_falls_after_failure() -> None:
     assert sampler.next() == Draw(11, 1)
     sampler.observe(seen(3, 1.0, level=0))
     assert sampler.state()["recent"] == [], "a late group of another level does not count"
+
+
+def test_rewards_within_0_and_1_count_if_there_are_no_accuracies() -> None:
+    rising = RisingLevel(ENDLESS, RisingLevelOptions(window=2, rise=0.75))
+    for reward in (None, 3.0, 0.5):
+        rising.observe(rewarded(rising.next().item, reward))
+    assert rising.next().level == 1, "the mean of 1 and 0.5"
+    replay = Replay(context(4), ReplayOptions(age=2, below=0.5))
+    for result in (rewarded(0, 0.6), rewarded(1, 0.4), rewarded(2, None, "failed"), rewarded(3, 0.0, "failed")):
+        replay.observe(result)
+    assert replay.state()["waiting"] == [[3, 1, 0]]
 
 
 @pytest.mark.parametrize(
