@@ -134,7 +134,10 @@ def test_the_run_takes_the_lowest_staleness_of_its_sources(here: Path) -> None:
 REFUSED = [
     (ONE + TWO.replace('"two"', '"one"', 1), "run.toml, line 16: name = 'one' of [[sources]] is the name of two sources"),
     (ONE.replace('"one"', '"a/b"', 1), "name = 'a/b' of [[sources]] is not a plain word"),
-    (ONE.replace("weight = 2", "weight = 0"), "run.toml, line 18: sources.0.weight = 0 (core) must be a finite number above 0"),
+    (
+        ONE.replace("weight = 2", "weight = 0"),
+        "run.toml, line 18: sources.0.weight = 0 (core) must be a finite number from 1e-06 to 1000000",
+    ),
     (ONE.replace('name = "one"', ""), "sources.0 has no name, which core needs: a text that is not empty; write name = …"),
     (
         ONE + "[sources.training]\nlearning_rate = 1",
