@@ -64,7 +64,7 @@ class _SourceLine:
         return PromptPlace(number, source, episode, item, ordinal, level)
 
     def state(self) -> dict[str, Any]:
-        told = {"name": self.source.name, "prompts": self.source.prompts, "drawn": self._drawn}
+        told = {"name": self.source.name, "weight": self.source.weight, "prompts": self.source.prompts, "drawn": self._drawn}
         return {**told, **self.sampler.state(), "ordinals": self._ordinals.state(), "ledger": self.ledger.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -99,9 +99,10 @@ class PromptLine:
 
     @property
     def plain(self) -> bool:
-        """Whether the episode and the position in it say everything about a place: one source, which ends, in the order of its episodes."""
+        """Whether the episode and the position in it say everything about a place: one source without a name, which ends, in the order of
+        its episodes."""
         (first, *others) = self.sources
-        return not others and first.source.prompts is not None and isinstance(first.sampler.sampler, EpisodeOrder)
+        return not others and not first.source.name and first.source.prompts is not None and isinstance(first.sampler.sampler, EpisodeOrder)
 
     @property
     def returned(self) -> int:
@@ -162,9 +163,11 @@ class PromptLine:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state`` returned, with the open places put back.
 
-        :raises ConfigError: the sources, their prompts or a sampler have changed."""
+        :raises ConfigError: the sources, their prompts, their weights or a sampler have changed."""
         check_same("the list of sources", _names(state["sources"]), _names([line.state() for line in self.sources]))
         if self._among is not None:
+            for line, kept in zip(self.sources, state["sources"], strict=True):
+                check_same(f"the weight of source {line.source.name}", kept["weight"], line.source.weight)
             check_same("the sampler of the sources", state["among"]["sampler"], self._among.name)
             self._among.restore(state["among"])
         for line, kept in zip(self.sources, state["sources"], strict=True):

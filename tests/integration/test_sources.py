@@ -128,6 +128,23 @@ def test_a_resumed_run_ends_as_one_that_was_never_stopped(tmp_path: Path) -> Non
     assert prompts[0] == prompts[1]
 
 
+def test_a_resumed_run_refuses_another_weight_in_its_own_file(tmp_path: Path) -> None:
+    """The file is then the only record of the settings, and the checkpoint tells the weight."""
+    tester = project(tmp_path, ONE, TWO)
+    tester.run("train", "run.toml").assert_ok()
+    kept = folder_of(tester) / "run.toml"
+    kept.write_text(kept.read_text().replace("weight = 2.0", "weight = 3.0"))
+    done = tester.run("resume", str(folder_of(tester)), "-e", "3", "--max-steps", "6")
+    assert done.exit_code == 2
+    assert "the weight of source one was 2.0 when this run began and is 3.0 now" in done.stderr
+
+
+def test_a_run_with_a_single_source_resumes(tmp_path: Path) -> None:
+    tester = project(tmp_path, ONE)
+    tester.run("train", "run.toml").assert_ok()
+    tester.run("resume", str(folder_of(tester)), "-e", "3", "--max-steps", "6").assert_ok()
+
+
 def test_a_command_with_another_weight_begins_a_new_run(tmp_path: Path) -> None:
     """``--resume auto`` says in which setting the newest run differs."""
     tester = project(tmp_path, ONE, TWO)

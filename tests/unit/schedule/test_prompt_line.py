@@ -195,7 +195,8 @@ def test_changed_sources_and_samplers_are_refused() -> None:
         PromptLine(settings_of(3, 5), [first, chosen(Scripted([]), 5)]).restore(state)
     with pytest.raises(ConfigError, match=r"^the sampler of the sources was weighted when this run began and is scripted now"):
         PromptLine(settings_of(3, 5), among=chosen(Scripted([]), 2)).restore(state)
-    PromptLine(settings_of(3, 5, weights=(1, 3))).restore(state)
+    with pytest.raises(ConfigError, match=r"^the weight of source s1 was 1.0 when this run began and is 3 now"):
+        PromptLine(settings_of(3, 5, weights=(1, 3))).restore(state)
 
 
 def test_the_state_of_prompts_without_end_has_format_3_and_goes_on() -> None:
