@@ -60,7 +60,8 @@ def prompts_of(source: object, path: str, label: str, *, stem: str, conversion: 
     """Return the prompts of a generator. Raises DataError if it refuses the path, and PluginError if it breaks its contract.
 
     :param source: the generator. ``label``: its name and its plugin, for errors.
-    :param stem: the beginning of the ids: ``stem:1``, and ``stem:1@2`` for row 1 at level 2.
+    :param stem: the beginning of the ids, which count rows from 1, as those of files do: ``stem:1`` is ``row(path, 0, 0)``, and
+        ``stem:1@2`` is ``row(path, 0, 2)``.
     """
     if not isinstance(source, RowGenerator):
         raise PluginError(f"{label} declares endless, and its class is not an rlcore.api.data.RowGenerator; fix the plugin")
@@ -68,7 +69,7 @@ def prompts_of(source: object, path: str, label: str, *, stem: str, conversion: 
     def make(number: int, level: int) -> Prompt:
         place = f"{path}:{number + 1}" + (f"@{level}" if level else "")
         try:
-            row = _guarded(lambda: source.row(path, number, level), place, label)
+            row = _guarded(lambda: source.row(path, number, level), place, f"{label} failed in row({path!r}, {number}, {level})")
             if isinstance(row, BadRow):
                 raise row
             if not isinstance(row, Mapping):
@@ -76,19 +77,19 @@ def prompts_of(source: object, path: str, label: str, *, stem: str, conversion: 
             name = f"{stem}{place.removeprefix(path)}"
             return parse_row(conversion.row(row), index=number, default_id=name, source=place, routes=routes)
         except BadRow as bad:
-            raise DataError(f"{place}: {bad}") from bad
+            raise DataError(f"{place}: {bad}") from bad.__cause__
 
-    levels = _guarded(lambda: source.levels(path), path, label)
+    levels = _guarded(lambda: source.levels(path), path, f"{label} failed")
     if not isinstance(levels, int) or levels < 1:
         raise PluginError(f"{path}: {label} has {levels!r} levels, it must be a whole number from 1 on; fix the plugin")
     return EndlessPrompts(make, levels)
 
 
-def _guarded(call: Callable[[], object], place: str, label: str) -> object:
+def _guarded(call: Callable[[], object], place: str, failed: str) -> object:
     try:
         return call()
     except (RlcoreError, BadRow):
         raise
     except (Exception, SystemExit) as error:  # raised by a plugin
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise DataError(f"{place}: {label} failed ({said}); fix the data, its options or the plugin") from error
+        raise DataError(f"{place}: {failed} ({said}); fix the data, its options or the plugin") from error

@@ -14,7 +14,7 @@ from pathlib import Path
 from rlcore.config import Plan
 from rlcore.config.resume_rules import RATE_SETTINGS, changed_settings, settings_of
 from rlcore.contracts.control import Decision
-from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError, disk_full
+from rlcore.contracts.errors import DataError, RunError, StarvationError, WorkerLostError, disk_full
 from rlcore.contracts.interfaces import PendingSave
 from rlcore.contracts.runtime_interface import Interrupt, Runtime, TaskReport, TimeReport, Update
 from rlcore.contracts.specs import PluginKind
@@ -162,7 +162,10 @@ class TrainingRun:
         """Begin and ``_train``. If the run starves, save the policy first: a policy that has learned every prompt starves too."""
         try:
             self._runtime.begin(self._folder.root, interrupt)
-            return self._train(interrupt)
+            try:
+                return self._train(interrupt)
+            except DataError as error:  # of a row of endless data, which was not read before
+                raise RunError(str(error)) from error.__cause__
         except StarvationError as error:
             self._runtime.stop()
             self._log_failures()

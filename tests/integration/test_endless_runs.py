@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ class Turns(RowGenerator):
     '''Its rows from number 9 on are bad, or too long: turns:bad, turns:long.'''
 
     def row(self, path, number, level):
+        if number >= 9 and path == "turns:raises":
+            return self.wells[number]
         if number >= 9 and path == "turns:bad":
             return BadRow("the well is dry")
         words = "abc"[number % 3] * (1 if number < 9 else 40)
@@ -173,15 +176,28 @@ def test_processes_make_the_prompts_of_one_process(tmp_path: Path) -> None:
     ("path", "says"),
     [
         ("turns:bad", "turns:bad:10: the well is dry"),
-        ("turns:long", "turns:long:10: the prompt is 42 tokens long, 20 are allowed; raise -mpt/--max-prompt-tokens\n"),
+        ("turns:long", "turns:long:10: the prompt is 42 tokens long, 20 are allowed; raise -mpt/--max-prompt-tokens"),
     ],
 )
 def test_a_bad_row_ends_the_run_with_its_place(path: str, says: str, staleness: str, tmp_path: Path) -> None:
     tester = a_tester(tmp_path)
     config = tester.fake_run(data={"dataset": path, "max_prompt_tokens": 20}, run={"max_steps": 9})
     ended = tester.run("train", config, "--max-staleness", staleness, "--runtime", "local")
-    assert ended.exit_code == 2, str(ended)
-    assert says in ended.stderr
+    assert ended.exit_code == 1, str(ended)
+    assert f"{says}; nothing was saved yet\n" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("runtime", ["in_process", "local"])
+def test_an_error_of_a_generator_ends_the_run_with_its_traceback_and_the_last_checkpoint(runtime: str, tmp_path: Path) -> None:
+    tester = a_tester(tmp_path)
+    config = tester.fake_run(data={"dataset": "turns:raises"}, run={"max_steps": 9}, log={"save_interval": 1})
+    ended = tester.run("train", config, "--max-staleness", "0", "--runtime", runtime)
+    assert ended.exit_code == 1, str(ended)
+    *above, last = ended.stderr.splitlines()
+    assert "turns:raises:10: the data source turns of rlcore-plugin-turning failed in row('turns:raises', 9, 0) (AttributeError: " in last
+    assert re.search(r"; the last checkpoint is .*step-\d+$", last)
+    assert any("return self.wells[number]" in line for line in above)
 
 
 def test_one_of_two_sources_may_be_endless(tmp_path: Path) -> None:

@@ -191,7 +191,11 @@ class GoesBad(FakeGenerator):
         (100, 0, "fake-endless:abcd:101: the data source goesbad of .* made text .*'a text'.*, not a mapping; fix the plugin"),
         (101, 0, 'fake-endless:abcd:102: "messages" is an empty list'),
         (100, 1, "fake-endless:abcd:101@1: the level is not ready"),
-        (200, 0, r"fake-endless:abcd:201: the data source goesbad of .* failed \(ZeroDivisionError: "),
+        (
+            200,
+            0,
+            r"fake-endless:abcd:201: the data source goesbad of .* failed in row\('fake-endless:abcd', 200, 0\) \(ZeroDivisionError: ",
+        ),
     ],
 )
 def test_a_bad_row_is_named_by_its_place(number: int, level: int, says: str) -> None:

@@ -26,7 +26,7 @@ import cloudpickle
 from rlcore_plugin_workers.environments import missing_package
 from rlcore_plugin_workers.workers import Worker
 
-from rlcore.api import RunError
+from rlcore.api import RlcoreError, RunError
 from rlcore.api.runtime import reason
 
 __all__ = ["CallRequest", "Link", "serve"]
@@ -86,7 +86,7 @@ class Link:
         try:
             content = self._packed((value, *portable(error, self._name)))
         except Exception as unfit:
-            content = self._packed((None, RunError(f"{self._name} cannot send what {request.method}() returned: {reason(unfit)}"), ""))
+            content = self._packed((None, RunError(f"{self._name} cannot send what {request.method}() returned: {reason(unfit)}"), None))
         self._put((request.number, None, "", False), content)
 
     def listen(self) -> None:
@@ -100,13 +100,13 @@ class Link:
                 try:
                     value, error, trace = content()
                 except Exception as unfit:
-                    value, error, trace = None, RunError(f"the answer to a call of {self._name} cannot be read: {reason(unfit)}"), ""
+                    value, error, trace = None, RunError(f"the answer to a call of {self._name} cannot be read: {reason(unfit)}"), None
                 with self._lock:
                     future = self._pending.pop(number)
                 if error is None:
                     future.set_result(value)
                 else:
-                    error.__cause__ = RunError(trace)
+                    error.__cause__ = trace
                     future.set_exception(error)
 
     def end(self, error: Callable[[], BaseException]) -> None:
@@ -213,12 +213,17 @@ def _remote(key: int, name: str) -> Worker:
     return RemoteWorker(_ARRIVING.link, key, name)
 
 
-def portable(error: BaseException | None, name: str) -> tuple[Exception | None, str]:
-    """Return an error in a form that can be sent, and its trace. An error that is not an Exception or cannot be pickled becomes a RunError
-    with its text."""
+class ForeignError(Exception):
+    """The trace of an error in a worker whose cause is no error of rlcore: the user sees it."""
+
+
+def portable(error: BaseException | None, name: str) -> tuple[Exception | None, Exception | None]:
+    """Return an error in a form that can be sent, and its cause, whose text is the trace. An error that is not an Exception or cannot be
+    pickled becomes a RunError with its text."""
     if error is None:
-        return None, ""
-    trace = f"raised in {name}:\n{''.join(traceback.format_exception(error))}"
+        return None, None
+    own = error.__cause__ is None or isinstance(error.__cause__, RlcoreError)
+    trace = (RunError if own else ForeignError)(f"raised in {name}:\n{''.join(traceback.format_exception(error))}")
     if (lacking := missing_package(error, name)) is not None:
         return lacking, trace
     with suppress(Exception):
