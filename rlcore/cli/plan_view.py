@@ -86,11 +86,6 @@ def _settings(plan: Plan) -> Iterator[tuple[str, str, str]]:
     """Yield path, value and origin of each setting that is not a default: first those that somebody typed, then those of the recipe."""
     own = str(plan.resume.run / "run.toml") if plan.resume else ""  # all settings of a resumed run
     for path, origin in sorted(plan.origins.items(), key=lambda item: item[1].layer == "recipe"):
-        if origin.detail != own and origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
-            yield _named(plan, path), as_typed(get_path(plan.config, path)), str(origin)
-
-
-def _named(plan: Plan, path: str) -> str:
-    """Return the path of a setting, with the name of its source in place of the number."""
-    head, _, rest = path.removeprefix("sources.").partition(".")
-    return f"sources.{plan.sources[int(head)].name}.{rest}" if path.startswith("sources.") else path
+        listed = path.endswith(".name") and not path.endswith(".algorithm.name")  # among the plugins, or in the path
+        if origin.detail != own and origin.layer not in ("core", "auto") and not listed and path not in ("rewards", "algorithm.name"):
+            yield plan.named(path), as_typed(get_path(plan.config, path)), str(origin)

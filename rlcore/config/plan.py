@@ -302,7 +302,7 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
     paths = [path for path in core_settings() if not path.startswith("rewards.")]
     tables = [f"{section}.options" for section in ("run", "inference", "training", "algorithm")]
     tables += [f"{path}_options" for path in ("algorithm.estimator", "algorithm.loss", *OWN_TABLES)]
-    for table in (*tables, "weights.options", "sampling.options", "sampling.extra"):
+    for table in (*tables, f"{SAMPLER}_options", "weights.options", "sampling.options", "sampling.extra"):
         paths += [f"{table}.{key}" for key in get_path(config, table)]
     for _, place in LISTS.values():
         paths += [f"{place}.{name}.{key}" for name, table in get_path(config, place).items() for key in table]

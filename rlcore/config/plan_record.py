@@ -98,6 +98,11 @@ class Plan:
         value = get_path(self.config, path)
         return self.origins[path].cite(path, value) if path in self.origins else f"{path} = {as_typed(value)}"
 
+    def named(self, path: str) -> str:
+        """Return the path of a setting in ``origins``, with the name of its source in place of the number."""
+        number, _, rest = path.removeprefix("sources.").partition(".")
+        return f"sources.{self.sources[int(number)].name}.{rest}" if path.startswith("sources.") else path
+
     def plugins(self) -> list[tuple[PluginKind, str]]:
         """Return (kind, name) of every plugin that the configuration names, each data source once."""
         if self.sources:

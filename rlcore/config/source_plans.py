@@ -114,7 +114,7 @@ def _with_sampler(plan: Plan, draft: Draft, registry: Registry) -> Plan:
         raise validation_error(error, draft, model, prefix="data.sampler_options", owner=owner) from error
     data = {"sampler": name, "sampler_options": made.model_dump(mode="json") if made is not None else {}}
     config = replaced(plan.config, "data", plan.config.data.model_copy(update=data))
-    own = {path: draft.origin(path) for path in AMONG_SOURCES}
+    own = {path: draft.origin(path) for path in ("data.sampler", *(f"data.sampler_options.{key}" for key in data["sampler_options"]))}
     return replace(plan, config=config, sampler_options=made, origins={**plan.origins, **own})
 
 
@@ -211,7 +211,7 @@ def _joined(sources: tuple[SourcePlan, ...], sections: Sequence[SourceSection], 
     return replace(
         first,
         config=replaced(config, "sources", resolved),
-        origins=dict(_origins(plans)),
+        origins=dict(_origins(plans, draft)),
         notes=tuple(_said(sources, lambda plan: plan.notes)),
         derived=tuple(_said(sources, lambda plan: plan.derived)),
         missing=tuple(dict.fromkeys(item for plan in plans for item in plan.missing)),
@@ -248,9 +248,11 @@ def _resolved(section: SourceSection, plan: Plan) -> SourceSection:
     return section.model_copy(update={**own, "rewards": plan.config.rewards})
 
 
-def _origins(plans: Sequence[Plan]) -> Iterator[tuple[str, Origin]]:
+def _origins(plans: Sequence[Plan], draft: Draft) -> Iterator[tuple[str, Origin]]:
     yield from ((path, origin) for path, origin in plans[0].origins.items() if not of_a_source(path))
-    for number, plan in enumerate(plans):
+    for number, (plan, table) in enumerate(zip(plans, draft.data["sources"], strict=True)):
+        for key in ("name", "weight"):
+            yield f"sources.{number}.{key}", draft.origin("sources") if key in table else Origin("core", "default")
         yield from ((f"sources.{number}.{path}", origin) for path, origin in plan.origins.items() if of_a_source(path))
 
 

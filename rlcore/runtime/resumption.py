@@ -137,7 +137,7 @@ def resume_plan(plan: Plan, run: PastRun, *, step: int | None = None, any_versio
         )
     if holder := last_writer(run.root):  # no process holds the lock here in a dry run
         notes.append(f"{holder} is writing the run, or died while it did; the run cannot be resumed as long as that process is alive")
-    notes += _remarks(plan, [path for path in changed if path in plan.origins or path.startswith("sources.")], point)
+    notes += _remarks(plan, list(changed), point)
     return replace(plan, resume=point, notes=(*plan.notes, *notes))
 
 

@@ -167,6 +167,28 @@ def test_a_command_with_another_option_of_the_sampler_begins_a_new_run(tmp_path:
     assert 'sampler_options = {"target": 0.75, ' in done.stdout
 
 
+def test_the_plan_and_show_config_name_every_setting_of_a_source(tmp_path: Path) -> None:
+    """With the name of the source, its weight, its recipe, and the options of the samplers."""
+    heavy = {**TWO, "weight": 3.0, "algorithm": {"name": "dapo", "filter_range": "none"}, "sampling": {"max_new_tokens": 8}}
+    steered = {**ONE, "data": {**ONE["data"], "sampler": "replay", "sampler_options": {"age": 7}}}
+    tester = project(tmp_path, steered, heavy, data={"sampler": "success_rate", "sampler_options": {"target": 0.25}})
+    said = [tester.run(*words, "run.toml").assert_ok().stdout for words in (("train", "--dry-run"), ("show", "config"))]
+    rows = [{tuple(line.split()) for line in text.partition("notes")[0].splitlines()} for text in said]
+    for path, value in {
+        "sources.two.weight": "3.0",
+        "sources.two.algorithm.name": "dapo",
+        "sources.one.data.sampler_options.age": "7",
+        "data.sampler_options.target": "0.25",
+    }.items():
+        assert [(path, value, "run.toml") in found for found in rows] == [True, True], path
+    assert ("sources.two.name", "two", "run.toml") in rows[1]
+    assert ("data.sampler_options.newest", "0.5", "default") in rows[1]
+    assert not any(row[0].startswith("sources.0") for found in rows for row in found if row)
+    plain = RunTester(tmp_path / "plain", in_process=True).with_fakes()
+    config = plain.fake_run(data={"sampler": "success_rate", "sampler_options": {"target": 0.25}})
+    assert "data.sampler_options.target" in plain.run("train", config, "--dry-run").assert_ok().stdout
+
+
 def test_an_evaluation_scores_each_task_with_the_rewards_of_its_source(tmp_path: Path) -> None:
     first = {**ONE, "eval": {"eval_dataset": {"own": "held.jsonl"}}}
     tester = project(tmp_path, first, TWO)

@@ -46,7 +46,8 @@ def _folded(start: str, origin: str, column: int) -> list[str]:
 
 
 def _show(plan: Plan) -> None:
-    chosen = [(path, as_typed(get_path(plan.config, path)), str(origin)) for path, origin in plan.origins.items() if path != "rewards"]
+    origins = [(path, origin) for path, origin in plan.origins.items() if path != "rewards"]
+    chosen = [(plan.named(path), as_typed(get_path(plan.config, path)), str(origin)) for path, origin in origins]
     rows = [[escape_control(cell) for cell in row] for row in chosen]
     name, value = max(len(row[0]) for row in rows), min(40, max(len(row[1]) for row in rows))
     section = ""
