@@ -21,7 +21,7 @@ from rlcore.contracts.metric_names import metric_of
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 from rlcore.host.terminal_text import escape_control
 
-__all__ = ["RULES", "RULES_OF_A_SOURCE", "RULES_OF_THE_RUN", "RuleContext", "check_required", "check_rules", "is_folder_name"]
+__all__ = ["PLAIN_WORD", "RULES", "RULES_OF_A_SOURCE", "RULES_OF_THE_RUN", "RuleContext", "check_required", "check_rules", "is_folder_name"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,6 +378,10 @@ def _best_is_a_metric(facts: RuleContext) -> str | None:
 
 _LONGEST_NAME = 255
 """Bytes of one component of a path."""
+
+
+PLAIN_WORD = "without slashes, invisible characters and a dot at its beginning"
+"""What ``is_folder_name`` asks for, apart from the length."""
 
 
 def is_folder_name(name: str) -> bool:

@@ -16,7 +16,7 @@ from rlcore.config.layers import Draft, Layer, Origin, combine, flag_layer, get_
 from rlcore.config.plan_record import Plan, SourcePlan
 from rlcore.config.plugin_selection import PluginSelection
 from rlcore.config.resolve import OLD_LOGPROBS, STALENESS, Decided
-from rlcore.config.rules import RULES_OF_A_SOURCE, RuleContext, check_rules, is_folder_name
+from rlcore.config.rules import PLAIN_WORD, RULES_OF_A_SOURCE, RuleContext, check_rules, is_folder_name
 from rlcore.config.run_config import RunConfig, SourceSection
 from rlcore.config.section import AMONG_SOURCES, of_a_source
 from rlcore.config.setting_table import core_settings
@@ -136,10 +136,11 @@ def _sections(draft: Draft) -> tuple[SourceSection, ...]:
     except ValidationError as error:
         raise validation_error(error, draft, RunConfig) from error
     names = [section.name for section in sections]
-    for name in names:
-        if not is_folder_name(name) or names.count(name) > 1:
-            rule = "is the name of two sources" if is_folder_name(name) else "is not a plain word"
-            raise ConfigError(f"{where}name = {name!r} of [[sources]] {rule}: metrics and logs refer to a source by it; write another name")
+    for number, name in enumerate(names):
+        if not is_folder_name(name) or name in names[:number]:
+            rule = "is the name of two sources" if is_folder_name(name) else f"is not a plain word ({PLAIN_WORD})"
+            said = f"name = {name!r} of [[sources]] {rule}: metrics and logs refer to a source by it; write another name"
+            raise ConfigError(f"{draft.where(f'sources.{number}.name')}{said}")
     for path in _IN_EACH_SOURCE:
         if value := get_path(draft.data, path):
             table, _, key = path.partition(".")

@@ -132,8 +132,9 @@ def test_the_run_takes_the_lowest_staleness_of_its_sources(here: Path) -> None:
 
 
 REFUSED = [
-    (ONE + TWO.replace('"two"', '"one"', 1), "run.toml, line 16: name = 'one' of [[sources]] is the name of two sources"),
-    (ONE.replace('"one"', '"a/b"', 1), "name = 'a/b' of [[sources]] is not a plain word"),
+    (ONE + TWO.replace('"two"', '"one"', 1), "run.toml, line 25: name = 'one' of [[sources]] is the name of two sources"),
+    (ONE.replace('"one"', '"a/b"', 1), "run.toml, line 17: name = 'a/b' of [[sources]] is not a plain word (without slashes, invisible"),
+    (ONE + TWO.replace('"two"', '".two"', 1), "run.toml, line 25: name = '.two' of [[sources]] is not a plain word"),
     (
         ONE.replace("weight = 2", "weight = 0"),
         "run.toml, line 18: sources.0.weight = 0 (core) must be a finite number from 1e-06 to 1000000",
