@@ -53,7 +53,6 @@ __all__ = [
     "make_judge",
     "make_publisher",
     "make_receiver",
-    "make_sampler",
     "newer_weights",
     "open_judge",
     "schedule_settings",
@@ -146,33 +145,39 @@ def first_version(plan: Plan) -> int:
 def make_coordinator(plan: Plan, texts: Texts) -> Coordinator:
     """Build the coordinator, new or from the checkpoint. Raises ConfigError if the run cannot resume with these prompts."""
     settings = schedule_settings(plan, texts.counts)
-    samplers, among = [make_sampler(part.plan, prompts) for part, prompts in zip(plan.parts, texts.sources, strict=True)], None
+    samplers, among = [_sampler_of(part, prompts) for part, prompts in zip(plan.parts, texts.sources, strict=True)], None
     if plan.sources:
         shares = [source.weight / sum(source.weight for source in settings.sources) for source in settings.sources]
         context = SamplerContext(items=len(shares), ids=plan.source_names, weights=shares, seed=plan.config.run.seed)
-        among = _sampler(plan, context)
+        among = _sampler(plan, context, "the sampler of the sources: ")
     if plan.resume is None:
         return Coordinator(settings, samplers, among)
     return Coordinator.restored(settings, plan.resume.state["coordinator"], samplers, among)
 
 
-def make_sampler(plan: Plan, prompts: Prompts) -> ChosenSampler:
+def _sampler_of(source: SourcePlan, prompts: Prompts) -> ChosenSampler:
     """Build the sampler of a source with these prompts."""
     items, known = prompt_count(prompts), () if isinstance(prompts, EndlessPrompts) else prompts
     context = SamplerContext(
         items=items,
         ids=[prompt.prompt_id for prompt in known],
         weights=(1.0 / items,) * items if items else (),
-        seed=plan.config.run.seed,
+        seed=source.plan.config.run.seed,
         levels=prompts.levels if isinstance(prompts, EndlessPrompts) else 1,
         rows=lambda: [deepcopy(prompt.columns) for prompt in known],  # a sampler that writes into them would change the rewards
     )
-    return _sampler(plan, context)
+    return _sampler(source.plan, context, source.label)
 
 
-def _sampler(plan: Plan, context: SamplerContext) -> ChosenSampler:
+def _sampler(plan: Plan, context: SamplerContext, label: str) -> ChosenSampler:
+    """Build the sampler that a plan names. Raises ConfigError, with the setting, if it refuses the items.
+
+    :param label: the beginning of that message, which says whose sampler it is."""
     name, registry = order_of(plan.config, plan.registry), plan.registry
-    made: Sampler = registry.make(PluginKind.SAMPLER, name, context, options=plan.sampler_options)
+    try:
+        made: Sampler = registry.make(PluginKind.SAMPLER, name, context, options=plan.sampler_options)
+    except ConfigError as error:
+        raise ConfigError(f"{label}{plan.cite('data.sampler')}: {error}") from error
     spec, owner = registry.spec(PluginKind.SAMPLER, name), registry.owner(PluginKind.SAMPLER, name)
     return ChosenSampler(made, spec.name, f"sampler {spec.name!r} of {owner}", context.items, context.levels)
 

@@ -189,6 +189,19 @@ def test_the_plan_and_show_config_name_every_setting_of_a_source(tmp_path: Path)
     assert "data.sampler_options.target" in plain.run("train", config, "--dry-run").assert_ok().stdout
 
 
+def test_a_sampler_that_refuses_is_told_with_its_setting(tmp_path: Path) -> None:
+    """With the source whose prompts it should draw, or as the sampler of the sources."""
+    steered = {**ONE, "data": {**ONE["data"], "sampler": "easy_to_hard"}}
+    project(tmp_path / "one", steered, TWO).run("train", "run.toml").assert_refused(
+        "source one: sampler = easy_to_hard (run.toml): the sampler easy_to_hard needs a number in the column difficulty",
+        "name another column in [data.sampler_options], or type --sampler shuffled",
+    )
+    tester = project(tmp_path / "among", ONE, TWO, data={"sampler": "rising_level"})
+    said = "the sampler rising_level needs data without end that has several levels; type --sampler success_rate"
+    tester.run("train", "run.toml").assert_refused(f"the sampler of the sources: sampler = rising_level (run.toml): {said}")
+    tester.run("train", "run.toml", "--sampler", "easy_to_hard").assert_refused("the sampler of the sources: --sampler easy_to_hard: ")
+
+
 def test_an_evaluation_scores_each_task_with_the_rewards_of_its_source(tmp_path: Path) -> None:
     first = {**ONE, "eval": {"eval_dataset": {"own": "held.jsonl"}}}
     tester = project(tmp_path, first, TWO)

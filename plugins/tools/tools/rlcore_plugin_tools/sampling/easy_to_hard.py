@@ -28,7 +28,9 @@ class EasyToHard(Sampler):
     def __init__(self, context: SamplerContext, options: EasyToHardOptions) -> None:
         rows = context.rows()
         if not rows:
-            raise ConfigError("the sampler easy_to_hard orders prompts by a column, and data without end and sources have none")
+            other = "rising_level" if context.items is None else "success_rate"
+            lacks = "orders prompts by a column, and data without end and sources have none"
+            raise ConfigError(f"the sampler easy_to_hard {lacks}; type --sampler {other}")
         self._difficulties = [_number(row.get(options.column), options.column, name) for row, name in zip(rows, context.ids, strict=True)]
         self._seed, self._drawn = context.seed, 0
         self._order: list[int] = []
@@ -52,5 +54,6 @@ class EasyToHard(Sampler):
 
 def _number(value: Any, column: str, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise ConfigError(f"the sampler easy_to_hard needs a number in the column {column} of each row, and that of {name} is {value!r}")
+        needs = f"needs a number in the column {column} of each row, and that of {name} is {value!r}"
+        raise ConfigError(f"the sampler easy_to_hard {needs}; name another column in [data.sampler_options], or type --sampler shuffled")
     return float(value)
