@@ -26,7 +26,7 @@ from rlcore.registry.discovery import Plugin, PluginRow, find_plugins, overlooke
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 from rlcore.registry.install import NEEDS_EXTRA, install_line
 from rlcore.registry.known_plugins import NotInstalledError, distribution_of, known_names
-from rlcore.registry.targets import BASES, class_problem, described, disagreement, load_target, missing_target
+from rlcore.registry.targets import BASES, class_problem, described, disagreement, load_target, missing_target, wrong_call
 from rlcore.registry.unpackaged import PARAMETERS, UnpackagedPlugin, describe_unpackaged, is_reference, load_reference, shipped
 
 __all__ = ["CORE", "Attestation", "NotInstalledError", "PluginRow", "Registry"]
@@ -232,7 +232,7 @@ class Registry:
         except (Exception, SystemExit) as error:
             if offer.owner == CORE:
                 raise
-            raise PluginError(f"{label} cannot be made: {reason(error)}") from error
+            raise PluginError(f"{label} cannot be made: {reason(error)}{wrong_call(target, given)}") from error
         if not isinstance(made, BASES[kind]):
             wanted = BASES[kind].__name__
             raise PluginError(

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
@@ -31,7 +31,7 @@ from rlcore.contracts.training_settings import LearningRateSchedule, OptimizerFa
 from rlcore.contracts.weight_transfer import WeightTransfer
 from rlcore.registry.error_context import closest, reason, stdout_to_stderr
 
-__all__ = ["BASES", "class_problem", "described", "disagreement", "environment_target", "load_target", "missing_target"]
+__all__ = ["BASES", "class_problem", "described", "disagreement", "environment_target", "load_target", "missing_target", "wrong_call"]
 
 BASES: Mapping[PluginKind, type] = {
     PluginKind.REWARD: Reward,
@@ -138,6 +138,15 @@ def _sorted(value: Any) -> Any:
 
 def _spoken(value: Any) -> str:
     return ", ".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+
+
+def wrong_call(target: Any, arguments: Sequence[Any]) -> str:
+    """Return half a sentence with the call, ``Mine(SamplerContext, Options)``, if the target does not take these arguments; else ""."""
+    try:
+        inspect.signature(target).bind(*arguments)
+    except TypeError:
+        return f"; it is called as {target.__name__}({', '.join(type(argument).__name__ for argument in arguments)})"
+    return ""
 
 
 def described(found: Any) -> str:

@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
+from textwrap import shorten
 from typing import Any
 
 from rlcore.contracts.sampler import Draw, DrawResult, Sampler
 from rlcore.registry.error_context import error_context
 
 __all__ = ["ChosenSampler"]
+
+_JSON = "texts, numbers, True, False, None, and lists and mappings of these"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,12 @@ class ChosenSampler:
         """Return the next draw."""
         with error_context(self.who, "drawing"):
             drawn: Any = self.sampler.next()
-            item, level = map(index, drawn if isinstance(drawn, tuple) else (drawn, 0))
+            try:
+                item, level = map(index, drawn if isinstance(drawn, tuple) else (drawn, 0))
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"next() returned {shorten(repr(drawn), 60)}, and must return a whole number or Draw(item, level)"
+                ) from None
             if item < 0 or not (self.items is None or item < self.items):
                 raise ValueError(f"it drew item {item}, and the items are 0 to {self.items and self.items - 1}")
             if not 0 <= level < self.levels:
@@ -49,7 +57,11 @@ class ChosenSampler:
     def state(self) -> dict[str, Any]:
         """Return its name and its state, as values of JSON that no later draw changes."""
         with error_context(self.who, "giving its state"):
-            return {"sampler": self.name, "state": json.loads(json.dumps(dict(self.sampler.state())))}
+            given = self.sampler.state()
+            try:
+                return {"sampler": self.name, "state": json.loads(json.dumps(dict(given)))}
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"state() must return a mapping with texts as keys, of {_JSON}: {error}") from error
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state`` returned."""

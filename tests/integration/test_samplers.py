@@ -28,6 +28,26 @@ class PastTheEnd(Always):
     def next(self):
         return len(self.names)
 
+class Forgets(Always):
+    def next(self):
+        pass
+
+class Collects(Always):
+    def state(self):
+        return {"names": set(self.names)}
+
+class Gathers(Always):
+    seen = ()
+    def observe(self, result):
+        self.seen = {result.item}
+
+    def state(self):
+        return {"seen": self.seen}
+
+class TakesNothing(Always):
+    def __init__(self):
+        pass
+
 class Chokes(Always):
     def observe(self, result):
         raise KeyError("no such thing")
@@ -133,6 +153,12 @@ def test_names_options_and_data_are_checked(tester: RunTester, words: Sequence[s
     ("name", "said"),
     [
         ("PastTheEnd", "failed while drawing: ValueError: it drew item 6, and the items are 0 to 5"),
+        ("Forgets", "drawing: TypeError: next() returned None, and must return a whole number or Draw(item, level)"),
+        (
+            "Collects",
+            "giving its state: TypeError: state() must return a mapping with texts as keys, of texts, numbers, True, False, None, ",
+        ),
+        ("Gathers", "lists and mappings of these: Object of type set is not JSON serializable; nothing was saved yet"),
         ("Chokes", "failed while seeing the results of an update: KeyError: 'no such thing'"),
     ],
 )
@@ -143,6 +169,21 @@ def test_an_error_of_a_sampler_ends_the_run_with_its_name(tester: RunTester, nam
     assert f"sampler {name.lower()!r} of " in done.stderr
     assert said in done.stderr
     assert "mine.py" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "updates"), [("Collects", 0), ("Gathers", 1)])
+@pytest.mark.parametrize("runtime", ["in_process", "local"])
+def test_a_state_that_cannot_be_saved_ends_the_run_before_updates_are_lost(
+    tester: RunTester, name: str, updates: int, runtime: str
+) -> None:
+    done = tester.run("train", mixed(tester), "--sampler", f"./mine.py:{name}", "--runtime", runtime)
+    assert done.exit_code == 1
+    assert len(list(tester.folder.glob("runs/**/rollouts/step-*"))) <= updates, str(done)
+
+
+def test_a_sampler_that_does_not_take_its_context_is_told_its_call(tester: RunTester) -> None:
+    said = "TakesNothing.__init__() takes 1 positional argument but 2 were given; it is called as TakesNothing(SamplerContext)"
+    tester.run("train", mixed(tester), "--sampler", "./mine.py:TakesNothing").assert_refused(said)
 
 
 def test_the_plan_says_that_above_staleness_0_the_draws_depend_on_timing(tester: RunTester) -> None:
