@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlcore.config.run_config import DataSource, RunConfig
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.contracts.specs import DataSourceSpec, PluginKind
+from rlcore.contracts.specs import DataSourceSpec, PluginKind, SamplerSpec
 from rlcore.registry.known_plugins import known_source
 from rlcore.registry.plugin_registry import Registry
 
@@ -89,6 +89,25 @@ def check_endless(config: RunConfig, registry: Registry, cite: Callable[[str], s
             if getattr(data, name) == "drop":
                 typed = f"--{name.replace('_', '-')} refuse"
                 raise ConfigError(f"{cite(f'data.{name}')}: {source.path} has no end, so what to drop is not known; type {typed}, {bound}")
+    if trains:
+        _check_sampler(config, registry, cite, bool(endless))
+
+
+def _check_sampler(config: RunConfig, registry: Registry, cite: Callable[[str], str], endless: bool) -> None:
+    """Raise ConfigError if the sampler declares that it draws from other data. A plugin that is not installed is not known to."""
+    kinds = [(PluginKind.DATA, source_of(source, registry)) for source in config.data.sources]
+    name = order_of(config, registry)
+    if not kinds or not all(registry.has(kind, one) for kind, one in [*kinds, (PluginKind.SAMPLER, name)]):
+        return
+    spec = registry.spec(PluginKind.SAMPLER, name)
+    assert isinstance(spec, SamplerSpec)
+    if spec.endless is not None and spec.endless != endless:
+        ends = f"ends after {config.data.max_rows} rows" if config.data.max_rows else "ends"
+        draws, is_so, typed = ("without end", ends, "shuffled") if spec.endless else ("that ends", "has no end", "sequential")
+        raise ConfigError(
+            f"{cite('data.sampler')}: the sampler {spec.name} draws from data {draws} only, and {config.data.sources[0].path} {is_so}; "
+            f"type --sampler {typed}"
+        )
 
 
 def endless_notes(config: RunConfig, registry: Registry) -> list[str]:

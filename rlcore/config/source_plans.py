@@ -22,7 +22,7 @@ from rlcore.config.section import AMONG_SOURCES, of_a_source
 from rlcore.config.setting_table import core_settings
 from rlcore.config.validation_errors import unknown_option, validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.contracts.specs import AlgorithmSpec, PluginKind
+from rlcore.contracts.specs import AlgorithmSpec, PluginKind, SamplerSpec
 from rlcore.registry.plugin_registry import Registry
 
 __all__ = ["Stack", "has_sources", "plan_sources", "recipe_layers"]
@@ -105,6 +105,12 @@ def _with_sampler(plan: Plan, draft: Draft, registry: Registry) -> Plan:
         owner = f"sampler {name} of {registry.owner(PluginKind.SAMPLER, name)}"
     except PluginError as error:
         raise PluginError(f"{draft.where('data.sampler')}{error}") from error
+    spec = registry.spec(PluginKind.SAMPLER, name)
+    if isinstance(spec, SamplerSpec) and spec.endless:
+        raise ConfigError(
+            f"{draft.cite('data.sampler', name)} draws the sources of this run, and the sampler {name} draws from data without end only; "
+            "set it in [sources.data], or type --sampler weighted"
+        )
     if model is None and options:
         raise unknown_option(f"data.sampler_options.{next(iter(options))}", draft, (), owner)
     try:

@@ -325,9 +325,11 @@ class SamplerSpec(Spec):
     """An order of the prompts, or of the sources of a run: the value of ``data.sampler``, with a table ``…_options``. Since 2.0.
 
     ``observes``: whether the draws depend on results, so that above ``max_staleness`` 0 they depend on timing.
+    ``endless``: True if it draws only from data without end, False if only from data that ends and from sources; None: from any.
     """
 
     observes: bool = True
+    endless: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

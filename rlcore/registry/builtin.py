@@ -164,11 +164,11 @@ def rlcore_register_optimizers() -> list[OptimizerSpec]:
 def rlcore_register_samplers() -> list[SamplerSpec]:
     """Return the orders that need no results."""
     return [
-        SamplerSpec(name=name, target=f"rlcore.schedule.prompt_order:{name.capitalize()}", summary=summary, observes=False)
-        for name, summary in (
-            ("sequential", "Each episode in the order of the data"),
-            ("shuffled", "Each episode in a random order of its own"),
-            ("weighted", "Each source in proportion to its weight"),
+        SamplerSpec(name=name, target=f"rlcore.schedule.prompt_order:{name.capitalize()}", summary=summary, observes=False, endless=endless)
+        for name, summary, endless in (
+            ("sequential", "Each episode in the order of the data", None),
+            ("shuffled", "Each episode in a random order of its own", False),
+            ("weighted", "Each source in proportion to its weight", False),
         )
     ]
 

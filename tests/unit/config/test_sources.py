@@ -224,6 +224,9 @@ def test_options_of_the_sampler_of_sources_are_checked(here: Path) -> None:
         planned("[data.sampler_options]\nspeed = 1\n" + RUN + ONE)
     with pytest.raises(PluginError, match=re.escape("run.toml, line 2: ") + ".*nowhere"):
         planned('[data]\nsampler = "nowhere"\n' + RUN + ONE)
+    said = "draws the sources of this run, and the sampler rising_level draws from data without end only; set it in [sources.data]"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        planned('[data]\nsampler = "rising_level"\n' + RUN + ONE)
     plan = planned('[data]\nsampler = "sequential"\nshuffle = false\n' + RUN + ONE)
     assert (plan.config.data.sampler, plan.sources[0].plan.config.data.sampler) == ("sequential", "auto")
     assert planned(RUN + ONE).config.data.sampler == "weighted"

@@ -245,6 +245,8 @@ def test_a_spec_that_does_not_say_it_is_refused() -> None:
         ({"data": {"overlong": "drop"}}, "what to drop is not known; type --overlong refuse"),
         ({"data": {"dataset": ["fake-endless:abcd", "fake:ab"]}}, "it can be no part of a list; name it alone"),
         ({"data": {"dataset": [{"path": "fake-endless:abcd", "ratio": 2.0}]}}, "it can be no part of a list"),
+        ({"data": {"sampler": "shuffled"}}, "the sampler shuffled draws from data that ends only, and fake-endless:abcd has no end"),
+        ({"data": {"sampler": "success_rate"}}, "has no end; type --sampler sequential"),
         ({"eval": {"eval_interval": 2, "eval_dataset": {"far": "fake-endless:ef"}}}, "the evaluation task far: fake-endless:ef has no end"),
     ],
 )
@@ -261,6 +263,16 @@ def test_settings_that_do_not_fit_are_refused(sections: dict[str, Any], says: st
     tester.run("train", typed, "--dry-run").assert_refused(says)
     if "eval" not in sections:
         tester.run("train", typed, "--dry-run", "--max-rows", "6").assert_ok()
+
+
+def test_a_dry_run_refuses_a_sampler_of_data_without_end_for_data_that_ends(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    typed = tester.fake_run(data={"dataset": "fake-endless:abcd", "sampler": "rising_level"})
+    tester.run("train", typed, "--dry-run").assert_ok()
+    said = "sampler = rising_level", "draws from data without end only, and fake-endless:abcd ends after 9 rows; type --sampler shuffled"
+    tester.run("train", typed, "--dry-run", "--max-rows", "9").assert_refused(*said)
+    ends = tester.fake_run(data={"dataset": "fake:ab"})
+    tester.run("train", ends, "--dry-run", "--sampler", "rising_level").assert_refused("--sampler rising_level", "fake:ab ends; type")
 
 
 def test_a_dry_run_says_that_it_is_endless_and_checks_the_first_rows(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def rlcore_register_samplers() -> Sequence[SamplerSpec]:
             summary=summary,
             source=source,
             observes=name != "easy_to_hard",
+            endless={"rising_level": True, "replay": None}.get(name, False),
         )
         for name, target, summary, source in (
             (
