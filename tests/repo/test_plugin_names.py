@@ -37,7 +37,10 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/config/source_plans.py": {"weighted": "the sampler of several sources, if none is named: the core offers it"},
     "rlcore/config/validation_errors.py": {"choices": "an attribute of pydantic"},
     "rlcore/contracts/environment.py": {"environment": "an outcome of an episode"},
-    "rlcore/config/data_source.py": {"sequential": "the sampler of endless data, if none is named"},
+    "rlcore/config/data_source.py": {
+        "sequential": "the sampler of endless data, if none is named",
+        "shuffled": "a sampler to type: the core offers it",
+    },
     "rlcore/config/run_config.py": {
         "train": "a policy for verdicts",
         "runs": "a folder, as a default",

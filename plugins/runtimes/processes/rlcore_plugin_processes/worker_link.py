@@ -214,7 +214,7 @@ def _remote(key: int, name: str) -> Worker:
 
 
 class ForeignError(Exception):
-    """The trace of an error in a worker whose cause is no error of rlcore: the user sees it."""
+    """The trace of an error in a worker whose cause is not an error of rlcore: the user sees it."""
 
 
 def portable(error: BaseException | None, name: str) -> tuple[Exception | None, Exception | None]:
