@@ -287,9 +287,14 @@ def _data_missing(config: RunConfig, registry: Registry, where: Callable[[str], 
             )
         except PluginError as error:
             raise PluginError(f"{where('data.format') if kind is PluginKind.FORMAT else ''}{error}") from error
-    paths = [source.path for source in config.data_sets if is_file(source, registry)]
-    absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
-    missing += [Missing(f"data set {path} is not found here", "type -d and the path of an existing file") for path in absent]
+    sets = [(source, "type -d and the path of an existing file") for source in config.data.sources]
+    for task, path in config.eval.eval_dataset.items():
+        sets.append((DataSource(path=path), f"name an existing file, or a data source, for the held-out task {task} in eval_dataset (-ed)"))
+    absent: dict[str, str] = {}
+    for one, advice in sets:
+        if is_file(one, registry) and not Path(one.path).exists():
+            absent.setdefault(one.path, advice)
+    missing += [Missing(f"data set {path} is not found here", advice) for path, advice in absent.items()]
     beside = (("chat template", "--chat-template", config.data.chat_template), ("file of tools", "--tools", config.data.tools))
     return missing + [
         Missing(f"the {what} {path} is not found here", f"type {flag} and the path of an existing file")

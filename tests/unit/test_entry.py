@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import datasets
 import pandas
 import pytest
+from rlcore_plugin_tools.run_record import RunRecord
 
 import rlcore
-from rlcore.api import RewardInput, RunInfo, Tracker
+from rlcore.api import RewardInput, RunInfo, Sampler, SamplerContext, Tracker
 from rlcore.api.display import Progress
 from rlcore.api.runtime import OneProcess
 from rlcore.config import Plan, RunConfig
@@ -51,6 +52,30 @@ def test_a_run_from_python_names_the_switch_that_excludes_the_plugin_that_plans_
     said = "a run from Python needs rlcore-plugin-tools, which RLCORE_PLUGINS excludes; change that variable"
     with pytest.raises(PluginError, match=said):
         rlcore.train(max_steps=1)
+
+
+class BackToFront(Sampler):
+    """Draws the prompts from the last to the first."""
+
+    def __init__(self, context: SamplerContext) -> None:
+        assert context.items is not None
+        self._items, self._drawn = context.items, 0
+
+    def next(self) -> int:
+        self._drawn += 1
+        return -self._drawn % self._items
+
+    def state(self) -> Mapping[str, Any]:
+        return {"drawn": self._drawn}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._drawn = state["drawn"]
+
+
+def test_a_sampler_may_be_a_class(run: str, tmp_path: Path) -> None:
+    summary = rlcore.train(run, sampler=BackToFront, max_steps=1)
+    rows = RunRecord(summary.run).rollouts(1)
+    assert list(dict.fromkeys(row["prompt_index"] for row in rows)) == [5, 4, 3]
 
 
 def test_it_trains_from_a_file_with_overrides(run: str, tmp_path: Path) -> None:

@@ -340,6 +340,14 @@ def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
     )
 
 
+def test_a_held_out_file_that_is_missing_is_told_with_its_task(registry: Registry) -> None:
+    found = plan(registry, dataset="absent.jsonl", eval_dataset={"same": "absent.jsonl", "held": "digits:1"})
+    assert [str(item) for item in found.missing if item.what.startswith("data set")] == [
+        "data set absent.jsonl is not found here: type -d and the path of an existing file",
+        "data set digits:1 is not found here: name an existing file, or a data source, for the held-out task held in eval_dataset (-ed)",
+    ]
+
+
 def test_an_engine_of_another_environment_is_not_looked_for_here(registry: Registry) -> None:
     here = plan(registry, "inference.name=-b there").missing
     apart = plan(registry, "inference.name=-b there; inference.environment=--inference-environment ./other").missing

@@ -29,6 +29,7 @@ _SETTING_OF = {
     "eval_dataset": "eval.eval_dataset",
     "backend": "inference.name",
     "environment": "sampling.environment",
+    "sampler": "data.sampler",
     "reward_deadline": "rewards.deadline",
 }
 """Arguments by the settings that they stand for; other arguments are keys or paths of settings."""
@@ -46,6 +47,7 @@ _NAMED = {
     "weights.transport": PluginKind.TRANSFER,
     "sampling.conversation": PluginKind.CONVERSATION,
     "sampling.environment": PluginKind.ENVIRONMENT,
+    "data.sampler": PluginKind.SAMPLER,
 }
 """Settings that name plugins, which may be objects here."""
 
