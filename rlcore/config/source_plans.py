@@ -121,7 +121,15 @@ def _with_sampler(plan: Plan, draft: Draft, registry: Registry) -> Plan:
     data = {"sampler": name, "sampler_options": made.model_dump(mode="json") if made is not None else {}}
     config = replaced(plan.config, "data", plan.config.data.model_copy(update=data))
     own = {path: draft.origin(path) for path in ("data.sampler", *(f"data.sampler_options.{key}" for key in data["sampler_options"]))}
-    return replace(plan, config=config, sampler_options=made, origins={**plan.origins, **own})
+    notes = [*plan.notes, *_unweighted(plan.sources, name, draft)]
+    return replace(plan, config=config, sampler_options=made, origins={**plan.origins, **own}, notes=tuple(notes))
+
+
+def _unweighted(sources: Sequence[SourcePlan], name: str, draft: Draft) -> Iterator[str]:
+    """Yield a sentence if the sampler of the sources ignores weights that differ."""
+    if name in ("sequential", "shuffled") and len({source.weight for source in sources}) > 1:
+        equal = "draws each source equally often, so their weights have no effect"
+        yield f"the sampler of the sources: {draft.cite('data.sampler', name)} {equal}; --sampler weighted draws by weight"
 
 
 def _sections(draft: Draft) -> tuple[SourceSection, ...]:

@@ -232,6 +232,25 @@ def test_options_of_the_sampler_of_sources_are_checked(here: Path) -> None:
     assert planned(RUN + ONE).config.data.sampler == "weighted"
 
 
+def test_a_sampler_of_sources_that_ignores_their_weights_is_noted(here: Path) -> None:
+    said = "the sampler of the sources: sampler = sequential (run.toml, line 2) draws each source equally often, so their weights have no"
+    turns = '[data]\nsampler = "sequential"\n' + RUN
+    assert any(note.startswith(said) for note in planned(turns + ONE + TWO).notes)
+    for text in (turns + ONE.replace("weight = 2", "") + TWO, RUN + ONE + TWO):
+        assert not any("equally often" in note for note in planned(text).notes)
+
+
+def test_a_remark_on_the_group_of_a_source_says_where_to_change_it(here: Path) -> None:
+    """A flag has no effect on a source that sets its own value."""
+    alone = "sampling.num_generations = 1\nalgorithm.estimator = 'group_norm'\n"
+    notes = planned(RUN + ONE + TWO.replace("sampling.num_generations = 4\n", alone)).notes
+    (said,) = [note for note in notes if "has no advantage" in note]
+    assert said.startswith("source two: num_generations = 1 (run.toml, line 27)")
+    assert said.endswith("; write num_generations = 2 or more")
+    notes = planned(RUN + ONE + TWO.replace("sampling.num_generations = 4\n", ""), sampling__num_generations=TypedFlag("-g", ("1",))).notes
+    assert not any("write num_generations" in note for note in notes)
+
+
 def test_a_recipe_gives_a_source_only_what_a_source_may_set(here: Path) -> None:
     """The other settings, such as ``dynamic_batching``, are those of the run's own recipe."""
     own = ONE.replace(

@@ -18,7 +18,7 @@ def remarks(facts: RuleContext) -> Iterator[str]:
     if config.sampling.num_generations == 1 and facts.estimator is not None and facts.estimator.group_baseline:
         yield (
             f"{facts.cite('sampling.num_generations')}: estimator {facts.estimator.name} compares the completions of a prompt, so a group "
-            "of one has no advantage; type -g 2 or more"
+            f"of one has no advantage; {_more(facts, '2 or more')}"
         )
     if config.sampling.oversampling:
         kept, extra = config.sampling.num_generations, config.sampling.oversampling
@@ -52,7 +52,7 @@ def remarks(facts: RuleContext) -> Iterator[str]:
     if config.algorithm.filter_range is not None and not _reachable(config):
         yield (
             f"{facts.cite('algorithm.filter_range')}: if every answer is either right or wrong, no group of "
-            f"{config.sampling.num_generations} is within the range; type -g {config.sampling.num_generations + 2} or a wider range"
+            f"{config.sampling.num_generations} is within the range; {_more(facts, config.sampling.num_generations + 2)} or a wider range"
         )
     if filters and not config.algorithm.dynamic_batching:
         yield "filtered groups are masked; --dynamic-batching replaces them with new ones"
@@ -113,6 +113,13 @@ def _weighing(facts: RuleContext) -> str:
         return "a sampler without top-p and top-k could be corrected for (--mismatch-correction)"
     kind = "sequence_truncated" if isinstance(spec, LossSpec) and spec.sequence_ratio else "decoupled"
     return f"--mismatch-correction {kind} weighs it"
+
+
+def _more(facts: RuleContext, number: int | str) -> str:
+    """Return how to get a larger group. A flag does not reach a source that sets its own size."""
+    owner = facts.draft.owner("sampling.num_generations")
+    in_source = owner is not None and owner.moved.get("sampling", "").startswith("sources.")
+    return f"write num_generations = {number}" if in_source else f"type -g {number}"
 
 
 def _reachable(config: RunConfig) -> bool:
