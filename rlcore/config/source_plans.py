@@ -23,7 +23,7 @@ from rlcore.config.setting_table import core_settings
 from rlcore.config.validation_errors import unknown_option, validation_error
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import AlgorithmSpec, PluginKind, SamplerSpec
-from rlcore.registry.plugin_registry import Registry
+from rlcore.registry.plugin_registry import CORE, Registry
 
 __all__ = ["Stack", "has_sources", "plan_sources", "recipe_layers"]
 
@@ -121,13 +121,14 @@ def _with_sampler(plan: Plan, draft: Draft, registry: Registry) -> Plan:
     data = {"sampler": name, "sampler_options": made.model_dump(mode="json") if made is not None else {}}
     config = replaced(plan.config, "data", plan.config.data.model_copy(update=data))
     own = {path: draft.origin(path) for path in ("data.sampler", *(f"data.sampler_options.{key}" for key in data["sampler_options"]))}
-    notes = [*plan.notes, *_unweighted(plan.sources, name, draft)]
+    notes = [*plan.notes, *_unweighted(plan, name, draft)]
     return replace(plan, config=config, sampler_options=made, origins={**plan.origins, **own}, notes=tuple(notes))
 
 
-def _unweighted(sources: Sequence[SourcePlan], name: str, draft: Draft) -> Iterator[str]:
-    """Yield a sentence if the sampler of the sources ignores weights that differ."""
-    if name in ("sequential", "shuffled") and len({source.weight for source in sources}) > 1:
+def _unweighted(plan: Plan, name: str, draft: Draft) -> Iterator[str]:
+    """Yield a sentence if the sampler of the sources ignores weights that differ, as those of rlcore do except ``weighted``."""
+    ignores = plan.registry.owner(PluginKind.SAMPLER, name) == CORE and name != "weighted"
+    if ignores and len({source.weight for source in plan.sources}) > 1:
         equal = "draws each source equally often, so their weights have no effect"
         yield f"the sampler of the sources: {draft.cite('data.sampler', name)} {equal}; --sampler weighted draws by weight"
 
