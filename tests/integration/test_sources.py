@@ -196,9 +196,9 @@ def test_a_sampler_that_refuses_is_told_with_its_setting(tmp_path: Path) -> None
         "source one: sampler = easy_to_hard (run.toml): the sampler easy_to_hard needs a number in the column difficulty",
         "name another column in [data.sampler_options], or type --sampler shuffled",
     )
-    tester = project(tmp_path / "among", ONE, TWO, data={"sampler": "rising_level"})
-    said = "the sampler rising_level needs data without end that has several levels; type --sampler success_rate"
-    tester.run("train", "run.toml").assert_refused(f"the sampler of the sources: sampler = rising_level (run.toml): {said}")
+    tester = project(tmp_path / "among", ONE, TWO, data={"sampler": "easy_to_hard"})
+    said = "the sampler easy_to_hard orders prompts by a column, and data without end and sources have none; type --sampler success_rate"
+    tester.run("train", "run.toml").assert_refused(f"the sampler of the sources: sampler = easy_to_hard (run.toml): {said}")
     tester.run("train", "run.toml", "--sampler", "easy_to_hard").assert_refused("the sampler of the sources: --sampler easy_to_hard: ")
 
 
