@@ -14,7 +14,7 @@ import pytest
 from rlcore.testing import RunTester
 
 PAGE = (Path(__file__).parents[2] / "docs" / "samplers.md").read_text(encoding="utf-8")
-SAMPLER, SUITE, ENTRY = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SAMPLER, SUITE, ENTRY, ENDLESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 STEPS, BATCH, GROUP = 6, 3, 8
 LETTERS = "abcdefg"
 
@@ -66,6 +66,19 @@ def test_the_kit_passes(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> N
     finally:
         for name in ("wrong_again", "test_wrong_again"):
             sys.modules.pop(name, None)
+
+
+def test_each_tenth_row_of_data_without_end_is_hard(tester: RunTester) -> None:
+    tester.write("tenth.py", ENDLESS)
+    endless = tester.fake_run(run={"max_steps": 5}, data={"dataset": "fake-endless:abcd"})
+    done = tester.run("train", endless, "--sampler", "./tenth.py:TenthHard", "--json").assert_ok()
+    folder, levels = tester.folder / done.json["run"] / "rollouts", dict[int, int]()
+    for path in folder.glob("step-*"):
+        rows = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+        levels.update((row["prompt_index"], row["level"]) for row in rows)
+    assert levels == {number: int(number == 9) for number in range(5 * BATCH)}
+    said = "the sampler TenthHard needs data without end; type --sampler sequential"
+    tester.run("train", tester.fake_run(), "--sampler", "./tenth.py:TenthHard").assert_refused(said)
 
 
 def test_a_package_offers_it(tester: RunTester) -> None:
