@@ -100,5 +100,5 @@ def test_a_large_file_is_read_once_and_a_bad_row_of_it_leaves_nothing(tester: Ru
     monkeypatch.setattr("rlcore.cli.train.check_data", None)
     done = tester.run("train", "run.toml")
     assert done.exit_code == 2
-    assert done.stderr.splitlines()[-1].startswith("error: train.jsonl:1: the row has no")
+    assert done.stderr.splitlines()[-1].startswith(f"error: {tester.folder / 'train.jsonl'}:1: the row has no")
     assert not (tester.folder / "runs").exists()

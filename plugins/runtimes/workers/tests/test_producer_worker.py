@@ -49,7 +49,7 @@ def test_prompts_that_the_driver_drops_every_producer_drops(tmp_path: Path, monk
         tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": text}, "gt_answer": "a"} for text in ("abcabc", "b")])
         driver = read_texts(dropping, load_data(dropping))
         producer = read_texts(dropping, load_data(dropping), checked=True)
-    assert [prompt.prompt_id for prompt in driver.sources[0]] == [prompt.prompt_id for prompt in producer.training] == ["train:2"]
+    assert [prompt.prompt_id for prompt in driver.sources[0]] == [prompt.prompt_id for prompt in producer.sources[0]] == ["train:2"]
     assert driver.dropped == {"train": 1}
 
 
