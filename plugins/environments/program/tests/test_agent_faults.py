@@ -188,6 +188,7 @@ def test_a_run_that_is_ended_does_not_wait_for_agents_that_think_long(tmp_path: 
 @pytest.mark.parametrize("staleness", [0, 2], ids=["one process", "processes"])
 def test_a_run_that_is_terminated_while_its_gateway_starts_leaves_nothing(tmp_path: Path, staleness: int) -> None:
     tester, config = project(tmp_path, schedule={"max_staleness": staleness})
+    (tmp_path / "hold").touch()  # the run cannot end before the signal, however late the process is seen
     with BackgroundRun(tester, ("train", config), tmp_path) as run:
         until(lambda: run.over or [one for one in processes_of(tmp_path) if "rlcore_gateway.process" in one.title], "a gateway process")
         run.process.send_signal(signal.SIGTERM)
