@@ -74,7 +74,7 @@ _ACTORS = {
     "rank": "ray::TrainerWorker",
     "judge": "ray::JudgeActor",
     "store": "ray::GroupStore",
-    "coordinator": "ray::ScheduleService",
+    "coordinator": "ray::ScheduleActor",
     "board of the weights": "ray::WeightsRendezvous",
 }
 

@@ -16,7 +16,7 @@ from tests.integration.ray.faults import processes_of, until
 __all__ = ["SmallCluster", "end_processes", "short_folder", "small_cluster"]
 
 OURS = tuple(
-    f"ray::{name}" for name in ("ProducerWorker", "TrainerWorker", "ScheduleService", "GroupStore", "JudgeActor", "WeightsRendezvous")
+    f"ray::{name}" for name in ("ProducerWorker", "TrainerWorker", "ScheduleActor", "GroupStore", "JudgeActor", "WeightsRendezvous")
 )
 
 

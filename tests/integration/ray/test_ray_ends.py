@@ -21,7 +21,7 @@ LONG = 200
 @pytest.mark.parametrize(
     ("cls", "words"),
     [
-        ("ScheduleService", "the coordinator died ("),
+        ("ScheduleActor", "the coordinator died ("),
         ("TrainerWorker", "of 2 died ("),
     ],
 )

@@ -16,7 +16,7 @@ SCHEDULE = {"heartbeat_deadline": 5.0}
 DIED, STOPPED = r"died \(", r"was lost \(its process has not answered for 5 s\)"
 STRIKES = (
     (4, "TrainerWorker", signal.SIGKILL, rf"trainer rank \d of 2 {DIED}"),
-    (8, "ScheduleService", signal.SIGKILL, f"the coordinator {DIED}"),
+    (8, "ScheduleActor", signal.SIGKILL, f"the coordinator {DIED}"),
     (12, "TrainerWorker", signal.SIGSTOP, rf"trainer rank \d of 2 {STOPPED}"),
 )
 """After which update, what, and the beginning of the warning. The longest way to a new checkpoint is three updates."""
@@ -40,7 +40,7 @@ def test_a_coordinator_that_is_stopped_is_restored(cluster: SmallCluster, tester
     config = fault_run(tester, EPISODES, log={"save_interval": 3}, schedule=SCHEDULE)
     with joined(tester, cluster, config, "-i", "2", "-t", "2") as run:
         run.reach(7)
-        run.strike("ScheduleService", signal.SIGSTOP)
+        run.strike("ScheduleActor", signal.SIGSTOP)
         run.said(f"^warning: the coordinator {STOPPED}.* resumes automatically from step")
         outcome = run.outcome()
     outcome.balances(6 * EPISODES, staleness=2).learned()
