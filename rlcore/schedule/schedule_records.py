@@ -16,7 +16,7 @@ class SourceSchedule:
     """The settings of one source of prompts.
 
     ``prompts``: their number, None if they have no end. ``name``: "" in a run with one source. ``weight``: its share of the draws, in
-    proportion to those of the others. ``levels``: the number of difficulties. ``filter_range``: (lo, hi). A group is effective if
+    proportion to those of the others. ``filter_range``: (lo, hi). A group is effective if
     ``lo < accuracy < hi``.
 
     Raises ValueError for a number outside its range.
@@ -27,11 +27,10 @@ class SourceSchedule:
     n_greedy: int = 0
     name: str = ""
     weight: float = 1.0
-    levels: int = 1
     filter_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        _check_least(self, {"prompts": 1, "n_sampled": 1, "n_greedy": 0, "levels": 1})
+        _check_least(self, {"prompts": 1, "n_sampled": 1, "n_greedy": 0})
         if not (isfinite(self.weight) and self.weight > 0):
             raise ValueError(f"schedule: the weight of a source must be a finite number above 0, got {self.weight}")
         if self.filter_range is not None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from rlcore.testing import RunTester
+from tests.kit_in_folder import kit_passes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "control.md").read_text(encoding="utf-8")
 CODE = {re.findall(r"class (\w+)|(TARGET) =", code)[0]: code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)}
@@ -40,14 +40,7 @@ def test_a_run_stops_at_the_target(tester: RunTester) -> None:
 
 
 def test_the_kit_passes(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
-    tester.write("target.py", TARGET)
-    tester.write("test_target.py", SUITE)
-    monkeypatch.syspath_prepend(str(tester.folder))
-    try:
-        assert pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tester.folder / "test_target.py")]) == 0
-    finally:
-        for name in ("target", "test_target"):
-            sys.modules.pop(name, None)
+    assert kit_passes(tester, monkeypatch, "target", TARGET, SUITE)
 
 
 def test_a_package_offers_it(tester: RunTester) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlcore.testing import RunTester
+from tests.kit_in_folder import kit_passes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "samplers.md").read_text(encoding="utf-8")
 SAMPLER, SUITE, ENTRY, ENDLESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -58,14 +58,7 @@ def test_a_run_draws_what_was_wrong_again(tester: RunTester) -> None:
 
 
 def test_the_kit_passes(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
-    tester.write("wrong_again.py", SAMPLER)
-    tester.write("test_wrong_again.py", SUITE)
-    monkeypatch.syspath_prepend(str(tester.folder))
-    try:
-        assert pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tester.folder / "test_wrong_again.py")]) == 0
-    finally:
-        for name in ("wrong_again", "test_wrong_again"):
-            sys.modules.pop(name, None)
+    assert kit_passes(tester, monkeypatch, "wrong_again", SAMPLER, SUITE)
 
 
 def test_each_tenth_row_of_data_without_end_is_hard(tester: RunTester) -> None:
