@@ -15,6 +15,7 @@ from rlcore.contracts.lease import Lease
 from rlcore.contracts.sampler import Draw, DrawResult, Sampler
 from rlcore.schedule import ChosenSampler, Coordinator, Delivery, ScheduleSettings, SourceSchedule
 
+LEVELS = 3
 SHARES = (1.0, 2.5, 0.7)
 
 
@@ -50,7 +51,6 @@ def schedules(draw: st.DrawFn, **fixed: Any) -> ScheduleSettings:
         SourceSchedule(
             name=f"s{number}" if count > 1 else "",
             prompts=draw(st.one_of(st.none(), st.integers(1, 9))),
-            levels=draw(st.integers(1, 3)),
             weight=SHARES[number],
             n_sampled=number + 1,
             filter_range=draw(st.sampled_from([None, (0.1, 0.9)])),
@@ -77,11 +77,11 @@ class Run:
         self.coordinator = Coordinator(chosen, *self.samplers())
 
     def samplers(self) -> tuple[list[ChosenSampler], ChosenSampler | None]:
-        made = [Hashes(source.prompts, source.levels) for source in self.chosen.parts]
+        made = [Hashes(source.prompts, LEVELS) for source in self.chosen.parts]
         self.seen += [sampler.seen for sampler in made]
         several = Hashes(len(made), 1)
         chosen = [
-            ChosenSampler(sampler, "hashes", "sampler hashes", source.prompts, source.levels)
+            ChosenSampler(sampler, "hashes", "sampler hashes", source.prompts, LEVELS)
             for sampler, source in zip(made, self.chosen.parts, strict=True)
         ]
         return chosen, ChosenSampler(several, "hashes", "sampler hashes", len(made)) if self.among else None
