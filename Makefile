@@ -162,7 +162,7 @@ bench-overlap: env  ## what overlapping gains, with backends that sleep, on Ray;
 bench-tails: env  ## what a heavy tail of episode lengths costs the trainer, with cuts and with more in flight, on Ray; ten minutes
 	$(BIN)/python -m benchmarks.tails $(ARGS)
 
-architectures: env  ## which architectures the transformers backend serves, and how exactly, for docs/inference.md; one minute
+architectures: env  ## which architectures the transformers backend serves, and how exactly, for docs/how_to/inference.md; one minute
 	$(BIN)/python -W ignore -m benchmarks.architectures $(ARGS)
 
 bench-processes: env  ## the quickstart's task alternating in one process, and overlapping as processes; ten minutes
@@ -205,10 +205,10 @@ bench-updates: env  ## 200 updates of each engine while it generates, in each of
 	$(BIN)/rlcore env build sglang-cpu
 	$(BIN)/python -m benchmarks.engine_updates $(ARGS)
 
-bench-weights-paper: env  ## what an update of a large model moves, on paper; the table of docs/planning.md
+bench-weights-paper: env  ## what an update of a large model moves, on paper; the table of docs/how_to/planning.md
 	$(BIN)/python -m benchmarks.weights_paper $(ARGS)
 
-bench-scale-paper: env  ## what a run on 1,000 devices asks of each part, on paper; the tables of docs/scale.md; ARGS=--measure: sizes and seconds of this machine first
+bench-scale-paper: env  ## what a run on 1,000 devices asks of each part, on paper; the tables of docs/explanation/scale.md; ARGS=--measure: sizes and seconds of this machine first
 	$(BIN)/python -m benchmarks.scale_paper $(ARGS)
 
 bench-coordinator: env  ## groups a second through the schedule's actor, from eight processes
@@ -220,10 +220,10 @@ bench-gateway: env  ## what a gateway process costs a call, with up to 512 episo
 bench-simulation: env  ## the simulated runtime against real runs on Ray, on configurations chosen by seed
 	$(BIN)/python -m benchmarks.simulation $(ARGS)
 
-planning: env  ## the table and the plot of docs/planning.md, by simulation; ten minutes
+planning: env  ## the table and the plot of docs/how_to/planning.md, by simulation; ten minutes
 	$(BIN)/python -m benchmarks.planning $(ARGS)
 
-crash-matrix: env  ## a run killed before each of its events, and resumed; five minutes; ARGS=--write: the table of docs/when_things_break.md
+crash-matrix: env  ## a run killed before each of its events, and resumed; five minutes; ARGS=--write: the table of docs/how_to/when_things_break.md
 	$(BIN)/python -m tests.crash $(ARGS)
 
 chaos: env  ## runs whose processes and nodes are killed, stopped and cut off; 40 minutes; needs root and iproute2 for the link; ARGS=--write: the tables

@@ -1,8 +1,8 @@
 """`make bench-algorithms`: every registered recipe learns the quickstart's task, three seeds each, beside a control with a random reward.
 
 A process a run, a line a result in ``benchmarks/results/algorithms.jsonl``; what is there is not run again, and must be of the same code.
-Ends with the table, which also goes into ``docs/algorithms.md``, and one JSON object as the last line. Exit code 0: every row ran and
-passes; 1: not; 2: bad usage.
+Ends with the table, which also goes into ``docs/how_to/algorithms.md``, and one JSON object as the last line. Exit code 0: every row
+ran and passes; 1: not; 2: bad usage.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from rlcore.registry.plugin_registry import Registry
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / "benchmarks" / ".cache"
 RESULTS = ROOT / "benchmarks" / "results" / "algorithms.jsonl"
-PAGE = ROOT / "docs" / "algorithms.md"
+PAGE = ROOT / "docs" / "how_to" / "algorithms.md"
 INTERRUPTED = 130
 _PROGRAM = """\
 import json, resource, sys

@@ -1,4 +1,4 @@
-"""Results of `make bench-algorithms`: the file that they are kept in, the verdicts, and the table of docs/algorithms.md."""
+"""Results of `make bench-algorithms`: the file that they are kept in, the verdicts, and the table of docs/how_to/algorithms.md."""
 
 from __future__ import annotations
 

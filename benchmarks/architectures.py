@@ -2,8 +2,8 @@
 
 Each is a tiny model with random weights. The backend decodes ragged groups at three temperatures, some prompts longer than the window, two
 prompts at a time, so that places are filled again while other rows go on; then new weights come, and it does so again. Every token is held
-against a forward pass of transformers over its sequence alone, without cache or padding, in float32. The table goes into docs/inference.md;
-``--only NAME …`` prints rows and leaves the page alone. The last line is one JSON object.
+against a forward pass of transformers over its sequence alone, without cache or padding, in float32. The table goes into
+docs/how_to/inference.md; ``--only NAME …`` prints rows and leaves the page alone. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlcore.api import Completion, ConfigError, InferenceContext, Request, Sampling, Snapshot, Tensor
 from rlcore.testing import FakeTokenizer, update_engine
 
-PAGE = Path(__file__).parents[1] / "docs" / "inference.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "inference.md"
 BEGIN, END = "<!-- architectures: begin -->", "<!-- architectures: end -->"
 TOLERANCE = 1e-4
 """Nats, in float32."""

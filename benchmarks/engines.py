@@ -6,7 +6,7 @@ probabilities are from the trainer's **with unchanged weights**: every token tha
 is trainer / engine. Requests that went on over an update are among them, with the tokens that such a version drew.
 
 What was measured is kept in ``benchmarks/results/engines.jsonl``, so a program that was stopped goes on with what is missing; when all is
-there, the table goes into docs/inference.md. ``--only NAME`` measures some of them. The last line is one JSON object.
+there, the table goes into docs/how_to/inference.md. ``--only NAME`` measures some of them. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ BENCH = CellBench(
     about=__doc__ or "",
     cells=list(CELLS),
     results=ROOT / "benchmarks" / "results" / "engines.jsonl",
-    page=ROOT / "docs" / "inference.md",
+    page=ROOT / "docs" / "how_to" / "inference.md",
     measure=lambda cell, toml, steps: measure(cell, toml, steps),
     columns=COLUMNS,
     said=said,

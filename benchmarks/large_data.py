@@ -107,7 +107,9 @@ def bare(place: Path, shape: str) -> dict[str, float]:
 def write_rows(path: Path, rows: int, *, long: bool) -> None:
     """Write sums, after 900 characters of words if ``long``."""
     chosen = random.Random(7)
-    words = [word for word in (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8").split() if word.isalpha()]
+    words = [
+        word for word in (REPOSITORY / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8").split() if word.isalpha()
+    ]
     with path.open("w", encoding="utf-8") as file:
         for _ in range(rows):
             a, b = chosen.randrange(10**6), chosen.randrange(10**6)

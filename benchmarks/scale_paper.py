@@ -1,4 +1,4 @@
-"""`make bench-scale-paper`: what a run on 1,024 devices, and on 16,384, asks of each part of rlcore; the tables of docs/scale.md.
+"""`make bench-scale-paper`: what a run on 1,024 or 16,384 devices asks of each part: the tables of docs/explanation/scale.md.
 
 Arithmetic over three sources: the clusters that `make planning` found (benchmarks/results/planning.json), the seconds of an update of the
 weights that `rlcore plan` charges, and what ``--measure`` measured of one group, one rollout and one call (benchmarks/results/scale.json).
@@ -24,7 +24,7 @@ from benchmarks.planning import transport
 from benchmarks.scale_measured import MeasuredParts, measured_parts
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "benchmarks/results/scale.json", ROOT / "docs/scale.md"
+RESULTS, PAGE = ROOT / "benchmarks/results/scale.json", ROOT / "docs/explanation/scale.md"
 SIZES = (1024, 16384)
 INTERRUPTIONS, OF_DEVICES, IN_DAYS = 419, 16384, 54
 """The Llama 3 report (arXiv 2407.21783), section 3.3.4: unexpected interruptions of the job."""
@@ -35,19 +35,19 @@ PARKED = 10_000
 HEARTBEAT, SAVES, BATCHES_KEPT = 12.0, 600.0, 3
 """Seconds between questions to a process and between checkpoints; batches that a rank may hold. All defaults of rlcore."""
 CHECKPOINT_BYTES, HASHING, FILES, HOST_MEMORY = 12, 1.5, 1.0, 2000.0
-"""Bytes of a parameter in a checkpoint; GB/s of its checksums (docs/when_things_break.md). Assumed: GB/s into the shared file system, GB of
-a host."""
+"""Bytes of a parameter in a checkpoint; GB/s of its checksums (docs/how_to/when_things_break.md). Assumed: GB/s into the shared file
+system, GB of a host."""
 METRICS, TIMES = 2107, 190
 """Bytes an update, and a worker and update (`make bench-files`)."""
 CALLS_TO_A_RANK = 3
 """An update: to share the batch out, to bring its groups, to train."""
 REQUEUED = 120.0
-"""Seconds until Slurm starts a job again (docs/when_things_break.md)."""
+"""Seconds until Slurm starts a job again (docs/how_to/when_things_break.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCluster:
-    """A cluster of docs/planning.md: its devices, and its row in benchmarks/results/planning.json."""
+    """A cluster of docs/how_to/planning.md: its devices, and its row in benchmarks/results/planning.json."""
 
     devices: int
     row: Mapping[str, Any]
@@ -302,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure if asked to; print the tables and the line; write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--measure", action="store_true", help="measure sizes and seconds on this machine first, a minute")
-    parser.add_argument("--document", action="store_true", help="write the tables into docs/scale.md")
+    parser.add_argument("--document", action="store_true", help="write the tables into docs/explanation/scale.md")
     chosen = parser.parse_args(arguments)
     if chosen.measure:
         RESULTS.write_text(json.dumps(measured_parts(), indent=1) + "\n", encoding="utf-8")

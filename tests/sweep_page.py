@@ -1,4 +1,4 @@
-"""The blocks of docs/sweeps.md, and a project of fakes in which they are run as they stand."""
+"""The blocks of docs/how_to/sweeps.md, and a project of fakes in which they are run as they stand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcore.testing.run_tester import PROGRAM, QUIET
 
 __all__ = ["BLOCKS", "PAGE", "SweepProject"]
 
-PAGE = (Path(__file__).parents[1] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "how_to" / "sweeps.md").read_text(encoding="utf-8")
 BLOCKS: Mapping[str, str] = dict(re.findall(r"<!-- test: (\S+) -->\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 
 

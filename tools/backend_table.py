@@ -1,5 +1,5 @@
-"""Writes the table of inference backends into docs/inference.md: ``python -m tools.backend_table``, or ``--check``, which exits 1 if the
-page is not as the backends declare. Every distribution in ``plugins/backends`` that registers an inference backend has a column."""
+"""Writes the table of inference backends into docs/how_to/inference.md: ``python -m tools.backend_table``, or ``--check``, which exits 1 if
+the page is not as the backends declare. Every distribution in ``plugins/backends`` that registers an inference backend has a column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from rlcore.api import InferenceBackendSpec, InferenceCapabilities
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "inference.md"
+PAGE = ROOT / "docs" / "how_to" / "inference.md"
 BEGIN, END = "<!-- backends: python -m tools.backend_table -->\n", "<!-- /backends -->"
 
 WORDS = {

@@ -1,4 +1,4 @@
-"""Writes the table of metrics into docs/metrics.md: ``python -m tools.metric_table``, or ``--check``: exit code 1 if the page is stale."""
+"""Writes the table of metrics into docs/reference/metrics.md: ``python -m tools.metric_table``, or ``--check``: exits 1 if it is stale."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlcore.contracts.metric_names import METRICS
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "metrics.md"
 BEGIN, END = "<!-- metrics: python -m tools.metric_table -->\n", "<!-- /metrics -->"
 
 

@@ -1,4 +1,4 @@
-"""Draws docs/architecture.svg from the code: ``python -m tools.picture``, or ``--check``, which exits 1 if the page is not as the code is.
+"""Draws docs/explanation/architecture.svg from the code: ``python -m tools.picture``; ``--check`` exits 1 if it is stale.
 
 A box is a unit of the floors test, or a distribution of ``plugins/``, with the public pages that it imports. A
 line joins a unit to each one that it imports and that it does not reach through another one. The same code gives the same text.
@@ -16,7 +16,7 @@ from tests.repo.test_floors import FLOORS, unit
 from tools.dependencies import imports
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "architecture.svg"
+PAGE = ROOT / "docs" / "explanation" / "architecture.svg"
 WIDTH, BOX, HEIGHT, GAP = 1180, 34, 74, 10
 CORE, PUBLIC, PLUGIN = "#dbe9ff", "#d5f2d8", "#ffe9cc"
 

@@ -1,4 +1,4 @@
-"""Writes the rules of the suites into docs/kit.md: ``python -m tools.suite_page``, or ``--check``: exit code 1 if the page is stale.
+"""Writes the rules of the suites into docs/authors/kit.md: ``python -m tools.suite_page``, or ``--check``: exits 1 if it is stale.
 
 The source is read and not imported: the docstrings of suites, of their rules (methods ``test_…``) and of the modules of fakes.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KIT = ROOT / "rlcore" / "testing"
-PAGE = ROOT / "docs" / "kit.md"
+PAGE = ROOT / "docs" / "authors" / "kit.md"
 BEGIN, END = "<!-- suites: python -m tools.suite_page -->\n", "<!-- /suites -->"
 KINDS = {
     "rewards": "Rewards",

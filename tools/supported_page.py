@@ -1,7 +1,7 @@
-"""Writes the tables of docs/supported.md: ``python -m tools.supported_page``, or ``--check``: exit code 1 if the page is stale.
+"""Writes the tables of docs/reference/supported.md: ``python -m tools.supported_page``, or ``--check``: exit code 1 if the page is stale.
 
 Layouts, engines and devices come from the capabilities that the backends declare, data formats from the specs that are registered, models
-from the table of docs/inference.md. A backend has run on a GPU if docs/gpu.md has a result of its suite.
+from the table of docs/how_to/inference.md. A backend has run on a GPU if docs/maintainers/gpu.md has a result of its suite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlcore.contracts.specs import Spec
 from rlcore.registry import builtin
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "supported.md"
+PAGE = ROOT / "docs" / "reference" / "supported.md"
 BEGIN, END = "<!-- supported: python -m tools.supported_page -->\n", "<!-- /supported -->"
 LAYOUTS = {
     "single": "one process",
@@ -56,8 +56,8 @@ def with_tables(page: str) -> str:
 
 
 def ran_on_gpu() -> set[str]:
-    """Return the backends whose suites have a result in docs/gpu.md."""
-    results = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    """Return the backends whose suites have a result in docs/maintainers/gpu.md."""
+    results = (ROOT / "docs" / "maintainers" / "gpu.md").read_text(encoding="utf-8")
     return {suite.partition("/")[0] for suite in SUITES} if re.search(r"^\| contracts-\S+ \| done ", results, re.MULTILINE) else set()
 
 
@@ -113,7 +113,7 @@ def _layout_cell(name: str, layouts: Iterable[str], devices: Iterable[str], layo
 
 
 def _models() -> str:
-    text = (ROOT / "docs" / "inference.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how_to" / "inference.md").read_text(encoding="utf-8")
     recorded = text.partition("<!-- architectures: begin -->")[2].partition("<!-- architectures: end -->")[0]
     rows = re.findall(r"^\| ([\w, ]+) \| ([^|]*) \| (served|refused)", recorded, re.MULTILINE)
     named = [(re.sub(r", (.*)", r" (\1)", name), "experts" in special, verdict) for name, special, verdict in rows]

@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const=DOCUMENT,
         metavar="FILE",
-        help="run nothing; put the results that are there into FILE (docs/gpu.md)",
+        help="run nothing; put the results that are there into FILE (docs/maintainers/gpu.md)",
     )
     return parser
 

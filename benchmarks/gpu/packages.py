@@ -67,7 +67,8 @@ def refuse_incomplete(path: Sequence[str]) -> None:
     """Refused where a part, with ``path`` as its PYTHONPATH, would not find a package."""
     if absent := [name for name in (*_BROUGHT, *_EXPECTED) if find_spec(name) is None and PathFinder.find_spec(name, path) is None]:
         raise Refused(
-            f"{sys.executable} lacks {', '.join(absent)} (`make gpu-wheels` brings what docs/gpu.md does not ask of the machine); "
+            f"{sys.executable} lacks {', '.join(absent)} (`make gpu-wheels` brings what "
+            "docs/maintainers/gpu.md does not ask of the machine); "
             "install that, or name a Python that has it: make gpu PYTHON=/path/to/python3"
         )
 

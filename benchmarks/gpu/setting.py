@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["DOCUMENT", "REPOSITORY", "UNFINISHED", "Outcome", "Setting"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DOCUMENT = REPOSITORY / "docs" / "gpu.md"
+DOCUMENT = REPOSITORY / "docs" / "maintainers" / "gpu.md"
 """The page that a run on a GPU writes its tables into."""
 UNFINISHED = "unfinished"
 """Status of what a part reported on its way; the runner makes ``failed`` of it."""

@@ -1,4 +1,4 @@
-"""Results as Markdown, and where they stand in ``docs/gpu.md``. Standard library only."""
+"""Results as Markdown, and where they stand in ``docs/maintainers/gpu.md``. Standard library only."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from benchmarks.peers.runs import one_run
 from benchmarks.peers.shapes import SHAPES, make_folder
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "speed.md"
+PAGE = ROOT / "docs" / "explanation" / "speed.md"
 BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
 WAYS: Mapping[str, Sequence[str]] = {
     "TRL": ("trl", "1"),

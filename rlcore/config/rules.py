@@ -372,7 +372,8 @@ def _best_is_a_metric(facts: RuleContext) -> str | None:
         )
     known = ", ".join(["reward/mean", *evaluated])
     return (
-        f"{facts.cite('log.best_by')} is not a metric of this run; type --best-by and accuracy, or one of docs/metrics.md, such as {known}"
+        f"{facts.cite('log.best_by')} is not a metric of this run; type --best-by and accuracy, or one of docs/reference/metrics.md, "
+        f"such as {known}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Each architecture of docs/inference.md is served with the numbers of a plain forward pass, or refused in the table's words."""
+"""Each architecture of docs/how_to/inference.md is served with the numbers of a plain forward pass, or refused in the table's words."""
 
 from __future__ import annotations
 

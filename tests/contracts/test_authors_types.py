@@ -136,7 +136,7 @@ def test_strict_mypy_accepts_an_authors_file(folder: Path) -> None:
 
 
 def test_strict_mypy_accepts_the_examples_with_options(folder: Path) -> None:
-    pages = {page: BLOCK.findall(page.read_text(encoding="utf-8")) for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+    pages = {page: BLOCK.findall(page.read_text(encoding="utf-8")) for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
     written = 0
     for page, blocks in pages.items():
         home = folder / "pages" / page.stem.lower()

@@ -57,12 +57,12 @@ def _bytes(tensors: object) -> int:
 
 
 def test_the_tables_of_the_page_are_what_the_command_prints(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/training.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/how_to/training.md").read_text(encoding="utf-8")
     tester = RunTester(tmp_path, in_process=True)
     shown = re.findall(r"```console\n\$ rlcore (plan memory [^\n]*)\n(.*?)\n```", page, flags=re.DOTALL)
     assert len(shown) == 4
     for words, table in shown:
-        assert tester.run(*words.split()).assert_ok().stdout.rstrip() == table, f"docs/training.md is stale: type rlcore {words}"
+        assert tester.run(*words.split()).assert_ok().stdout.rstrip() == table, f"docs/how_to/training.md is stale: type rlcore {words}"
 
 
 MEASURED = """

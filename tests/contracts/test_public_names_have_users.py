@@ -37,7 +37,7 @@ def _sources(with_tests: bool) -> Iterator[str]:
     for pattern in (*code, *tests):
         for path in ROOT.glob(pattern):
             yield path.read_text(encoding="utf-8")
-    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "plugins").glob("*/*/README.md")):
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "plugins").glob("*/*/README.md")):
         yield from (_program(indent, block) for indent, block in FENCE.findall(path.read_text(encoding="utf-8")))
 
 

@@ -1,4 +1,4 @@
-"""docs/agents.md is run: its function, its class and its program, exactly as printed."""
+"""docs/how_to/agents.md is run: its function, its class and its program, exactly as printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcore_plugin_agents.command_options import CommandOptions
 
 from rlcore.testing import RunTester, write_fake_model
 
-PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "agents.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 
 

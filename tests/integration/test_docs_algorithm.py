@@ -1,4 +1,4 @@
-"""docs/algorithms.md as a stranger follows it: exactly its text becomes a package, is installed by pip, conforms, and trains."""
+"""docs/how_to/algorithms.md as a stranger follows it: exactly its text becomes a package, is installed by pip, conforms, and trains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.quickstart_folder import quickstart_in
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how_to" / "algorithms.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- test: (?P<name>\S+) -->\n```\w+\n(?P<text>.*?)```", re.DOTALL)
 BLOCKS = {match["name"]: match["text"] for match in BLOCK.finditer(PAGE)}
 PACKAGE = "rlcore-plugin-median"

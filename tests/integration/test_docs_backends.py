@@ -1,4 +1,4 @@
-"""docs/backends.md and docs/training.md are run: the engine and the trainer, exactly as printed, keep the rules and train the quickstart's
+"""The engine of docs/authors/backends.md and the trainer of docs/how_to/training.md keep the rules and train the quickstart's
 model."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PrintedBackend:
 
 
 ENGINE = PrintedBackend(
-    page="backends.md",
+    page="authors/backends.md",
     plugin="plain",
     show=("inference", "plain"),
     summary="a forward pass over the whole sequence for each token",
@@ -54,7 +54,7 @@ ENGINE = PrintedBackend(
     flags=("-b", "plain", "--mismatch-correction", "none"),
 )
 TRAINER = PrintedBackend(
-    page="training.md",
+    page="how_to/training.md",
     plugin="simple",
     show=("training", "simple"),
     summary="AdamW in one process on the CPU, padded rows",

@@ -1,4 +1,4 @@
-"""docs/cluster.md: every rlcore line in it plans a run, what it names exists, and what the batch file does is told in its order."""
+"""docs/how_to/cluster.md: every rlcore line in it plans a run, what it names exists, and what the batch file does is told in its order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcore_plugin_ray.launch.slurm_steps import STEPS
 from rlcore.testing import RunTester
 from tests.commands import command_lines
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "cluster.md").read_text(encoding="utf-8")
 LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 OURS = [line for line in LINES if line.startswith("rlcore ")]
 

@@ -1,4 +1,4 @@
-"""The command of docs/commands.md, installed: it conforms, as the page's own test says."""
+"""The command of docs/authors/commands.md, installed: it conforms, as the page's own test says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlcore.testing import RunTester
 
-PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "commands.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
 
 

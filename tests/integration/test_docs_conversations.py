@@ -1,4 +1,4 @@
-"""docs/conversations.md is run: its conversation, table, reward and suite, exactly as printed, in a package that a run finds."""
+"""docs/authors/conversations.md is run: its conversation, table, reward and suite, exactly as printed, in a package that a run finds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcore_plugin_tools.run_record import RunRecord
 
 from rlcore.testing import ConversationSuite, RunTester, write_fake_model
 
-PAGE = (Path(__file__).parents[2] / "docs" / "conversations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "conversations.md").read_text(encoding="utf-8")
 CONVERSATION, TABLE, REWARD, SUITE = re.findall(r"<!-- test: guess -->\n```(?:python|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""docs/data_and_weights.md is run: its data source and its tracker, exactly as printed, in a package that a run finds."""
+"""docs/authors/data_and_weights.md is run: its data source and its tracker, exactly as printed, in a package that a run finds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from rlcore.testing import RowGeneratorSuite, RunTester
 
-PAGE = (Path(__file__).parents[2] / "docs" / "data_and_weights.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "data_and_weights.md").read_text(encoding="utf-8")
 SOURCE = re.search(r"```python\n(?P<text>from rlcore.api import DataSourceSpec.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 TRACKER, TABLE = re.findall(r"<!-- test: alarm -->\n```(?:python|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 

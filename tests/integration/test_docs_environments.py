@@ -1,4 +1,4 @@
-"""docs/environments.md is run: the package that it prints, with a stand-in for gymnasium, in the Python of the test."""
+"""docs/how_to/environments.md is run: the package that it prints, with a stand-in for gymnasium, in the Python of the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from rlcore.testing import RunTester, write_fake_model
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how_to" / "environments.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- test: rlcore-plugin-blackjack/(\S+) -->\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 GYMNASIUM = """
 class Game:

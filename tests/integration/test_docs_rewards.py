@@ -1,4 +1,4 @@
-"""docs/rewards.md as a stranger follows it: exactly its text becomes files, passes the suite, trains, and judges over a network."""
+"""docs/authors/rewards.md as a stranger follows it: exactly its text becomes files, passes the suite, trains, and judges over a network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlcore.rewards.worker_protocol import USUAL_LIMITS
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import QUIET
 
-PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "rewards.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- test: (?P<name>\S+) -->\n```\w+\n(?P<text>.*?)```", re.DOTALL)
 BLOCKS = {match["name"]: match["text"] for match in BLOCK.finditer(PAGE)}
 PYTEST = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"

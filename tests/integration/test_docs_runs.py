@@ -1,4 +1,4 @@
-"""docs/runs.md: its commands are run on runs of fakes, and the examples have the headings and words that the commands print."""
+"""docs/how_to/runs.md: its commands are run on runs of fakes, and the examples have the headings and words that the commands print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rlcore.testing import RunTester
 
-PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "runs.md").read_text(encoding="utf-8")
 LINES = [
     line.split("#")[0].strip() for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) for line in block.splitlines()
 ]

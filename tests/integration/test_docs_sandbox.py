@@ -1,4 +1,4 @@
-"""docs/sandbox.md is run: its first example, and the SQL reward exactly as printed, on right, wrong, hostile and endless queries."""
+"""docs/how_to/sandbox.md is run: its first example, and the SQL reward exactly as printed, on right, wrong, hostile and endless queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcore.api import FinishReason, Message, Outcome, Reward, RewardInput, Scor
 from rlcore.api.sandbox import Job, Limit, Limits, ProgramResult, SandboxOptions, open_sandbox
 from tests.levels import LEVELS, missing, need
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "sandbox.md").read_text(encoding="utf-8")
 SQL = re.search(r"<!-- test: sql_reward.py -->\n```python\n(?P<text>.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 FIRST = re.search(r"```python\n(?P<text>.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 TABLES = "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1), (2), (3);"

@@ -1,4 +1,4 @@
-"""docs/sources.md is run: its two sources, exactly as printed, on the fakes of the kit."""
+"""docs/how_to/sources.md is run: its two sources, exactly as printed, on the fakes of the kit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcore.config.run_config import AlgorithmSection, DataSection, EvalSection,
 from rlcore.config.section import of_a_source
 from rlcore.testing import RunTester
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sources.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "sources.md").read_text(encoding="utf-8")
 SECTIONS = {"data": DataSection, "sampling": SamplingSection, "algorithm": AlgorithmSection, "eval": EvalSection}
 
 

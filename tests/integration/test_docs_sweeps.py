@@ -1,4 +1,4 @@
-"""docs/sweeps.md is run: the loop of the shell, what looks at its runs, and Optuna; Ray Tune in tests/integration/ray."""
+"""docs/how_to/sweeps.md is run: the loop of the shell, what looks at its runs, and Optuna; Ray Tune in tests/integration/ray."""
 
 from __future__ import annotations
 

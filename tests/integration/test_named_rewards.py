@@ -1,4 +1,4 @@
-"""An estimator that asks for a reward by name: the example of docs/algorithms.md, in a run, under the kit, and refused."""
+"""An estimator that asks for a reward by name: the example of docs/how_to/algorithms.md, in a run, under the kit, and refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from rlcore.api import AdvantageEstimator
 from rlcore.testing import AdvantageSuite, RunTester, make_reward_batch
 
-PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md"
 SOURCE = re.search(
     r"```python\n(?P<code>(?:(?!```).)*?class Gated.*?)```", PAGE.read_text(encoding="utf-8").replace("\n  ", "\n"), re.DOTALL
 )

@@ -1,4 +1,4 @@
-"""The reference model as docs/training.md says: another model, and one that moves towards the policy, also over a resume."""
+"""The reference model as docs/how_to/training.md says: another model, and one that moves towards the policy, also over a resume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from rlcore.testing import RunTester, write_fake_model
 from tests.quickstart_folder import quickstart_in
 
-PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "training.md").read_text(encoding="utf-8")
 FOUND = re.search(r"## The reference model\n.*?```toml\n(?P<text>.*?)```", PAGE, re.DOTALL)
 assert FOUND is not None
 PRINTED: dict[str, dict[str, Any]] = tomllib.loads(FOUND["text"])

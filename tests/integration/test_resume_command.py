@@ -287,7 +287,7 @@ def test_a_default_run_saves_when_minutes_have_passed(tester: RunTester, monkeyp
     file = tester.fake_run(run={"num_episodes": 8, "max_steps": 6}, log={"keep_checkpoints": 9})
     tester.run("train", file).assert_ok()
     assert saved(newest(tester)) == ["latest", "step-6"]
-    assert training_run._AUTO_SAVE_SECONDS == 600.0, "docs/when_things_break.md says ten minutes"
+    assert training_run._AUTO_SAVE_SECONDS == 600.0, "docs/how_to/when_things_break.md says ten minutes"
     monkeypatch.setattr(training_run, "_AUTO_SAVE_SECONDS", 0.0)
     tester.run("train", file).assert_ok()
     assert saved(newest(tester)) == ["latest", *(f"step-{step}" for step in range(1, 7))]

@@ -1,4 +1,4 @@
-"""A loss that changes with the figures of the run: the example of docs/algorithms.md, resumed and under the kit."""
+"""A loss that changes with the figures of the run: the example of docs/how_to/algorithms.md, resumed and under the kit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from rlcore.api import Loss
 from rlcore.testing import LossSuite, RunTester
 
-PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md"
 SOURCE = re.search(
     r"```python\n(?P<code>(?:(?!```).)*?class AdaptiveKl.*?)```", PAGE.read_text(encoding="utf-8").replace("\n  ", "\n"), re.DOTALL
 )

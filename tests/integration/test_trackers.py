@@ -114,7 +114,7 @@ def assert_each_has_the_same(run: Path, steps: int = 6) -> None:
 
 
 def test_the_table_of_the_page_is_accepted(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "trackers.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how_to" / "trackers.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"<!-- test: trackers -->\n```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     tester = RunTester(tmp_path, in_process=True).with_fakes()
     planned = tester.run("train", tester.fake_run(**tomllib.loads(table)), "--dry-run", "--json").assert_ok().json

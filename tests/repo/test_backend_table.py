@@ -15,7 +15,7 @@ from tools.backend_table import WORDS, capability_table
 def test_the_table_in_the_docs_is_fresh() -> None:
     page = backend_table.PAGE.read_text(encoding="utf-8")
     fresh = backend_table.with_table(page, capability_table(backend_table.first_party()))
-    assert page == fresh, "docs/inference.md is stale: type .venv/bin/python -m tools.backend_table"
+    assert page == fresh, "docs/how_to/inference.md is stale: type .venv/bin/python -m tools.backend_table"
     assert "`transformers`" in page
 
 

@@ -158,7 +158,7 @@ def test_the_extra_all_brings_every_distribution_and_every_extra_for_users(every
 
 
 def test_every_extra_that_a_text_or_a_message_names_exists(everyone: list[Distribution]) -> None:
-    texts = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("plugins/*/*/README.md"), *(ROOT / "rlcore").rglob("*.py")]
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("plugins/*/*/README.md"), *(ROOT / "rlcore").rglob("*.py")]
     named = {extra for path in texts for group in re.findall(r"\brlcore\[([\w,]+)\]", path.read_text()) for extra in group.split(",")}
     assert named <= everyone[0].extras
     assert {"quickstart", "ray"} <= named

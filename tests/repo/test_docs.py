@@ -169,7 +169,7 @@ def test_the_two_commands_and_every_make_target_of_the_docs_exist() -> None:
 
 
 def test_paths_that_the_docs_name_exist() -> None:
-    for name in ("README.md", "CONTRIBUTING.md", "docs/architecture.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "docs/explanation/architecture.md"):
         for path in re.findall(r"`((?:rlcore|tests|plugins|docs|benchmarks)/[\w./-]*)`", (ROOT / name).read_text()):
             assert (ROOT / path).exists(), f"{name} names {path}"
 

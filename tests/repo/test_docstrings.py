@@ -46,7 +46,7 @@ def test_docstrings_cite_only_what_is_shipped() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("See docs/sandbox.md.", "a folder of the repository"),
+        ("See docs/how_to/sandbox.md.", "a folder of the repository"),
         ("What ``benchmarks/simulation.py`` measures.", "a folder of the repository"),
         ("The manual is rewards.md.", "a page"),
         ("As CONTRACTS say.", "a design"),

@@ -102,7 +102,7 @@ FOR_USERS = ("rlcore", "rlcore.evaluate", "rlcore.load_run", "rlcore.score", "rl
 PLACE = {name: (floor, place) for floor, names in enumerate(FLOORS) for place, name in enumerate(names)}
 
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
 
 
 def test_the_architecture_page_names_only_files_that_are_there_and_is_short() -> None:

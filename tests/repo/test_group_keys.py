@@ -256,7 +256,7 @@ def real() -> tuple[Table, Keys]:
         ("plugins/rewards/judge/rlcore_plugin_judge/chat_service.py", 1, 8),
         ("plugins/rewards/code/rlcore_plugin_code/reward.py", 1, 10),
         ("rlcore/learning/losses.py", 26, 99),
-        ("docs/rewards.md", 1, 9),
+        ("docs/authors/rewards.md", 1, 9),
     ],
 )
 def test_after_a_change_these_many_groups_of_ci_run(real: tuple[Table, Keys], path: str, least: int, most: int) -> None:

@@ -15,7 +15,7 @@ from tools import metric_table
 
 def test_the_page_is_fresh() -> None:
     page = metric_table.PAGE.read_text(encoding="utf-8")
-    assert page == metric_table.with_metrics(page), "docs/metrics.md is stale: type .venv/bin/python -m tools.metric_table"
+    assert page == metric_table.with_metrics(page), "docs/reference/metrics.md is stale: type .venv/bin/python -m tools.metric_table"
     assert "| `reward/mean` |" in page
 
 

@@ -40,7 +40,7 @@ def unknown_names(text: str) -> list[str]:
 
 def test_every_text_names_packages_and_extras_that_exist() -> None:
     paths = texts()
-    assert {"README.md", "rlcore/registry/install.py", "recipes/README.md", "docs/gpu.md"} <= set(paths)
+    assert {"README.md", "rlcore/registry/install.py", "recipes/README.md", "docs/maintainers/gpu.md"} <= set(paths)
     found = {path: unknown_names((ROOT / path).read_text(encoding="utf-8")) for path in paths}
     assert {path: names for path, names in found.items() if names} == {}
 

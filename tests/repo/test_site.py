@@ -46,6 +46,6 @@ def test_the_site_builds_and_no_link_is_broken(tmp_path: Path) -> None:
 def test_links_of_the_repository_become_links_of_the_site() -> None:
     pages = site_pages()
     index = relinked(ROOT / "docs" / "README.md", pages)
-    assert [f"]({link})" in index for link in ("readme.md", "files/first_steps.ipynb", "algorithms.md")] == [True] * 3
+    assert [f"]({link})" in index for link in ("readme.md", "files/first_steps.ipynb", "how_to/algorithms.md")] == [True] * 3
     package = next(path for path, name in pages.items() if name == "packages/harbor")
-    assert "](../sandbox.md#sessions)" in relinked(package, pages)
+    assert "](../how_to/sandbox.md#sessions)" in relinked(package, pages)

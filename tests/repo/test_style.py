@@ -17,7 +17,7 @@ from tests.syntax import nodes_below
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(path for package in (ROOT / "rlcore", *ROOT.glob("plugins/*/*/rlcore_plugin_*")) for path in package.rglob("*.py"))
-PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("plugins/*/*/README.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/*/README.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 
 PATTERNS: dict[str, tuple[str, str]] = {
     "no adjective": (r"(?<!here )\b(is|are|was|were) no (?!longer\b|more\b|less\b|fewer\b|doubt\b)\w", "say 'is not …' or 'there is no …'"),
@@ -44,12 +44,12 @@ PATTERNS: dict[str, tuple[str, str]] = {
 """name -> (regular expression, better form)."""
 
 ALLOWED = {
-    ("docs/colossalai.md", "What it has"),
-    ("docs/inference.md", "what it is"),
-    ("docs/kit.md", "what it does"),
-    ("docs/metrics.md", "what it says"),
-    ("docs/rewards.md", "What it costs"),
-    ("docs/training.md", "what it costs"),
+    ("docs/how_to/colossalai.md", "What it has"),
+    ("docs/how_to/inference.md", "what it is"),
+    ("docs/authors/kit.md", "what it does"),
+    ("docs/reference/metrics.md", "what it says"),
+    ("docs/authors/rewards.md", "What it costs"),
+    ("docs/how_to/training.md", "what it costs"),
     ("plugins/algos/grpo/rlcore_plugin_grpo/grpo.py", ", where it is"),
     ("plugins/backends/torch/README.md", "What it does"),
     ("plugins/backends/transformers/README.md", "What it does"),
@@ -64,7 +64,7 @@ RECORDED = re.compile(r"<!-- (chaos|crash-matrix): begin -->.*?<!-- \1: end -->"
 
 def glossary_words() -> dict[str, str]:
     """The forbidden words of the glossary -> the word to use."""
-    rows = re.findall(r"^\| ([\w ]+) \|.*\| ([\w, ]*)\|$", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| ([\w ]+) \|.*\| ([\w, ]*)\|$", (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
     return {bad.strip(): good for good, column in rows for bad in column.split(",") if bad.strip() and good != "word"}
 
 
@@ -124,7 +124,7 @@ def test_plain_english(paths: list[Path]) -> None:
     lines = []
     for path in paths:
         name = path.relative_to(ROOT).as_posix()
-        if name == "docs/glossary.md":
+        if name == "docs/reference/glossary.md":
             continue
         found = faults(path.read_text(encoding="utf-8"), page=path.suffix == ".md")
         lines += [f"{name}:{line}: {hit!r}: {better}" for line, hit, better in found if (name, hit) not in ALLOWED]
@@ -136,7 +136,7 @@ def test_an_allowed_text_is_still_there() -> None:
 
 
 def test_the_glossary_is_short() -> None:
-    rows = [line for line in (ROOT / "docs/glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    rows = [line for line in (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     assert len(rows) - 1 <= 25
     assert glossary_words()["crew"]
 

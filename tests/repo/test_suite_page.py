@@ -23,7 +23,7 @@ RULES = [
 
 
 def test_the_page_is_fresh() -> None:
-    assert suite_page.with_suites(TEXT) == TEXT, "docs/kit.md is stale: type .venv/bin/python -m tools.suite_page"
+    assert suite_page.with_suites(TEXT) == TEXT, "docs/authors/kit.md is stale: type .venv/bin/python -m tools.suite_page"
 
 
 def test_a_page_without_the_marks_is_an_error() -> None:

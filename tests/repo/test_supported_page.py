@@ -11,7 +11,7 @@ TEXT = supported_page.PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_is_fresh() -> None:
-    assert supported_page.with_tables(TEXT) == TEXT, "docs/supported.md is stale: type .venv/bin/python -m tools.supported_page"
+    assert supported_page.with_tables(TEXT) == TEXT, "docs/reference/supported.md is stale: type .venv/bin/python -m tools.supported_page"
 
 
 def test_a_page_without_the_marks_is_an_error() -> None:

@@ -1,4 +1,4 @@
-"""``docs/trust.md`` lists every place that turns bytes or names into code: a new one must be listed, with why it is safe."""
+"""``docs/reference/trust.md`` lists every place that turns bytes or names into code: a new one must be listed, with why it is safe."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _in_source() -> dict[str, set[str]]:
 
 
 def _in_table() -> dict[str, set[str]]:
-    lines = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "reference" / "trust.md").read_text(encoding="utf-8").splitlines()
     found: dict[str, set[str]] = {}
     for line in lines:
         words = _CELL.findall(line.split("|")[1]) if line.startswith("| `") else []

@@ -52,8 +52,8 @@ def write_source(source: Path) -> None:
         target = source / f"{name}.md"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(relinked(path, pages), encoding="utf-8")
-    for picture in (path for path in DOCS.iterdir() if path.suffix in PICTURES):
-        shutil.copyfile(picture, source / picture.name)
+    for picture in (path for path in DOCS.rglob("*") if path.suffix in PICTURES):
+        shutil.copyfile(picture, source / picture.relative_to(DOCS))
     here = Path(__file__).parent
     shutil.copyfile(here / "conf.py", source / "conf.py")
     shutil.copytree(here / "static", source / "_static")
@@ -66,7 +66,7 @@ def write_source(source: Path) -> None:
 
 def site_pages() -> dict[Path, str]:
     """Return file of the repository -> name on the site, without its suffix."""
-    pages = {path: path.stem for path in sorted(DOCS.glob("*.md"))}
+    pages = {path: path.relative_to(DOCS).with_suffix("").as_posix() for path in sorted(DOCS.rglob("*.md"))}
     packages = {path: f"packages/{path.parent.name}" for path in sorted(ROOT.glob("plugins/*/*/README.md"))}
     return {**pages, **packages, MAP: "index", ROOT / "README.md": "readme", ROOT / "CHANGELOG.md": "changelog"}
 
@@ -80,7 +80,7 @@ def relinked(path: Path, pages: dict[Path, str]) -> str:
         if target in pages:
             return f"{match[1]}{'../' * depth}{pages[target]}.md{match[3] or ''}{match[4]}"
         if target.suffix in PICTURES:
-            return f"{match[1]}{'../' * depth}{target.name}{match[4]}"
+            return f"{match[1]}{'../' * depth}{target.relative_to(DOCS)}{match[4]}"
         if target.suffix == ".ipynb":
             return f"{match[1]}{'../' * depth}files/{target.name}{match[4]}"
         return "]{.file}"
@@ -91,7 +91,7 @@ def relinked(path: Path, pages: dict[Path, str]) -> str:
 def contents(pages: dict[Path, str], api: Sequence[str]) -> str:
     """Return the tables of contents, one for each section of the map."""
     sections = re.split(r"^## ", MAP.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    found = {section.partition("\n")[0]: re.findall(r"\]\((\w+)\.md", section) for section in sections}
+    found = {section.partition("\n")[0]: re.findall(r"\]\(([\w/]+)\.md", section) for section in sections}
     first = next(iter(found))
     found[first].insert(0, "readme")
     packages = [name for name in pages.values() if name.startswith("packages/")]

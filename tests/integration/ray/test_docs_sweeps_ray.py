@@ -1,4 +1,4 @@
-"""The program of docs/sweeps.md for Ray Tune is run, on a Ray of its own."""
+"""The program of docs/how_to/sweeps.md for Ray Tune is run, on a Ray of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make bench-scale-paper`: the tables of docs/scale.md are its output, and the arithmetic of it by hand."""
+"""`make bench-scale-paper`: the tables of docs/explanation/scale.md are its output, and the arithmetic of it by hand."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from rlcore.registry.plugin_registry import Registry
 
 COUNTED = ("rlcore/learning/kl.py", "plugins/algos/grpo/rlcore_plugin_grpo/loss.py", "benchmarks/coin.py", "constraints.txt")
 NOT_COUNTED = ("rlcore/testing/kit.py", "rlcore/cli/train.py", "plugins/algos/grpo/tests/test_loss.py", "plugins/algos/grpo/README.md")
-ELSEWHERE = ("docs/algorithms.md", "benchmarks/algorithms.py", "tests/unit/test_kl.py", "rlcore_more/kl.py")
+ELSEWHERE = ("docs/how_to/algorithms.md", "benchmarks/algorithms.py", "tests/unit/test_kl.py", "rlcore_more/kl.py")
 
 _ROW, _OTHER_ROW = Row("newcomer", "newcomer"), Row("rloo", "rloo")
 
@@ -229,7 +229,7 @@ def test_a_result_says_which_code_made_it_and_the_table_shows_it(sweeps: Sweeps,
 def test_a_sweep_goes_on_at_another_commit_of_the_same_code(sweeps: Sweeps) -> None:
     sweeps("--only", "newcomer")
     first = read_source(sweeps.repository.root).commit
-    sweeps.repository.write("docs/algorithms.md", "two\n")
+    sweeps.repository.write("docs/how_to/algorithms.md", "two\n")
     sweeps.repository.commit()
     sweeps("--only", "newcomer", "rloo")
     assert sweeps.made == [f"rloo, staleness 0, seed {seed}" for seed in (0, 1, 2)]

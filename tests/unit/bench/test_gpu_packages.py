@@ -99,7 +99,7 @@ def test_a_package_that_neither_the_machine_nor_the_site_has_is_named(tmp_path: 
 
 
 def test_the_page_names_what_the_machine_must_have() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "maintainers" / "gpu.md").read_text(encoding="utf-8")
     listed = re.findall(r"\w+", page.partition("needs Python 3.12 with ")[2].partition(".")[0])
     assert set(packages._EXPECTED) <= set(listed)
     names = {name.replace("-", "_") for name in pinned(LIST.read_text(encoding="utf-8"))}

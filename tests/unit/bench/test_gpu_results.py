@@ -70,7 +70,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., s
         monkeypatch.delenv(name)
     root = tmp_path / "checkout"
     (root / "docs").mkdir(parents=True)
-    (root / "docs" / "gpu.md").touch()
+    (root / "docs" / "maintainers" / "gpu.md").touch()
     (root / "code.py").touch()
 
     def git(*words: str) -> str:
@@ -81,13 +81,13 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., s
     git("add", "-A")
     git("commit", "-q", "-m", "one")
     monkeypatch.setattr("benchmarks.gpu.runner.REPOSITORY", root)
-    monkeypatch.setattr("benchmarks.gpu.runner.DOCUMENT", root / "docs" / "gpu.md")
+    monkeypatch.setattr("benchmarks.gpu.runner.DOCUMENT", root / "docs" / "maintainers" / "gpu.md")
     return git
 
 
 def test_a_row_says_whether_the_checkout_had_changes(tmp_path: Path, checkout: Callable[..., str]) -> None:
     short, root = checkout("rev-parse", "--short", "HEAD"), tmp_path / "checkout"
-    (root / "docs" / "gpu.md").write_text("the tables of an earlier part")
+    (root / "docs" / "maintainers" / "gpu.md").write_text("the tables of an earlier part")
     assert commit() == short
     (root / "code.py").write_text("two")
     assert commit() == f"{short}-dirty"
@@ -102,7 +102,7 @@ def test_files_copied_into_another_repository_have_no_commit(
 ) -> None:
     (tmp_path / "checkout" / "copied" / "docs").mkdir(parents=True)
     monkeypatch.setattr("benchmarks.gpu.runner.REPOSITORY", tmp_path / "checkout" / "copied")
-    monkeypatch.setattr("benchmarks.gpu.runner.DOCUMENT", tmp_path / "checkout" / "copied" / "docs" / "gpu.md")
+    monkeypatch.setattr("benchmarks.gpu.runner.DOCUMENT", tmp_path / "checkout" / "copied" / "docs" / "maintainers" / "gpu.md")
     assert commit() is None
     monkeypatch.setenv("PATH", "")
     assert commit() is None
@@ -258,7 +258,7 @@ def test_only_full_runs_on_a_gpu_go_into_the_page(tmp_path: Path, changes: dict[
 
 
 def test_the_page_has_its_marks_and_says_honestly_whether_anything_ran() -> None:
-    page = Path(__file__).parents[3] / "docs" / "gpu.md"
+    page = Path(__file__).parents[3] / "docs" / "maintainers" / "gpu.md"
     results = page.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
     assert bool(check_page(page)) != (results.strip() == NOT_YET)
     assert markdown({}) == NOT_YET

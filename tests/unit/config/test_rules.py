@@ -184,7 +184,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "eval_temperature": 0.0}, (), "makes them all the same"),
     ({"best_by": "eval/a"}, (), "is not a metric of this run"),
     ({"eval_dataset": {"a": "hf:x"}, "best_by": "eval/b/pass@4"}, (), "such as reward/mean, eval/a"),
-    ({"best_by": "min:reward/men"}, (), "docs/metrics.md"),
+    ({"best_by": "min:reward/men"}, (), "docs/reference/metrics.md"),
     ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "best_by": "eval/a/pass@8"}, (), "type --eval-samples 8"),
     ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "best_by": "eval/a/maj@3"}, (), "is not measured with eval_samples 4"),
     ({"eval_dataset": {"a": "hf:x"}, "best_by": "eval/a/failed"}, (), "is not a metric of this run"),

@@ -33,7 +33,7 @@ class CompareCommand(Command):
         told = "run folders, of which a project means its newest run; or files of rlcore eval (--out, --json)"
         parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=told)
         parser.add_argument(
-            "--metric", nargs="+", default=[], metavar="NAME", help="figures of metrics.jsonl (docs/metrics.md) [a selection]"
+            "--metric", nargs="+", default=[], metavar="NAME", help="figures of metrics.jsonl (docs/reference/metrics.md) [a selection]"
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 

@@ -221,8 +221,8 @@ def test_flags_that_are_advised_exist() -> None:
 
 
 def test_the_page_holds_the_table_of_the_rules() -> None:
-    page = (Path(__file__).parents[5] / "docs" / "health.md").read_text(encoding="utf-8")
-    assert table() in page, f"paste into docs/health.md:\n{table()}"
+    page = (Path(__file__).parents[5] / "docs" / "how_to" / "health.md").read_text(encoding="utf-8")
+    assert table() in page, f"paste into docs/how_to/health.md:\n{table()}"
 
 
 def table() -> str:

@@ -11,7 +11,7 @@ from rlcore_plugin_tools.plan.workload_file import load_workload, workload_setti
 
 from rlcore.api import ConfigError
 
-PAGE = Path(__file__).parents[5] / "docs/planning.md"
+PAGE = Path(__file__).parents[5] / "docs/how_to/planning.md"
 HUGE, TINY = 1e9, 1e-6
 BANDWIDTHS = [name for name in Workload().weights.model_dump() if name.endswith("_bandwidth")]
 
