@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcore.contracts.public_members import PublicMembers
 from rlcore.contracts.types import Rollout, TokenDetails
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["LossBatch", "Normalisers", "RewardBatch", "TrainBatch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewardBatch:
+class RewardBatch(metaclass=PublicMembers):
     """The whole global batch as an advantage estimator receives it, once. All arrays are numpy, float64 or integer.
 
     ``rewards``: float64[R].
@@ -68,7 +69,7 @@ class RewardBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Normalisers:
+class Normalisers(metaclass=PublicMembers):
     """Counts over the global batch of one optimizer step, fixed before its first forward.
 
     ``tokens``: policy tokens in the loss. ``rollouts``: non-empty rollouts in the loss. ``length``: the constant of constant-length
@@ -86,7 +87,7 @@ class Normalisers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainBatch:
+class TrainBatch(metaclass=PublicMembers):
     """The rollouts of one optimizer step, or one rank's share of them. Arrays per token are on the flat axis [N].
 
     ``group``: int64[R], the group number of each rollout.
@@ -192,7 +193,7 @@ def token_index(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossBatch:
+class LossBatch(metaclass=PublicMembers):
     """One micro-batch as a loss receives it: flat torch tensors over its ``n`` policy tokens, all of them in the loss.
 
     A micro-batch holds whole rollouts, unless ``whole`` is False: then its rows are segments, and other segments of the same rollouts may

@@ -8,6 +8,8 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any, Literal, get_args
 
+from rlcore.contracts.public_members import EnumMembers, PublicMembers
+
 __all__ = ["REPRODUCIBLE", "InFlight", "InferenceCapabilities", "Reproducible", "TrainingCapabilities", "check_types"]
 
 Reproducible = Literal["bitwise", "seeded"]
@@ -21,7 +23,7 @@ REPRODUCIBLE: Mapping[str, tuple[str, ...]] = {"Reproducible": get_args(Reproduc
 """The words of that annotation, for ``check_types``."""
 
 
-class InFlight(StrEnum):
+class InFlight(StrEnum, metaclass=EnumMembers):
     """The treatment of a backend's unfinished requests when its weights change."""
 
     FINISH = "finish"
@@ -30,7 +32,7 @@ class InFlight(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceCapabilities:
+class InferenceCapabilities(metaclass=PublicMembers):
     """The capabilities of an inference backend. Its spec and its class declare the same record; a plan is checked against the spec's.
 
     ``in_flight``: the treatment of unfinished requests during an update.
@@ -70,7 +72,7 @@ class InferenceCapabilities:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingCapabilities:
+class TrainingCapabilities(metaclass=PublicMembers):
     """The capabilities of a training backend, declared by its spec and its class as for inference.
 
     ``layouts``: of {"single", "data", "tensor", "pipeline", "context", "expert", "zero"}.

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcore.contracts.from_spec import FromSpec
+from rlcore.contracts.public_members import PublicMembers
 from rlcore.contracts.specs import ControllerSpec
 
 __all__ = ["Controller", "Decision"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(metaclass=PublicMembers):
     """What a controller decides after an update. Since 2.0.
 
     ``stop``: the reason to end the run, in half a sentence; "": it continues. A run that stops is evaluated and saved, and has succeeded.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 
+from rlcore.contracts.public_members import PublicMembers
+
 __all__ = [
     "ConfigError",
     "DataError",
@@ -31,7 +33,7 @@ __all__ = [
 _FULL = ("No space left on device", "Disk quota exceeded", "disk full")
 
 
-class RlcoreError(Exception):
+class RlcoreError(Exception, metaclass=PublicMembers):
     """Base class of every error that rlcore raises on purpose. ``str(error)`` is one sentence for the user."""
 
     exit_code = 1

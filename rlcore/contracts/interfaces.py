@@ -19,6 +19,7 @@ from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
 from rlcore.contracts.capabilities import InferenceCapabilities, InFlight, TrainingCapabilities
 from rlcore.contracts.from_spec import FromSpec
 from rlcore.contracts.needs import ModelRole, Need, RewardDetail
+from rlcore.contracts.public_members import PublicMembers
 from rlcore.contracts.run_info import RunInfo
 from rlcore.contracts.snapshots import Bucket, WeightsManifest, WeightSource
 from rlcore.contracts.specs import AdvantageSpec, InferenceBackendSpec, LossSpec, TrainingBackendSpec
@@ -80,7 +81,7 @@ class Tokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceContext:
+class InferenceContext(metaclass=PublicMembers):
     """The arguments of one inference worker.
 
     ``prompts_per_forward``: the value of ``-imbs``.
@@ -199,7 +200,7 @@ class InferenceBackend(FromSpec, ABC, described_by=InferenceBackendSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingContext:
+class TrainingContext(metaclass=PublicMembers):
     """The arguments of one trainer rank.
 
     ``rollouts_per_forward``: the value of ``-tmbs``.

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlcore.contracts.public_members import PublicMembers
+
 __all__ = ["Lease"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(metaclass=PublicMembers):
     """The right and the duty to produce one group. It holds only indices, because every producer reads the same data set.
 
     ``source_index``: the number of the run's source, 0 if the run has one. ``prompt_index``: the prompt within it.

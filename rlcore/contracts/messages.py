@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.contracts.pickling import pickled_by_fields
+from rlcore.contracts.public_members import PublicMembers
 
 __all__ = ["Message", "Prompt"]
 
 
 @pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(metaclass=PublicMembers):
     """One turn of a chat: ``Message(role="user", content="sort 8 3 1 6")``. ``policy``: the policy wrote it, in this rollout.
 
     ``inserted``: of a message of the policy, the spans (start, end) of ``content`` that it did not write, such as results of tools.
@@ -43,7 +44,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(metaclass=PublicMembers):
     """One checked row of a data set.
 
     ``index`` is its place in the data set. ``columns`` holds all columns except ``messages`` and ``reward`` (``gt_answer``, ``test_cases``,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from rlcore.contracts.public_members import EnumMembers
+
 __all__ = ["ModelRole", "Need", "RewardDetail"]
 
 
-class Need(StrEnum):
+class Need(StrEnum, metaclass=EnumMembers):
     """The inputs that a loss needs; rlcore computes no others."""
 
     OLD = "old"
@@ -16,7 +18,7 @@ class Need(StrEnum):
     ENTROPY = "entropy"
 
 
-class RewardDetail(StrEnum):
+class RewardDetail(StrEnum, metaclass=EnumMembers):
     """The fields of ``RewardBatch`` that an estimator needs in addition to the rewards; rlcore gathers no others.
 
     The value is the field's name.
@@ -31,7 +33,7 @@ class RewardDetail(StrEnum):
     ROLLOUT_LOGPROBS = "rollout_logprobs"
 
 
-class ModelRole(StrEnum):
+class ModelRole(StrEnum, metaclass=EnumMembers):
     """The model whose log probabilities a training backend computes."""
 
     POLICY = "policy"

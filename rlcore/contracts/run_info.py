@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlcore.contracts.public_members import PublicMembers
+
 __all__ = ["RunInfo"]
 
 
@@ -18,7 +20,7 @@ def _unheard(text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
+class RunInfo(metaclass=PublicMembers):
     """The information that observers and trackers receive when a run starts."""
 
     folder: Path

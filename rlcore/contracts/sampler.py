@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from rlcore.contracts.public_members import PublicMembers
+
 __all__ = ["Draw", "DrawResult", "Sampler", "SamplerContext"]
 
 
@@ -18,7 +20,7 @@ class Draw(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawResult:
+class DrawResult(metaclass=PublicMembers):
     """The end of one issue of an item.
 
     ``item``, ``level``: as drawn. ``ended``: whether its group trained, was filtered, or failed. ``accuracy``: the mean accuracy of the
@@ -35,7 +37,7 @@ class DrawResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplerContext:
+class SamplerContext(metaclass=PublicMembers):
     """What a sampler draws from: the prompts of a data set, or the sources of a run.
 
     ``items``: their number, None for an endless source, whose items are 0, 1, 2, … ``ids``: their names, () for an endless source.

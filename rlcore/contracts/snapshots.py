@@ -21,6 +21,7 @@ import numpy as np
 import xxhash
 
 from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.public_members import EnumMembers, PublicMembers
 
 __all__ = [
     "BUCKET_BYTES",
@@ -53,7 +54,7 @@ def tensor_hasher(dtype: str, shape: tuple[int, ...]) -> xxhash.xxh3_64:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class Tensor(metaclass=PublicMembers):
     """One named weight.
 
     ``data`` is a contiguous array. numpy lacks bfloat16, so bfloat16 data is uint16 with ``dtype="bfloat16"``.
@@ -87,7 +88,7 @@ class Tensor:
         return hasher.intdigest()
 
 
-class WeightsKind(StrEnum):
+class WeightsKind(StrEnum, metaclass=EnumMembers):
     """The content of a version."""
 
     FULL = "full"
@@ -103,7 +104,7 @@ class WeightsKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorInfo:
+class TensorInfo(metaclass=PublicMembers):
     """A tensor without its bytes: its Hugging Face name, its dtype as torch writes it ("bfloat16"), its shape."""
 
     name: str
@@ -124,7 +125,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsManifest:
+class WeightsManifest(metaclass=PublicMembers):
     """All tensors of a version, in the order of transfer.
 
     ``extra``: further facts for the receiver, as text (the configuration of an adapter as JSON).
@@ -136,7 +137,7 @@ class WeightsManifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class Bucket(metaclass=PublicMembers):
     """Some tensors of a version, in host memory or on the engine's device. ``index`` numbers the buckets of a version from 0.
 
     ``checksum``: XXH3-64 over the checksums of its tensors, in order, if they travelled through host memory; otherwise None.
@@ -210,7 +211,7 @@ def probe_tolerance(*dtypes: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(metaclass=PublicMembers):
     """One complete version in host memory.
 
     ``tensors``: Hugging Face name -> tensor. ``checksums``: the checksum that the sender computed for each. ``kind`` and ``extra``: see

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import ClassVar, Literal, get_args
 
 from rlcore.contracts.capabilities import REPRODUCIBLE, check_types
+from rlcore.contracts.public_members import EnumMembers, PublicMembers
 
 __all__ = ["Gold", "Per", "PluginKind", "Reach", "Spec"]
 
@@ -22,7 +23,7 @@ Gold = Literal["", "answer", "text"]
 """What the column ``gt_answer`` is to a reward."""
 
 
-class PluginKind(StrEnum):
+class PluginKind(StrEnum, metaclass=EnumMembers):
     """The kinds of things that a plugin can offer. The value is the word that users type (``rlcore show reward boxed``)."""
 
     REWARD = "reward"
@@ -59,7 +60,7 @@ _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(metaclass=PublicMembers):
     """The fields that all kinds share.
 
     ``name``: in lower case; users may type it in any case.

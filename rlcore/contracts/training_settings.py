@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlcore.contracts.algorithm_specs import OptimizerSpec
 from rlcore.contracts.from_spec import FromSpec
+from rlcore.contracts.public_members import PublicMembers
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +61,7 @@ class OptimizerFactory(FromSpec, ABC, described_by=OptimizerSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerSettings:
+class OptimizerSettings(metaclass=PublicMembers):
     """The settings of ``optimizer``; None: AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2), which is part of the trainer.
 
     A step multiplies matrices by 1 - rate * ``weight_decay``; biases and norms do not decay. Epsilon is 1e-8. ``max_grad_norm`` bounds the
@@ -81,7 +82,7 @@ class OptimizerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoraSettings:
+class LoraSettings(metaclass=PublicMembers):
     """The settings of adapters over frozen weights: ``W + alpha / rank * B A`` with A [rank, columns] and B [rows, rank].
 
     B is zero at the start. The rank does not change the scale of A's entries.

@@ -16,6 +16,7 @@ import numpy as np
 
 from rlcore.contracts.messages import Message, Prompt
 from rlcore.contracts.pickling import pickled_by_fields
+from rlcore.contracts.public_members import EnumMembers, PublicMembers
 
 __all__ = [
     "AuditCase",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-class FinishReason(StrEnum):
+class FinishReason(StrEnum, metaclass=EnumMembers):
     """The reason why a completion ended."""
 
     STOP = "stop"
@@ -54,7 +55,7 @@ class RolloutKind(StrEnum):
     GREEDY = "greedy"
 
 
-class Outcome(StrEnum):
+class Outcome(StrEnum, metaclass=EnumMembers):
     """The outcome of judging one rollout. The last four are failures of the judge, never of the judged text."""
 
     OK = "ok"
@@ -73,7 +74,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(metaclass=PublicMembers):
     """How tokens are drawn. ``temperature`` 0 is greedy; ``top_p`` 1, ``top_k`` 0 and ``min_p`` 0 keep the whole vocabulary.
 
     ``top_p`` applies to the tokens that ``top_k`` keeps. ``min_p`` keeps the tokens that are at least this many times as likely as the
@@ -105,7 +106,7 @@ def _rebuild(cls: type, values: dict[str, Any]) -> Any:
     return cls(**values)
 
 
-class _Rebuilt:
+class _Rebuilt(metaclass=PublicMembers):
     """A record that pickles by its constructor, so that it is checked and read-only on arrival too."""
 
     __slots__ = ()
@@ -373,7 +374,7 @@ class Rollout(_Rebuilt):
 
 @pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewardInput:
+class RewardInput(metaclass=PublicMembers):
     """The input of a reward for one rollout.
 
     ``messages``: the prompt's messages.
@@ -402,7 +403,7 @@ class RewardInput:
 
 @pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class Score(metaclass=PublicMembers):
     """A verdict and its reason.
 
     ``value``: the reward that trains.
@@ -442,7 +443,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditCase:
+class AuditCase(metaclass=PublicMembers):
     """One completion that ``rlcore audit`` shows to a reward, with the expected verdict.
 
     ``accept``: True (a right answer), False (the reward must give it nothing that a right answer gets), None (both are fine, but the reward
@@ -461,7 +462,7 @@ class AuditCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(metaclass=PublicMembers):
     """The rollouts of one prompt with their scores, in the order of ``Rollout.index``. Sizes may differ between groups.
 
     With oversampling some indices may be absent. ``cut_tokens`` is the number of tokens sampled for rollouts that were cut; these are
