@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PluginsCommand", "describe"]
 
-_PIPE_COLUMNS = 160
-"""The width of the table in a file or a pipe."""
-
-
 class PluginsCommand(Command):
     """``rlcore plugins``."""
 
@@ -79,7 +75,8 @@ def _print_table(described: dict[str, Any]) -> None:
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
+        _print_lines(described)
+        return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("distribution", "version", "API", "offers, or why it failed"):
         table.add_column(heading, overflow="fold")
@@ -90,12 +87,28 @@ def _print_table(described: dict[str, Any]) -> None:
         console.print(escape(sentence), style="yellow", soft_wrap=True)
 
 
+def _print_lines(described: dict[str, Any]) -> None:
+    """Print a line for each plugin and kind, as ``grep`` reads them: distribution, version, API, then the names or the reason."""
+    for plugin in described["plugins"]:
+        for line in (*_offers(plugin), *_faults(plugin)) or ("hooks only",):
+            print(plugin["distribution"], plugin["version"], plugin["api"] or "-", line)
+    for sentence in [*described["name_conflicts"], *described["notes"]]:
+        print(sentence)
+
+
 def _account(plugin: dict[str, Any], escape: Any) -> list[str]:
+    colour = "yellow" if plugin["disabled_by"] else "red"
+    lines = [escape("; ".join(_offers(plugin))), *(f"[{colour}]{escape(fault)}[/{colour}]" for fault in _faults(plugin))]
+    return [line for line in lines if line] or ["hooks only"]
+
+
+def _offers(plugin: dict[str, Any]) -> list[str]:
     by_kind: dict[str, list[str]] = {}
     for offer in plugin["offers"]:
         by_kind.setdefault(offer["kind"], []).append(offer["name"])
-    lines = [escape("; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items()))] if by_kind else []
-    lines += [f"[red]failed:[/red] {escape(problem)}" for problem in plugin["problems"]]
-    if plugin["disabled_by"]:
-        lines.append(f"[yellow]switched off by {plugin['disabled_by']}[/yellow]")
-    return lines or ["hooks only"]
+    return [f"{kind}: {', '.join(names)}" for kind, names in by_kind.items()]
+
+
+def _faults(plugin: dict[str, Any]) -> list[str]:
+    switched = [f"switched off by {plugin['disabled_by']}"] if plugin["disabled_by"] else []
+    return [*(f"failed: {problem}" for problem in plugin["problems"]), *switched]

@@ -12,7 +12,10 @@ __all__ = ["remarks"]
 
 
 def remarks(facts: RuleContext, registry: Registry) -> Iterator[str]:
-    """Yield the sentences of every plugin."""
+    """Yield a sentence for each broken plugin, then the sentences of every plugin."""
+    for row in registry.rows:
+        if row.problems:
+            yield f"plugin {row.distribution} is installed but broken, so the run does not use it: {row.problems[0]}"
     for owner, manager in registry.hooks():
         try:
             for sentences in manager.hook.rlcore_remark_run(facts=facts):

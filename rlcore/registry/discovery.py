@@ -290,8 +290,10 @@ def _hook_problems(module: ModuleType, manager: pluggy.PluginManager) -> list[st
     ]
     try:
         manager.register(module)
-    except Exception as error:
-        return [*problems, f"a hook of {module.__name__} does not fit its specification: {' '.join(str(error).split())}"]
+    except pluggy.PluginValidationError as error:
+        name = next((name for name in specified if f"{name!r}" in str(error)), "")
+        takes = f"; {name} takes {', '.join(getattr(manager.hook, name).spec.argnames) or 'no argument'}" if name else ""
+        return [*problems, f"a hook of {module.__name__} does not fit its specification: {' '.join(str(error).split())}{takes}"]
     for caller in manager.get_hookcallers(module) or ():
         if not caller.has_spec() and not all(implementation.optionalhook for implementation in caller.get_hookimpls()):
             problems.append(f"{module.__name__}.{caller.name} is not a hook of rlcore{closest(caller.name, specified)}")
