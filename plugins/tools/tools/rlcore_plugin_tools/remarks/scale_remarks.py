@@ -32,7 +32,10 @@ def scale_remarks(facts: RuleContext) -> Iterator[str]:
     if marks:
         yield _rewards(marks)
     if facts.config.eval.eval_dataset and facts.all_rewards_known and not any(spec.gives_accuracy for _, spec in facts.rewards()):
-        yield "no reward gives an accuracy, so evaluations report none: return Score(value=…, accuracy=…) of rlcore.api instead of a number"
+        yield (
+            "no reward declares that it gives an accuracy; a function that returns Score(value=…, accuracy=…) of rlcore.api declares it "
+            "by its return type: def reward(item) -> Score"
+        )
     if facts.config.eval.eval_dataset:
         greedy = "" if facts.config.eval.eval_temperature else ", so it is greedy"
         training = f"; training samples with {facts.cite('sampling.temperature')}" if facts.config.data.sources else ""
