@@ -34,6 +34,9 @@ _SAME: Mapping[str, str] = {
     "vllm_tensor_parallel_size": "producer_tensor_parallel_size",
     "report_to": "trackers",
     "epsilon_high": "algorithm.options.clip_eps_high",
+    "delta": "algorithm.options.dual_clip",
+    "sapo_temperature_pos": "algorithm.options.tau_pos",
+    "sapo_temperature_neg": "algorithm.options.tau_neg",
 }
 _AS_HERE = frozenset(
     {
@@ -56,7 +59,8 @@ _INSTEAD: Mapping[str, str] = {
     "rollout_func": "conversation=, a class derived from rlcore.api.Conversation",
     "environment_factory": "conversation=, a class derived from rlcore.api.Conversation",
     "reward_weights": 'weights in [[rewards]]: **{"rewards": [{"name": "boxed", "weight": 0.5}, …]}',
-    "loss_type": 'algorithm=: "grpo", "dapo", "dr_grpo", "cispo", "sapo", … (rlcore plugins lists them)',
+    "loss_type": 'loss_variation="token_level" for "dapo" and "bnpo", "sample_level" for "grpo", "constant_length" for "dr_grpo"; '
+    'loss="cispo" or "sapo" for these',
     "scale_rewards": 'estimator=: "group_norm", or "group_mean" for no scaling',
     "importance_sampling_level": 'algorithm="gspo" for a ratio of sequences',
     "generation_batch_size": "train_batch_size, in prompts",
@@ -70,6 +74,14 @@ _INSTEAD: Mapping[str, str] = {
     "save_strategy": "save_interval, in updates",
     "resume_from_checkpoint": "resume=RUN",
     "model_init_kwargs": '**{"training.dtype": …}, **{"training.device": …}',
+    "gradient_checkpointing": '**{"training.options.activations": "recompute"}, or "keep" for False',
+    "adam_beta1": "betas=(0.9, 0.999)",
+    "adam_beta2": "betas=(0.9, 0.999)",
+    "vllm_gpu_memory_utilization": '**{"inference.options": {"engine": {"gpu_memory_utilization": 0.3}}}',
+    "vllm_importance_sampling_correction": 'mismatch_correction="none" for False',
+    "vllm_importance_sampling_mode": 'mismatch_correction="truncated", "masked", "sequence_truncated" or "sequence_masked"',
+    "vllm_importance_sampling_clip_max": "mismatch_range=(0.0, 3.0)",
+    "vllm_importance_sampling_clip_min": "mismatch_range=(0.5, 3.0)",
     "vllm_mode": 'placement="colocated" or "split"',
     "sync_ref_model": "reference_sync_steps and reference_mixup_alpha; TRL's defaults are 512 and 0.6",
     "ref_model_sync_steps": "reference_sync_steps, which alone turns it on",

@@ -102,6 +102,24 @@ def test_only_the_fields_that_were_set_count() -> None:
     assert translated({"args": Config(num_iterations=2, use_vllm=True)}) == {"epochs_per_batch": 2, "inference.name": "vllm"}
 
 
+def test_a_loss_type_is_an_aggregation_or_a_loss_and_not_the_recipe_of_that_name() -> None:
+    with pytest.raises(ConfigError) as refused:
+        translated({"loss_type": "dapo"})
+    assert str(refused.value) == (
+        'loss_type is a name of TRL; pass loss_variation="token_level" for "dapo" and "bnpo", "sample_level" for "grpo", '
+        '"constant_length" for "dr_grpo"; loss="cispo" or "sapo" for these'
+    )
+
+
+def test_options_of_the_loss_have_their_paths() -> None:
+    given = {"delta": 3.0, "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.1}
+    assert translated(given) == {
+        "algorithm.options.dual_clip": 3.0,
+        "algorithm.options.tau_pos": 1.0,
+        "algorithm.options.tau_neg": 1.1,
+    }
+
+
 def test_every_name_without_a_counterpart_is_refused_in_one_message() -> None:
     with pytest.raises(ConfigError) as refused:
         translated(
