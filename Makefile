@@ -223,7 +223,7 @@ bench-simulation: env  ## the simulated runtime against real runs on Ray, on con
 planning: env  ## the table and the plot of docs/how_to/planning.md, by simulation; ten minutes
 	$(BIN)/python -m benchmarks.planning $(ARGS)
 
-crash-matrix: env  ## a run killed before each of its events, and resumed; five minutes; ARGS=--write: the table of docs/how_to/when_things_break.md
+crash-matrix: env  ## a run killed before each of its events, and resumed; five minutes; ARGS=--write: the table of docs/explanation/crashes.md
 	$(BIN)/python -m tests.crash $(ARGS)
 
 chaos: env  ## runs whose processes and nodes are killed, stopped and cut off; 40 minutes; needs root and iproute2 for the link; ARGS=--write: the tables

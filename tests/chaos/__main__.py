@@ -1,7 +1,7 @@
 """``make chaos``: runs of 200 updates with staleness 2 whose processes and nodes are killed, stopped and cut off, one after the other.
 
 A run suffers as many faults as it is long; if some are left, another run suffers those. For each runtime one run suffers none. ``--write``
-puts the tables into docs/how_to/when_things_break.md. The last line is one JSON object; the exit code is 1 if something is wrong: a run
+puts the tables into docs/explanation/crashes.md. The last line is one JSON object; the exit code is 1 if something is wrong: a run
 that hangs, or ends where it could go on, a prompt trained twice or never, a process that is left.
 """
 
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=float, default=240.0, metavar="S", help="seconds after which a fault counts as hanging (240)")
     parser.add_argument("--spacing", type=int, default=8, metavar="N", help="updates that a run must make after a fault (8)")
     parser.add_argument(
-        "--write", action="store_true", help="put the tables into docs/how_to/when_things_break.md, where rows of what is not run stay"
+        "--write", action="store_true", help="put the tables into docs/explanation/crashes.md, where rows of what is not run stay"
     )
     parser.add_argument("--keep", action="store_true", help="keep the folder of the runs; the last line names it")
     return parser

@@ -11,7 +11,7 @@ from tests.chaos.schedule import Row
 
 __all__ = ["PAGE", "tables", "write"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "when_things_break.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "crashes.md"
 _BEGIN, _END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
 _LONGEST = 200
 _FAULTS = ("| runtime, fault | the run | seconds without a step | updates made twice | it says |", "|---|---|---:|---:|---|")

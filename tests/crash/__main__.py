@@ -3,7 +3,7 @@
 Then, at some of their events, a run that a controller, a schedule and a loss with a state steer, one that evaluates only before and after,
 one whose producers work beside the trainer (staleness 2), and one whose rollouts are episodes of agents. Before each call of the
 coordinator, every prompt that was leased has ended or is open.
-``--write`` puts the table into docs/how_to/when_things_break.md.
+``--write`` puts the table into docs/explanation/crashes.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.progress import track
 
 from tests.crash.matrix import BESIDE, ENDS, EPISODES, SAMPLED, SAMPLED_BESIDE, STEERED, CrashMatrix, Point
 
-PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "when_things_break.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "crashes.md"
 BEGIN, END = "<!-- crash-matrix: begin -->", "<!-- crash-matrix: end -->"
 _TWICE_EVERY = 4
 
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--beside", type=int, default=24, metavar="N", help="cut points with staleness 2 (24)")
     parser.add_argument("--episodes", type=int, default=24, metavar="N", help="cut points with episodes of agents in flight (24)")
     parser.add_argument("--seed", type=int, default=0, help="of the events before which the second life is killed, too")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/how_to/when_things_break.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/explanation/crashes.md")
     return parser
 
 
