@@ -1,7 +1,8 @@
-"""docs/authors/rewards.md as a stranger follows it: exactly its text becomes files, passes the suite, trains, and judges over a network."""
+"""The pages on rewards as a stranger follows them: exactly their text becomes files, passes the suite, trains and judges over a network."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import os
@@ -16,7 +17,7 @@ from typing import get_args
 
 import pytest
 
-from rlcore.api import FinishReason, Message, Outcome, Prompt, Rollout, Segment
+from rlcore.api import FinishReason, Message, Outcome, Prompt, RewardInput, Rollout, Segment
 from rlcore.config.run_config import RewardBudget, RewardPolicy, ScheduleSection
 from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.specs import RewardSpec
@@ -28,9 +29,11 @@ from rlcore.rewards.worker_protocol import USUAL_LIMITS
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import QUIET
 
-PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "rewards.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "authors" / "rewards.md").read_text(encoding="utf-8")
+USERS = (DOCS / "how_to" / "rewards.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- test: (?P<name>\S+) -->\n```\w+\n(?P<text>.*?)```", re.DOTALL)
-BLOCKS = {match["name"]: match["text"] for match in BLOCK.finditer(PAGE)}
+BLOCKS = {match["name"]: match["text"] for match in BLOCK.finditer(PAGE + USERS)}
 PYTEST = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
 
 
@@ -103,24 +106,32 @@ def test_the_judge_over_a_network_judges(tmp_path: Path, service: str, monkeypat
     assert [score.value for score in scores] == [float(size) for size in range(1, 20)]
 
 
+def test_the_page_names_every_field() -> None:
+    for heading, fields in (("declares the reward", RewardSpec), ("is a `RewardInput`", RewardInput)):
+        table = PAGE.partition(heading)[2].partition("| field |")[2].partition("\n\n")[0]
+        assert set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))) == {
+            field.name for field in dataclasses.fields(fields)
+        }
+
+
 def test_the_page_names_what_there_is() -> None:
-    table = PAGE[PAGE.index("| member |") : PAGE.index("The same response must")]
+    table = PAGE[PAGE.index("| member |") : PAGE.index("A plain function of one item")]
     for member in re.findall(r"^\| `(\w+)", table, re.MULTILINE):
         assert hasattr(Reward, member), member
     for member in ("concurrency", "retries", "backoff", "rate_limit", "retryable", "open_async", "close_async", "score_async"):
         assert hasattr(AsyncReward, member)
         assert member in PAGE
     for outcome in {outcome.value for outcome in Outcome} - {"invalid"}:
-        assert f"`{outcome}`" in PAGE
+        assert f"`{outcome}`" in USERS
     assert set(RewardPolicy.model_fields) == {outcome.value for outcome in Outcome} - {"ok", "invalid"}
     assert set(RewardBudget.model_fields) == {"timeout", "error", "infra"}
     for action in get_args(RewardPolicy.model_fields["wrong"].annotation):
-        assert f"`{action}`" in PAGE
-    assert f"`schedule.reward_error_budget` ({ScheduleSection().reward_error_budget})" in PAGE
+        assert f"`{action}`" in USERS
+    assert f"`schedule.reward_error_budget` ({ScheduleSection().reward_error_budget})" in USERS
 
 
 def test_the_page_says_when_workers_are_replaced() -> None:
-    settings, said = ScheduleSection(), " ".join(PAGE.split())
+    settings, said = ScheduleSection(), " ".join((PAGE + USERS).split())
     assert f"replaced after {settings.reward_worker_items} calls (`schedule.reward_worker_items`)" in said
     assert f"grew by {settings.reward_worker_growth_mb} MiB (`schedule.reward_worker_growth_mb`)" in said
     assert (settings.reward_worker_items, settings.reward_worker_growth_mb << 20) == (USUAL_LIMITS.items, USUAL_LIMITS.growth)
