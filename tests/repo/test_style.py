@@ -136,7 +136,7 @@ def test_an_allowed_text_is_still_there() -> None:
 
 def test_the_glossary_is_short() -> None:
     rows = [line for line in (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    assert len(rows) - 1 <= 25
+    assert len(rows) - 2 <= 40
     assert glossary_words()["crew"]
 
 
