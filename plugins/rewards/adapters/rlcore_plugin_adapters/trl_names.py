@@ -65,7 +65,7 @@ _INSTEAD: Mapping[str, str] = {
     "importance_sampling_level": 'algorithm="gspo" for a ratio of sequences',
     "generation_batch_size": "train_batch_size, in prompts",
     "steps_per_generation": "updates_per_batch",
-    "generation_kwargs": '**{"sampling.extra": {…}}',
+    "generation_kwargs": "top_k, top_p or min_p; the engines of this repository take nothing else",
     "lr_scheduler_type": 'lr_schedule="linear", "cosine", "constant", …, with min_lr_ratio=0 for a rate that ends at 0',
     "bf16": '**{"training.dtype": "bfloat16", "inference.dtype": "bfloat16"}',
     "fp16": '**{"training.dtype": "bfloat16"}; rlcore does not train in float16',

@@ -32,3 +32,12 @@ def test_three_steps_of_the_trainer(tmp_path: Path) -> None:
         assert record["boxed+hangs/no_verdict"] == pytest.approx(1 - len(judged) / 8, abs=1e-3)
     assert any(value is None for _, value in seen)
     assert "have no verdict" in done.stderr
+
+
+@pytest.mark.skipif(not PYTHON, reason="needs the environment of TRL, named in RLCORE_TEST_TRL: make test-trl")
+def test_the_page_for_users_of_trl_names_fields_that_trl_has() -> None:
+    page = Path(__file__).parents[5] / "docs" / "coming_from" / "trl.md"
+    program = Path(__file__).with_name("names_of_the_page.py")
+    done = subprocess.run([PYTHON, str(program), str(page)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == []
