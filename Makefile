@@ -23,7 +23,7 @@ WORKERS ?= 3
 # Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
 MARKS ?= not nightly
 
-.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format docs bench bench-algorithms bench-curriculum bench-sources bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-tails bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-gateway bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference test-environments clean
+.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format docs pictures bench bench-algorithms bench-curriculum bench-sources bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-tails bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-gateway bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference test-environments clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -114,6 +114,9 @@ lint: env  ## ruff (rules and format), mypy --strict on rlcore/, imports against
 
 docs: env  ## the documentation as a site with search, in build/docs (a minute; no network): a folder to deploy
 	$(BIN)/python -m tools.site $(ARGS)
+
+pictures: env  ## the pictures of the documentation, in docs/pictures; ARGS="learning --measure": with new runs, minutes
+	$(BIN)/python -m tools.pictures $(ARGS)
 
 format: env  ## put the code in shape
 	$(BIN)/ruff check --fix .
