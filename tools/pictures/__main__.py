@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.pictures import flow, learning, step
+from tools.pictures import flow, learning, ledger, step
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
-PICTURES: Mapping[str, Callable[[], str]] = {"flow": flow.draw, "learning": learning.draw, "step": step.draw}
+PICTURES: Mapping[str, Callable[[], str]] = {"flow": flow.draw, "learning": learning.draw, "ledger": ledger.draw, "step": step.draw}
 MEASURED: Mapping[str, Callable[[], None]] = {"learning": learning.measure}
 
 
