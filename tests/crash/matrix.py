@@ -283,8 +283,8 @@ class CrashMatrix:
 
 
 def _adaptive_kl() -> str:
-    """Return the example of docs/how_to/algorithms.md: a loss with a state."""
-    page = (Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md").read_text(encoding="utf-8").replace("\n  ", "\n")
+    """Return the example of docs/authors/algorithms.md: a loss with a state."""
+    page = (Path(__file__).parents[2] / "docs" / "authors" / "algorithms.md").read_text(encoding="utf-8")
     return next(code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class AdaptiveKl" in code)
 
 

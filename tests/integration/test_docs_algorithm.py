@@ -1,4 +1,4 @@
-"""docs/how_to/algorithms.md as a stranger follows it: exactly its text becomes a package, is installed by pip, conforms, and trains."""
+"""The pages of algorithms as a stranger follows them: exactly their text becomes a package, is installed by pip, conforms, and trains."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.quickstart_folder import quickstart_in
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how_to" / "algorithms.md").read_text(encoding="utf-8")
+PAGE, AUTHORS = ((ROOT / "docs" / folder / "algorithms.md").read_text(encoding="utf-8") for folder in ("how_to", "authors"))
 BLOCK = re.compile(r"<!-- test: (?P<name>\S+) -->\n```\w+\n(?P<text>.*?)```", re.DOTALL)
-BLOCKS = {match["name"]: match["text"] for match in BLOCK.finditer(PAGE)}
+BLOCKS = {match["name"]: match["text"] for match in BLOCK.finditer(AUTHORS)}
 PACKAGE = "rlcore-plugin-median"
 PYTEST = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
 EACH = """
@@ -65,12 +65,20 @@ def test_the_text_is_short_and_imports_the_public_surface_only() -> None:
     module, project = BLOCKS[f"{PACKAGE}/rlcore_plugin_median.py"], BLOCKS[f"{PACKAGE}/pyproject.toml"]
     lines = [line for line in (project + module).splitlines() if line.strip()]
     assert len(lines) < 40
-    assert f"{len(lines)} lines without the test" in PAGE
-    assert set(re.findall(r"(?:from|import) (rlcore[\w.]*)", "".join(BLOCKS.values()))) == {
+    assert f"{len(lines)} lines without the test" in AUTHORS
+    package = "".join(text for name, text in BLOCKS.items() if name.startswith(PACKAGE))
+    assert set(re.findall(r"(?:from|import) (rlcore[\w.]*)", package)) == {
         "rlcore.api",
         "rlcore.testing",
         "rlcore_plugin_median",
     }
+
+
+def test_the_suites_of_single_files_pass(source: Path) -> None:
+    said = python(source, "-c", PYTEST, "-rA", "test_sequence_clip.py", "test_parts.py")
+    assert {"TestSequenceClip", "TestPerPrompt", "TestHuber", "TestSoftened"} == set(
+        re.findall(r"^PASSED \S+::(Test\w+)::", said, re.MULTILINE)
+    )
 
 
 def test_what_is_installed_is_listed_and_explained(source: Path, installed: Path) -> None:
@@ -114,7 +122,7 @@ def test_the_table_names_every_recipe_that_ships_and_its_distribution() -> None:
 
 
 def test_every_correction_is_documented_and_every_setting_named_exists() -> None:
-    table = PAGE.partition("| `mismatch_correction` | c_t |")[2]
+    table = PAGE.partition("| `mismatch_correction` | c_t |")[2].partition("\n\n")[0]
     documented = re.findall(r"^\| `([a-z_]+)` \|", table, re.MULTILINE)
     offered = [spec.name for spec in rlcore_register_corrections()]
     assert documented == ["none", *offered]
@@ -125,14 +133,12 @@ def test_every_correction_is_documented_and_every_setting_named_exists() -> None
 
 def test_every_command_of_the_page_is_accepted(source: Path, installed: Path) -> None:
     """With ``--dry-run`` where it would train; ``run.toml`` is what the page's file says around a model and data."""
-    (source / "my_loss.py").write_text(
-        re.findall(r"<!-- test: my_loss.py -->\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
-    )
+    (source / "my_loss.py").write_text(BLOCKS["sequence_clip.py"].replace("SequenceClip", "MyLoss"))
     shutil.rmtree(source / "demo", ignore_errors=True)  # another test trained there, with fewer rows
     (source / "run.toml").write_text('[model]\nmodel = "org/model"\n[data]\ndataset = "train.jsonl"\n[[rewards]]\nname = "boxed"\n')
-    blocks = "".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))
+    blocks = "".join(re.findall(r"```sh\n(.*?)```", PAGE + AUTHORS, re.DOTALL))
     commands = [match["words"].split() for match in SAMPLE.finditer(blocks)]
-    assert len(commands) >= 9
+    assert len(commands) >= 15
     dry = [[*words, "--dry-run"] if words[0] in ("train", "quickstart") else words for words in commands]
     python(source, "-c", EACH, json.dumps(dry), path=installed)
 

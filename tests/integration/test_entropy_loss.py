@@ -1,4 +1,4 @@
-"""A loss that trains the tokens of high entropy: the example of docs/how_to/algorithms.md, in runs, under the kit, and refused."""
+"""A loss that trains the tokens of high entropy: the example of docs/authors/algorithms.md, in runs, under the kit, and refused."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import pytest
 from rlcore.api import Loss
 from rlcore.testing import LossSuite, RunTester
 
-PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md"
-SOURCE = re.search(
-    r"```python\n(?P<code>(?:(?!```).)*?class HighEntropy.*?)```", PAGE.read_text(encoding="utf-8").replace("\n  ", "\n"), re.DOTALL
-)
+PAGE = Path(__file__).parents[2] / "docs" / "authors" / "algorithms.md"
+SOURCE = re.search(r"```python\n(?P<code>(?:(?!```).)*?class HighEntropy.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 assert SOURCE is not None
 CODE = SOURCE["code"]
 

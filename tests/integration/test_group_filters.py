@@ -1,4 +1,4 @@
-"""Runs with filters of groups: the file of docs/how_to/algorithms.md, a stranger's, wrong ones, and what the plan refuses."""
+"""Runs with filters of groups: the file of docs/authors/algorithms.md, a stranger's, wrong ones, and what the plan refuses."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from rlcore.api import GroupFilter
 from rlcore.testing import GroupFilterSuite, PluginFolder, RunOutcome, RunTester
 from tests.stranger_site import link_stranger, stranger_site
 
-PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md"
-SOURCE = re.search(
-    r"```python\n(?P<code>(?:(?!```).)*?class Best\(GroupFilter.*?)```", PAGE.read_text(encoding="utf-8").replace("\n  ", "\n"), re.DOTALL
-)
+PAGE = Path(__file__).parents[2] / "docs" / "authors" / "algorithms.md"
+SOURCE = re.search(r"```python\n(?P<code>(?:(?!```).)*?class Best\(GroupFilter.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 assert SOURCE is not None
 CODE = SOURCE["code"]
 REWARDS = """

@@ -1,4 +1,4 @@
-"""A run with the model hook of docs/how_to/algorithms.md, from its text alone: what it freezes stays, also after a resume; and its kit."""
+"""A run with the model hook of docs/authors/algorithms.md, from its text alone: what it freezes stays, also after a resume; and its kit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlcore.testing import ModelHookSuite, RunTester
 from tests.quickstart_folder import quickstart_in
 from tests.stranger_site import link_stranger, stranger_site
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md").read_text(encoding="utf-8").replace("\n  ", "\n")
+PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "algorithms.md").read_text(encoding="utf-8")
 SOURCE = re.search(r"```python\n(?P<code>(?:(?!```).)*?class FrozenEmbeddings.*?)```", PAGE, re.DOTALL)
 assert SOURCE is not None
 CODE = SOURCE["code"]

@@ -1,4 +1,4 @@
-"""An estimator that asks for a reward by name: the example of docs/how_to/algorithms.md, in a run, under the kit, and refused."""
+"""An estimator that asks for a reward by name: the example of docs/authors/algorithms.md, in a run, under the kit, and refused."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import pytest
 from rlcore.api import AdvantageEstimator
 from rlcore.testing import AdvantageSuite, RunTester, make_reward_batch
 
-PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md"
-SOURCE = re.search(
-    r"```python\n(?P<code>(?:(?!```).)*?class Gated.*?)```", PAGE.read_text(encoding="utf-8").replace("\n  ", "\n"), re.DOTALL
-)
+PAGE = Path(__file__).parents[2] / "docs" / "authors" / "algorithms.md"
+SOURCE = re.search(r"```python\n(?P<code>(?:(?!```).)*?class Gated.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 assert SOURCE is not None
 CODE = SOURCE["code"]
 REWARDS = """

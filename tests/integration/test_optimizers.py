@@ -1,4 +1,4 @@
-"""Runs that step with a chosen optimizer: the example of docs/how_to/algorithms.md as a file, as a plugin, resumed and under the kit."""
+"""Runs that step with a chosen optimizer: the example of docs/authors/algorithms.md as a file, as a plugin, resumed and under the kit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from rlcore.testing import OptimizerSuite, RunTester
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md").read_text(encoding="utf-8").replace("\n  ", "\n")
+PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "algorithms.md").read_text(encoding="utf-8")
 BLOCKS = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "MyMuon" in block]
 CODE, ENTRY, SUITE = BLOCKS
 MODULE = ModuleType("mine")

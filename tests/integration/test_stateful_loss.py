@@ -1,4 +1,4 @@
-"""A loss that changes with the figures of the run: the example of docs/how_to/algorithms.md, resumed and under the kit."""
+"""A loss that changes with the figures of the run: the example of docs/authors/algorithms.md, resumed and under the kit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ import pytest
 from rlcore.api import Loss
 from rlcore.testing import LossSuite, RunTester
 
-PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "algorithms.md"
-SOURCE = re.search(
-    r"```python\n(?P<code>(?:(?!```).)*?class AdaptiveKl.*?)```", PAGE.read_text(encoding="utf-8").replace("\n  ", "\n"), re.DOTALL
-)
+PAGE = Path(__file__).parents[2] / "docs" / "authors" / "algorithms.md"
+SOURCE = re.search(r"```python\n(?P<code>(?:(?!```).)*?class AdaptiveKl.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 assert SOURCE is not None
 CODE = SOURCE["code"]
 
