@@ -99,7 +99,7 @@ BENCH = CellBench(
     about=__doc__ or "",
     cells=list(CELLS),
     results=ROOT / "benchmarks" / "results" / "layouts.jsonl",
-    page=ROOT / "docs" / "how_to" / "training.md",
+    page=ROOT / "docs" / "explanation" / "layouts.md",
     measure=lambda cell, toml, steps: measure(cell, toml, steps),
     columns={
         "run": lambda row: CELLS[row["cell"]][0],

@@ -1,7 +1,7 @@
 """`make bench-parity`: what every layout of the torch trainer computes, beside one process. Five steps of AdamW on a tiny Qwen3.
 
 `--colossalai FOLDER`: the layouts of trainer colossalai too, in the environment of that folder; `--all`: those of four processes;
-`--write`: the tables go into docs/how_to/training.md. The last line is one JSON object; exit code 1 if a difference is above its bound.
+`--write`: the tables go into docs/explanation/layouts.md. The last line is one JSON object; exit code 1 if a difference is above its bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlcore.testing.training.layout_runs import LAYOUTS, RankLayout
 from rlcore.testing.training.rank_processes import next_rendezvous, run_ranks
 from rlcore.testing.training.star_ranks import StarRanks
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "how_to" / "training.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "layouts.md"
 MADE_BY = "make bench-parity ARGS='--all --write'"
 BOUNDS = {"loss": 1e-9, "grad_norm": 1e-9, "weights": 1e-9, "gradient_fp32": 1e-5}
 """Relative, of loss, gradient norm and all weights together after five steps in float64, and of the worst tensor's gradient in float32."""
@@ -131,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="layouts of four processes too")
     parser.add_argument("--colossalai", type=Path, metavar="FOLDER", help="trainer colossalai too, in the environment of this folder")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/how_to/training.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/explanation/layouts.md")
     arguments = parser.parse_args()
     declared, most = TorchBackend.capabilities.layouts, 4 if arguments.all else 2
     layouts = [layout for layout in LAYOUTS if layout.needs <= declared and layout.ranks <= most]

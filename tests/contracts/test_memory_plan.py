@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from rlcore_plugin_tools.plan.memory_model import TrainerSetting, bytes_of_rank
-from rlcore_plugin_tools.plan.model_shape import shape_of_folder
+from rlcore_plugin_tools.plan.model_shape import named_shape, shape_of_folder
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.sample import sample_batch
 from transformers import LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
@@ -63,6 +63,32 @@ def test_the_tables_of_the_page_are_what_the_command_prints(tmp_path: Path) -> N
     assert len(shown) == 4
     for words, table in shown:
         assert tester.run(*words.split()).assert_ok().stdout.rstrip() == table, f"docs/how_to/training.md is stale: type rlcore {words}"
+
+
+QWEN = ("0.5b", "1.5b", "3b", "7b", "14b", "32b", "72b")
+KIND = re.compile(r"(?P<trained>all weights|LoRA of rank 16), (?P<ranks>\d) GPUs?(?P<zero>, `-zero 3`)?(?P<host>, moments on the host)?")
+
+
+def test_the_largest_models_of_the_page_are_those_that_the_arithmetic_fits() -> None:
+    """A tenth of the device stays free, as the page says."""
+    page = (Path(__file__).parents[2] / "docs/how_to/training.md").read_text(encoding="utf-8")
+    head, _, *rows = page.partition("<!-- fits: begin -->\n\n")[2].partition("\n\n<!-- fits: end")[0].splitlines()
+    sizes = [int(size) for size in re.findall(r"(\d+) GB", head)]
+    assert (len(sizes), len(rows)) == (5, 6)
+    for row in rows:
+        kind, *named = [cell.strip() for cell in row.strip("|").split("|")]
+        flags = KIND.fullmatch(kind)
+        assert flags is not None, kind
+        setting = TrainerSetting(
+            ranks=int(flags["ranks"]),
+            zero=3 if flags["zero"] else 0,
+            tokens=4096,
+            lora_rank=16 if flags["trained"].startswith("LoRA") else 0,
+            activations="recompute",
+            offload=("optimizer",) if flags["host"] else (),
+        )
+        peaks = [bytes_of_rank(named_shape(size), setting).peak for size in QWEN]
+        assert named == [QWEN[sum(peak <= 0.9e9 * size for peak in peaks) - 1] for size in sizes], kind
 
 
 MEASURED = """

@@ -1,4 +1,4 @@
-"""The engine of docs/authors/backends.md and the trainer of docs/how_to/training.md keep the rules and train the quickstart's
+"""The engine of docs/authors/backends.md and the trainer of docs/authors/trainers.md keep the rules and train the quickstart's
 model."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ENGINE = PrintedBackend(
     flags=("-b", "plain", "--mismatch-correction", "none"),
 )
 TRAINER = PrintedBackend(
-    page="how_to/training.md",
+    page="authors/trainers.md",
     plugin="simple",
     show=("training", "simple"),
     summary="AdamW in one process on the CPU, padded rows",

@@ -48,7 +48,6 @@ ALLOWED = {
     ("docs/how_to/inference.md", "what it is"),
     ("docs/authors/kit.md", "what it does"),
     ("docs/reference/metrics.md", "what it says"),
-    ("docs/how_to/training.md", "what it costs"),
     ("plugins/algos/grpo/rlcore_plugin_grpo/grpo.py", ", where it is"),
     ("plugins/backends/torch/README.md", "What it does"),
     ("plugins/backends/transformers/README.md", "What it does"),
