@@ -1,4 +1,5 @@
-"""docs/how_to/sandbox.md is run: its first example, and the SQL reward exactly as printed, on right, wrong, hostile and endless queries."""
+"""docs/authors/sandboxes.md is run: its first example, and the SQL reward exactly as printed, on right, wrong, hostile and endless queries;
+docs/how_to/sandbox.md lists the devices that a program sees."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from rlcore.api import FinishReason, Message, Outcome, Reward, RewardInput, Scor
 from rlcore.api.sandbox import Job, Limit, Limits, ProgramResult, SandboxOptions, open_sandbox
 from tests.levels import LEVELS, missing, need
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "sandbox.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "authors" / "sandboxes.md").read_text(encoding="utf-8")
+OF_USERS = (DOCS / "how_to" / "sandbox.md").read_text(encoding="utf-8")
 SQL = re.search(r"<!-- test: sql_reward.py -->\n```python\n(?P<text>.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 FIRST = re.search(r"```python\n(?P<text>.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 TABLES = "CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1), (2), (3);"
@@ -109,7 +112,7 @@ print(*(path for path in ("/etc/ld.so.cache", "/etc/passwd", "/usr/lib", "/usr/b
 def test_what_the_page_says_can_be_seen(level: str) -> None:
     """Of devices, exactly those that the table names for the level."""
     need(level)
-    (row,) = re.findall(r"^\| files of this machine \|(.*)\|(.*)\|$", PAGE, re.MULTILINE)
+    (row,) = re.findall(r"^\| files of this machine \|(.*)\|(.*)\|$", OF_USERS, re.MULTILINE)
     named = re.findall(r"`(\w+)`", row[LEVELS.index(level)].partition("the devices ")[2])
     with open_sandbox(SandboxOptions(level=level)) as sandbox:
         devices, proc, paths = sandbox.run(Job(source=SEEN)).stdout.decode().splitlines()
