@@ -17,21 +17,21 @@ PAGE = ROOT / "docs" / "how_to" / "inference.md"
 BEGIN, END = "<!-- backends: python -m tools.backend_table -->\n", "<!-- /backends -->"
 
 WORDS = {
-    "in_flight": "what becomes of running requests when the weights change",
-    "sleeps": "gives its device back and takes it again",
-    "sleeps_on": "of the devices those that it gives back, if not all",
+    "in_flight": "running requests when the weights change",
+    "sleeps": "releases its device and takes it again",
+    "sleeps_on": "the devices that it releases, if not all",
     "scores": "answers the probe",
     "counter_noise": "a draw depends on its noise alone, whatever else is in the batch",
     "continues": "resumes from the tokens of an aborted request",
-    "layouts": "what it can be spread over",
-    "dtypes": "what it computes in",
-    "devices": "where it computes",
-    "transfers": "ways by which it takes weights",
-    "kinds": "what a version of the weights may consist of",
-    "sampling": "what it understands of a request beyond temperature, top-p, top-k, length and stop strings",
-    "details": "what it tells of each token",
-    "implementation": "whose forward pass it is",
-    "reproducible": "what two runs have in common, on the CPU",
+    "layouts": "ways to spread it over processes",
+    "dtypes": "precisions that it computes in",
+    "devices": "devices that it computes on",
+    "transfers": "ways to receive weights",
+    "kinds": "possible contents of a version of the weights",
+    "sampling": "settings of a request that it follows, beyond temperature, top-p, top-k, length and stop strings",
+    "details": "details of each token that it reports",
+    "implementation": "the library of its forward pass",
+    "reproducible": "equality of two runs, on the CPU",
 }
 """A line for each field of ``InferenceCapabilities``."""
 

@@ -45,7 +45,6 @@ PATTERNS: dict[str, tuple[str, str]] = {
 
 ALLOWED = {
     ("docs/how_to/colossalai.md", "What it has"),
-    ("docs/how_to/inference.md", "what it is"),
     ("docs/authors/kit.md", "what it does"),
     ("docs/reference/metrics.md", "what it says"),
     ("plugins/algos/grpo/rlcore_plugin_grpo/grpo.py", ", where it is"),
