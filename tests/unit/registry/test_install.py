@@ -102,7 +102,7 @@ def test_the_checkout_that_pip_notes_is_named_and_wheels_for_what_it_lacks(elsew
 
 
 def test_no_text_hands_pip_a_name_of_this_repository_alone() -> None:
-    """The README does once, for the day on which they are published."""
+    """The page about installation does once, for the day on which they are published."""
     parts = ("rlcore", "plugins", "recipes", "docs", "benchmarks", "tools")
     found_files = (file for part in parts for kind in ("py", "md", "toml") for file in (ROOT / part).rglob(f"*.{kind}"))
     files = [file for file in found_files if "tests" not in file.relative_to(ROOT).parts]
@@ -113,5 +113,5 @@ def test_no_text_hands_pip_a_name_of_this_repository_alone() -> None:
         for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
         if bare.search(line)
     ]
-    assert [re.sub(r":\d+", "", line) for line in found] == ["README.md: pip install 'rlcore[quickstart]'"], found
-    assert "Once the packages are published, one line will do" in (ROOT / "README.md").read_text("utf-8")
+    assert [re.sub(r":\d+", "", line) for line in found] == ["install.md: pip install 'rlcore[quickstart]'"], found
+    assert "Once the packages are published, one line will do" in (ROOT / "docs" / "how_to" / "install.md").read_text("utf-8")
