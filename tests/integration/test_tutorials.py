@@ -1,0 +1,63 @@
+"""docs/tutorials/*: a reader with an empty folder types each command and writes each file, in order, and sees what the page says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rlcore.testing.run_tester import PROGRAM, QUIET
+from tests.page_walk import PageWalk
+
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+PALINDROME = ("pip install -e rlcore-plugin-palindrome pytest", "rlcore show reward palindrome", "pytest rlcore-plugin-palindrome")
+
+
+def test_own_loss(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    typed = PageWalk(tmp_path, tmp_path_factory).read(TUTORIALS / "own_loss.md")
+    (compared,) = (said for line, said in typed.items() if line.startswith("rlcore compare"))
+    assert "my_loss.py:MyLoss" in compared
+    assert "loss/held" in compared
+    assert "15 passed" in typed["pytest test_my_loss.py"]
+    assert (tmp_path / typed["python train_my_loss.py"].splitlines()[-1]).is_dir()
+
+
+def test_own_reward(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    typed = PageWalk(tmp_path, tmp_path_factory, dict.fromkeys(PALINDROME, "")).read(TUTORIALS / "own_reward.md")
+    assert "0.312     0.250" in typed["rlcore score samples.jsonl --reward ./my_reward.py:in_place"]
+    assert "agree on 4 of 4" in typed["rlcore score samples.jsonl --reward boxed --against ./my_reward.py:in_place"]
+    assert "findings: none" in typed["rlcore audit --reward ./my_reward.py:in_place --data right.jsonl"]
+    assert "in_place" in typed["rlcore rollouts demo/runs/my_reward --step 1 -n 1"]
+    the_package_is_found_judges_and_conforms(tmp_path / "rlcore-plugin-palindrome")
+
+
+def the_package_is_found_judges_and_conforms(source: Path) -> None:
+    """Each in a process of its own, as the package is there from its start: pip would have written the folder ``.dist-info``."""
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ((name, module),) = project["entry-points"]["rlcore"].items()
+    info = source / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (info / "entry_points.txt").write_text(f"[rlcore]\n{name} = {module}\n")
+    assert "palindrome" in run_alone(source, PROGRAM, "show", "reward", "palindrome")
+    suite = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
+    assert "passed" in run_alone(source, suite, str(source / "tests"))
+
+
+def run_alone(source: Path, code: str, *words: str) -> str:
+    environment = os.environ | QUIET | {"PYTHONPATH": str(source), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=source, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_own_data(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    typed = PageWalk(tmp_path, tmp_path_factory).read(TUTORIALS / "own_data.md")
+    assert (tmp_path / "train.csv").read_text().splitlines()[:2] == ["problem,solution", "sort 6 9 0 2 4 3 5 1,0 1 2 3 4 5 6 9"]
+    assert "sort        8  0.000 " in typed["rlcore eval demo/base own.toml --eval-temperature 0"]
+    assert "partial.py:digits" in typed["rlcore compare runs/own runs/partial"]
+    assert "sort " in typed["rlcore rollouts runs/partial --eval sort -n 3"]
