@@ -65,7 +65,7 @@ def merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return base
 
 
-def tester(folder: Path) -> RunTester:
+def project(folder: Path) -> RunTester:
     made = RunTester(folder, in_process=True)
     made.write("my_rewards.py", FUNCTION)
     for name in ("tools.json", "template.jinja"):
@@ -89,7 +89,7 @@ def test_a_cell_of_a_table_is_accepted(cell: str, tmp_path: Path) -> None:
             assert found is not None, f"{span} is neither a setting nor a flag"
             assert found[2] or found[1] in core_settings() or found[1] in IN_REWARDS, f"rlcore has no setting {span}"
             config = merged(config, tomllib.loads(span)) if found[2] else config
-    made = tester(tmp_path)
+    made = project(tmp_path)
     made.write("run.toml", tomli_w.dumps(config))
     made.run("train", "run.toml", *flags, "--dry-run", "--json").assert_ok()
 
@@ -99,7 +99,7 @@ IN_REWARDS = {"rewards.name", "rewards.weight", "rewards.deadline"}
 
 @pytest.mark.parametrize("page", PAGES)
 def test_run_toml_and_the_command_pass_a_dry_run(page: str, tmp_path: Path) -> None:
-    made = tester(tmp_path)
+    made = project(tmp_path)
     made.write("run.toml", block(page, "run.toml"))
     for name in re.findall(r"<!-- test: (\w+\.py) -->", PAGES[page]):
         made.write(name, block(page, name))
@@ -122,3 +122,12 @@ def test_every_name_that_rlcore_train_knows_of_trl_is_on_the_page() -> None:
     known = {*trl_names._SAME, *trl_names._SPECIAL, *trl_names._INSTEAD} - {"args", "max_prompt_length"}
     named = {name for row in rows(PAGES["trl"]) for name in re.findall(r"\w+", " ".join(spans("".join(row))))}
     assert known - named == set()
+
+
+def test_every_flag_of_colossalchat_is_a_spelling_of_the_setting_beside_it() -> None:
+    of_rlcore = core_settings() | {"rewards.name": core_settings()["rewards"]}
+    section = PAGES["colossalchat"].partition("## Flag by flag")[2].partition("The settings that ColossalChat has in its code")[0]
+    for theirs, ours, *_ in rows(section):
+        known = {flag for span in spans(ours) for flag in of_rlcore[span.partition(" = ")[0]].spellings}
+        assert set(spans(theirs)) <= known, theirs
+    assert len(rows(section)) == 37
