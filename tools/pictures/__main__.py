@@ -11,11 +11,17 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.pictures import flow, learning, ledger, step
+from tools.pictures import bubble, flow, learning, ledger, step
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
-PICTURES: Mapping[str, Callable[[], str]] = {"flow": flow.draw, "learning": learning.draw, "ledger": ledger.draw, "step": step.draw}
-MEASURED: Mapping[str, Callable[[], None]] = {"learning": learning.measure}
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "bubble": bubble.draw,
+    "flow": flow.draw,
+    "learning": learning.draw,
+    "ledger": ledger.draw,
+    "step": step.draw,
+}
+MEASURED: Mapping[str, Callable[[], None]] = {"bubble": bubble.measure, "learning": learning.measure}
 
 
 def main() -> int:
