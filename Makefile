@@ -23,7 +23,7 @@ WORKERS ?= 3
 # Which tests of an engine's environment: MARKS=nightly, or MARKS="nightly or not nightly" for all.
 MARKS ?= not nightly
 
-.PHONY: help env quickstart wheels test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format docs pictures bench bench-algorithms bench-curriculum bench-sources bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-tails bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-gateway bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference test-environments clean
+.PHONY: help env quickstart wheels release-check test test-full test-nightly groups ci-groups nightly test-vllm test-vllm-engine test-vllm-runs test-sglang test-sglang-engine test-sglang-runs test-trl lint format docs pictures bench bench-algorithms bench-curriculum bench-sources bench-parity bench-engines bench-layouts bench-rewards bench-data bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-tails bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-first-step bench-flames bench-generation bench-coordinator bench-gateway bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai test-reference test-environments clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -45,11 +45,11 @@ $(STAMP) $(QUICK_STAMP): pyproject.toml constraints.txt $(PLUGINS)
 quickstart: $(QUICK_STAMP)  ## a tiny language model learns to sort, on this machine, in about a minute
 	$(BIN)/rlcore quickstart $(ARGS)
 
-wheels: env  ## every distribution as a wheel in dist/; then `pip install --constraint dist/constraints.txt dist/*.whl 'rlcore[all]'`
-	rm -rf dist build $(addsuffix build,$(dir $(PLUGINS)))
-	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist . $(addprefix ./,$(dir $(PLUGINS)))
-	{ sed -E 's,^[^#]+,&; python_version >= "3.11",' constraints.txt; ls dist/*.whl | sed -E 's,dist/([^-]+)-([^-]+)-.*,\1==\2,' | tr _ -; } > dist/constraints.txt
-	rm -rf build $(addsuffix build,$(dir $(PLUGINS)))
+wheels: env  ## every distribution as a source and a wheel in dist/; then `pip install --constraint dist/constraints.txt dist/*.whl 'rlcore[all]'`
+	$(BIN)/python -m tools.release build
+
+release-check: env  ## the checklist of a release, VERSION=1.2.3; ARGS=--dry-run: what takes seconds; without: half an hour
+	$(BIN)/python -m tools.release check $(VERSION) $(ARGS)
 
 test: env  ## the fast tests, in three processes (about 12 minutes)
 	$(BIN)/python -m tests.suite --workers $(WORKERS) -m "not full and not nightly" $(ARGS)

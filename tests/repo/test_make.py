@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -65,7 +66,7 @@ def test_the_quickstart_installs_the_plugins_of_its_extra() -> None:
     folders = [ROOT / "plugins" / word for word in words.partition("plugins/,")[2].rstrip(")").split()]
     named = {tomllib.loads((folder / "pyproject.toml").read_text())["project"]["name"] for folder in folders}
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["quickstart"]
-    assert named == {requirement.partition("[")[0] for requirement in extra if requirement.startswith("rlcore-")}
+    assert named == {re.split(r"[\[>]", requirement)[0] for requirement in extra if requirement.startswith("rlcore-")}
 
 
 @pytest.mark.parametrize("folder", ["parent", "inside", "beside"])

@@ -24,12 +24,14 @@ from pathlib import Path
 import pytest
 
 from tools.dependencies import normal, requirement
+from tools.release.checklist import wrong_files, wrong_metadata
+from tools.release.projects import projects
 
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
 LICENSE = (ROOT / "LICENSE").read_bytes()
-SOURCES = ("LICENSE", "Makefile", "README.md", "constraints.txt", "plugins", "pyproject.toml", "rlcore")
+SOURCES = ("LICENSE", "Makefile", "README.md", "constraints.txt", "plugins", "pyproject.toml", "rlcore", "tools")
 BUILT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
 PACKAGES = {path.parent.name: path.parent for path in (ROOT, *ROOT.glob("plugins/*/*/")) for path in path.glob("rlcore*/__init__.py")}
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("PIP", "PYTHON", "PYTEST", "VIRTUAL_ENV"))}
@@ -66,7 +68,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_nothing_of_the_build_is_left_behind(tree: Path) -> None:
     assert [str(path.relative_to(tree)) for path in tree.rglob("build") if path.is_dir()] == []
-    assert len(list((tree / "dist").glob("*.whl"))) == len(PACKAGES)
+    for pattern in ("*.whl", "*.tar.gz"):
+        assert len(list((tree / "dist").glob(pattern))) == len(PACKAGES)
 
 
 @dataclass(frozen=True)
@@ -163,17 +166,28 @@ def test_a_wheel_asks_for_what_is_declared(tree: Path, package: str) -> None:
     assert {requirement(text, "").name for text in asked} == {requirement(text, "").name for text in declared}
 
 
-def test_a_source_distribution_carries_the_licence_and_builds_alone(tree: Path, tmp_path: Path) -> None:
-    program = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
-    run(tree / "plugins" / "algos" / "rloo", sys.executable, "-c", program)
-    (source,) = tmp_path.glob("*.tar.gz")
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_source_holds_its_package_its_licence_and_what_builds_it(tree: Path, package: str) -> None:
+    """Wheels are built from the sources alone, in a folder elsewhere, and the tests above compare them with the tree."""
+    (source,) = (tree / "dist").glob(f"{package}-*.tar.gz")
+    folder = PACKAGES[package].parent
     with tarfile.open(source) as archive:
-        (licence,) = (member for member in archive.getmembers() if member.name.endswith("/LICENSE"))
-        assert licence.isreg()
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    run(tmp_path, *pip, "--wheel-dir", tmp_path, source)
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as built, wheel(tree, "rlcore_plugin_rloo") as other:
-        assert {name: built.read(name) for name in built.namelist()} == {name: other.read(name) for name in other.namelist()}
+        held = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames() if archive.getmember(name).isreg()}
+        licence = held["LICENSE"]
+        assert licence is not None
+        assert licence.read() == LICENSE
+    with wheel(tree, package) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    written = {"PKG-INFO", "setup.cfg", *(name for name in held if ".egg-info/" in name)}
+    assert set(held) - written == packed | {"LICENSE", "README.md", "pyproject.toml"}
+    assert all((folder / name).exists() for name in set(held) - written)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_wheel_tells_an_index_what_it_asks_for(tree: Path, package: str) -> None:
+    (path,) = (tree / "dist").glob(f"{package}-*.whl")
+    (project,) = (one for one in projects(ROOT) if one.package.name == package)
+    assert [*wrong_files(project, path), *wrong_metadata(project, path)] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

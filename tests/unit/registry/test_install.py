@@ -40,7 +40,7 @@ def test_the_lists_are_those_of_the_repository() -> None:
     assert set(plugins()) == RELEASED
     brought = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for extra, names in EXTRAS.items():
-        ours = {word.partition("[")[0] for word in brought[extra] if OWN.match(word)}
+        ours = {re.split(r"[\[>]", word)[0] for word in brought[extra] if OWN.match(word)}
         assert ours == set(map(long_name, names)), extra
     for name, folder in plugins().items():
         required = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
