@@ -1,4 +1,4 @@
-"""docs/how_to/agents.md is run: its function, its class and its program, exactly as printed."""
+"""The pages of agents and of environments are run: their function, class, program and suite, exactly as printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from rlcore_plugin_agents.command_options import CommandOptions
 from rlcore.testing import RunTester, write_fake_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "agents.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+AUTHORS = (Path(__file__).parents[2] / "docs" / "authors" / "environments.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)^```$", PAGE + AUTHORS, re.DOTALL | re.MULTILINE))
+FILES = {name: text for name, text in FILES.items() if "/" not in name}  # packages: test_docs_environments
 
 
 @pytest.mark.parametrize(

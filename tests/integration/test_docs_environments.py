@@ -1,4 +1,4 @@
-"""docs/how_to/environments.md is run: the package that it prints, with a stand-in for gymnasium, in the Python of the test."""
+"""docs/authors/environments.md is run: the packages that it prints, one with a stand-in for gymnasium, in the Python of the test."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlcore.testing import RunTester, write_fake_model
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how_to" / "environments.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"<!-- test: rlcore-plugin-blackjack/(\S+) -->\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+PAGE = (ROOT / "docs" / "authors" / "environments.md").read_text(encoding="utf-8")
+
+
+def files_of(distribution: str) -> dict[str, str]:
+    """The files of a package of the page, by their paths."""
+    return dict(re.findall(rf"<!-- test: {distribution}/(\S+) -->\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+
+
+FILES, HANGMAN = files_of("rlcore-plugin-blackjack"), files_of("rlcore-plugin-hangman")
 GYMNASIUM = """
 class Game:
     def reset(self, seed):
@@ -47,6 +55,23 @@ def test_an_evaluation_with_the_package_of_the_page(tmp_path: Path, monkeypatch:
     assert told["episodes"] == {"ok": 4}
     assert [value for name, value in told["figures"].items() if name.endswith("conversation/unclear")] == [2.0]
     sys.modules.pop("gymnasium", None)
+
+
+def test_a_package_without_a_lock(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    inside = {path.removeprefix("rlcore_plugin_hangman/"): text for path, text in HANGMAN.items()}
+    tester.plugins.install("hangman", inside["__init__.py"], files={"game.py": inside["game.py"]})
+    model = str(write_fake_model(tester.folder / "letters", "".join(map(chr, range(32, 127)))))
+    sampling = {"max_new_tokens": 64, "max_context_tokens": 512, "options": {"workers": 1, "max_call_tokens": 1}}
+    config = tester.fake_run(model={"model": model}, sampling=sampling)
+    words = ("-d", "env:hangman:cat,house", "--environment", "hangman", "--wrong", "3", "-rt", "environment", "--json")
+    (told,) = tester.run("eval", model, config, *words).assert_ok().json["tasks"].values()
+    assert told["episodes"] == {"ok": 2}
+    names: dict[str, Any] = {}
+    exec(inside["tests/test_hangman.py"], names)
+    with tester.plugins:
+        names["TestHangman"]().test_each_script_ends_with_a_reward()
+    assert tomllib.loads(HANGMAN["pyproject.toml"])["project"]["entry-points"]["rlcore"] == {"hangman": "rlcore_plugin_hangman"}
 
 
 def test_the_lock_of_the_page_has_what_rlcore_imports() -> None:
