@@ -226,7 +226,7 @@ def test_the_page_holds_the_table_of_the_rules() -> None:
 
 
 def table() -> str:
-    lines = ["| name | reads | updates | threshold | why there |", "|---|---|---:|---|---|"]
+    lines = ["| name | reads | updates | threshold | why this threshold |", "|---|---|---:|---|---|"]
     lines += [
         f"| `{rule.name}` | {', '.join(f'`{name}`' for name in rule.reads)} | {rule.window} | {rule.bound:g}: {rule.sign} | {rule.reason} |"
         for rule in RULES
