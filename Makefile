@@ -208,7 +208,7 @@ bench-updates: env  ## 200 updates of each engine while it generates, in each of
 	$(BIN)/rlcore env build sglang-cpu
 	$(BIN)/python -m benchmarks.engine_updates $(ARGS)
 
-bench-weights-paper: env  ## what an update of a large model moves, on paper; the table of docs/how_to/planning.md
+bench-weights-paper: env  ## what an update of a large model moves, on paper; the table of docs/explanation/bubble.md
 	$(BIN)/python -m benchmarks.weights_paper $(ARGS)
 
 bench-scale-paper: env  ## what a run on 1,000 devices asks of each part, on paper; the tables of docs/explanation/scale.md; ARGS=--measure: sizes and seconds of this machine first
@@ -223,7 +223,7 @@ bench-gateway: env  ## what a gateway process costs a call, with up to 512 episo
 bench-simulation: env  ## the simulated runtime against real runs on Ray, on configurations chosen by seed
 	$(BIN)/python -m benchmarks.simulation $(ARGS)
 
-planning: env  ## the table and the plot of docs/how_to/planning.md, by simulation; ten minutes
+planning: env  ## the table and the plot of docs/explanation/bubble.md, by simulation; ten minutes
 	$(BIN)/python -m benchmarks.planning $(ARGS)
 
 crash-matrix: env  ## a run killed before each of its events, and resumed; five minutes; ARGS=--write: the table of docs/explanation/crashes.md

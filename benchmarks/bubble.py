@@ -1,4 +1,4 @@
-"""Where the bubble returns on a large cluster, and what removes it: the second table of docs/how_to/planning.md, made by `make planning`.
+"""Where the bubble returns on a large cluster, and what removes it: second table of docs/explanation/bubble.md, made by `make planning`.
 
 The split that was found for a cluster, simulated again with one thing changed at a time; of some splits around it the best, for what one
 role gains the other has to follow. Staleness and buffer stay.

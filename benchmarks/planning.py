@@ -1,4 +1,4 @@
-"""`make planning`: the tables and the plot of docs/how_to/planning.md, by simulation. The last line is one JSON object.
+"""`make planning`: the tables and the plot of docs/explanation/bubble.md, by simulation. The last line is one JSON object.
 
 For each number of devices, the default workload of ``rlcore plan`` with a batch that grows with the cluster; then, for those of more than
 one node, the split that was found with one thing changed at a time (``bubble``). What was simulated is kept in benchmarks/results, so
@@ -23,7 +23,7 @@ from benchmarks.planning_plot import bars
 
 ROOT = Path(__file__).parents[1]
 RESULTS, BUBBLE = ROOT / "benchmarks/results/planning.json", ROOT / "benchmarks/results/bubble.json"
-PAGE, PLOT = ROOT / "docs/how_to/planning.md", ROOT / "docs/how_to/planning.svg"
+PAGE, PLOT = ROOT / "docs/explanation/bubble.md", ROOT / "docs/explanation/planning.svg"
 BATCHES = {8: 128, 128: 512, 1024: 1024, 16384: 4096}
 WAYS = {"zero_bubble": "zero bubble", "colocated": "synchronous, colocated", "synchronous": "synchronous, split"}
 UPDATES = 20

@@ -47,7 +47,7 @@ REQUEUED = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCluster:
-    """A cluster of docs/how_to/planning.md: its devices, and its row in benchmarks/results/planning.json."""
+    """A cluster of docs/explanation/bubble.md: its devices, and its row in benchmarks/results/planning.json."""
 
     devices: int
     row: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""`make bench-weights-paper`: what one update of a large model moves, by each way for weights: the table of docs/how_to/planning.md.
+"""`make bench-weights-paper`: what one update of a large model moves, by each way for weights: the table of docs/explanation/bubble.md.
 
 Arithmetic, no measurement: the seconds are those that `rlcore plan` charges (``WeightUpdate``), from the same rates; here what is in memory
 at the peak is added. ``--document`` writes the table into the page. The last line is one JSON object.
@@ -15,7 +15,7 @@ from pathlib import Path
 from rlcore_plugin_tools.plan.simulated import WeightUpdate
 from rlcore_plugin_tools.plan.workload_model import TransferSection
 
-PAGE = Path(__file__).parents[1] / "docs/how_to/planning.md"
+PAGE = Path(__file__).parents[1] / "docs/explanation/bubble.md"
 START, END = "<!-- weights on paper -->", "<!-- end of weights on paper -->"
 
 
@@ -117,7 +117,7 @@ def table(fleet: Fleet) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table and the line; write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--document", action="store_true", help="write the table into docs/how_to/planning.md")
+    parser.add_argument("--document", action="store_true", help="write the table into docs/explanation/bubble.md")
     rates = {
         name: value for name, value in TransferSection().model_dump().items() if isinstance(value, float | int) and name != "weights_gb"
     }

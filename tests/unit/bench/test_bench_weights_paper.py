@@ -1,4 +1,4 @@
-"""`make bench-weights-paper`: the arithmetic, and the table of docs/how_to/planning.md is its output."""
+"""`make bench-weights-paper`: the arithmetic, and the table of docs/explanation/bubble.md is its output."""
 
 from __future__ import annotations
 
