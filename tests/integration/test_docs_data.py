@@ -1,4 +1,4 @@
-"""docs/authors/data_and_weights.md is run: its data source and its tracker, exactly as printed, in a package that a run finds."""
+"""docs/authors/data.md and trackers.md are run: data sources and a tracker, exactly as printed, in a package that a run finds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pytest
 
 from rlcore.testing import RowGeneratorSuite, RunTester
 
-PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "data_and_weights.md").read_text(encoding="utf-8")
+AUTHORS = Path(__file__).parents[2] / "docs" / "authors"
+PAGE = (AUTHORS / "data.md").read_text(encoding="utf-8")
+TRACKERS, WEIGHTS = ((AUTHORS / name).read_text(encoding="utf-8") for name in ("trackers.md", "weights.md"))
 SOURCE = re.search(r"```python\n(?P<text>from rlcore.api import DataSourceSpec.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-TRACKER, TABLE = re.findall(r"<!-- test: alarm -->\n```(?:python|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+TRACKER, TABLE = re.findall(r"<!-- test: alarm -->\n```(?:python|toml)\n(.*?)^```$", TRACKERS, re.DOTALL | re.MULTILINE)
 
 GENERATOR, SUITE, OFFER, RUN = re.findall(r"<!-- test: endless -->\n```(?:python|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
@@ -71,6 +73,6 @@ def test_a_run_takes_the_generator_from_its_file_and_from_a_package(tmp_path: Pa
     tester.run("train", config, "--dry-run", "-d", "sums:one").assert_refused("sums:one: name a seed, for example sums:1")
 
 
-@pytest.mark.parametrize("name", re.findall(r"`(tests/[\w/.*]+)`", PAGE))
+@pytest.mark.parametrize("name", re.findall(r"`(tests/[\w/.*]+)`", PAGE + TRACKERS + WEIGHTS))
 def test_the_files_that_the_page_names_are_there(name: str) -> None:
     assert list(Path(__file__).parents[2].glob(name.rstrip("/")))
