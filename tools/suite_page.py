@@ -53,7 +53,7 @@ def with_suites(page: str) -> str:
     if not begin or not end:
         raise ValueError(f"{PAGE.name} lacks {BEGIN.strip()!r} or {END!r}: the suites stand between the two")
     suites = "\n".join(_sections())
-    return f"{before}{begin}{suites}\n\n{end}{after}"
+    return f"{before}{begin}\n{_index()}\n{suites}\n\n{end}{after}"
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,29 @@ def lineage(name: str, known: dict[str, RuleClass]) -> dict[str, RuleClass]:
     return found
 
 
+def _packages() -> list[str]:
+    found = {folder.name for folder in KIT.iterdir() if (folder / "__init__.py").is_file()}
+    return [*KINDS, *sorted(found - set(KINDS))]
+
+
+def _suites(known: dict[str, RuleClass]) -> list[str]:
+    return sorted(set(known) - {base for one in known.values() for base in one.bases})
+
+
+def _index() -> str:
+    """Return a table of the suites by kind, with links."""
+    rows = ["| kind | suites |", "|---|---|"]
+    for package in _packages():
+        links = ", ".join(f"[`{name}`](#{name.lower()})" for name in _suites(rule_classes(KIT / package)))
+        rows.append(f"| {KINDS.get(package, package.capitalize())} | {links} |")
+    return "\n".join(rows)
+
+
 def _sections() -> Iterator[str]:
-    packages = {folder.name for folder in KIT.iterdir() if (folder / "__init__.py").is_file()}
-    for package in (*KINDS, *sorted(packages - set(KINDS))):
+    for package in _packages():
         yield f"\n## {KINDS.get(package, package.capitalize())}"
         known = rule_classes(KIT / package)
-        inherited = {base for one in known.values() for base in one.bases}
-        for name in sorted(set(known) - inherited):
+        for name in _suites(known):
             yield f"\n### `{name}`"
             for each, one in lineage(name, known).items():
                 yield from _rules(each, one, whole=each == name)

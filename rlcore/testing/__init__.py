@@ -1,6 +1,6 @@
 """The kit for authors of plugins: a conformance suite and fakes for each kind, and a tester of command lines.
 
-A suite is a class of pytest rules. A subclass says how to make the thing under test; each ``test_`` method checks one rule, and its
+A suite is a class of pytest rules. A subclass defines how to make the thing under test; each ``test_`` method checks one rule, and its
 docstring states the rule. No suite imports pytest, so its methods can also be called one by one.
 
 Recipes have no suite: they are data, and the program checks them. ``rlcore show algo NAME`` finds the recipe's estimator and loss and

@@ -19,7 +19,7 @@ __all__ = ["AdvantageSuite"]
 class AdvantageSuite(ABC):
     """The rules of an advantage estimator: every rank runs it on the same global batch, in float64.
 
-    A subclass says how to make the estimator, and sets a flag to False only if the estimator's paper says so.
+    A subclass defines how to make the estimator, and sets a flag to False only if the estimator's paper says so.
     """
 
     equal_gives_zero: ClassVar[bool] = True

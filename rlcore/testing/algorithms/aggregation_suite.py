@@ -21,7 +21,7 @@ _IN_LOSS = np.array([True, True, False, True, True, True, False, True])
 class AggregationSuite(ABC):
     """The rules of an aggregation, which gives each token its weight in the loss.
 
-    A subclass says how to make the aggregation, and sets a flag to False only if the aggregation's paper says so.
+    A subclass defines how to make the aggregation, and sets a flag to False only if the aggregation's paper says so.
     """
 
     mean: ClassVar[bool] = True

@@ -17,7 +17,7 @@ __all__ = ["CorrectionSuite"]
 class CorrectionSuite(ABC):
     """The rules of a correction for the mismatch between the engine that sampled and the trainer.
 
-    A subclass says how to make the correction with given bounds.
+    A subclass defines how to make the correction with given bounds.
     """
 
     @abstractmethod

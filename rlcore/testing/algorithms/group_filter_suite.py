@@ -17,7 +17,7 @@ __all__ = ["GroupFilterSuite"]
 
 
 class GroupFilterSuite(ABC):
-    """The rules of a filter of groups. A subclass says how to make it."""
+    """The rules of a filter of groups. A subclass defines how to make it."""
 
     @abstractmethod
     def make(self) -> GroupFilter:

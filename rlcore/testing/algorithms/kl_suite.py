@@ -19,7 +19,7 @@ _GAPS = (-1e4, -60.0, -11.0, -1.0, 0.0, 0.5, 9.9, 10.1, 88.0, 200.0, 1e4)
 class KlSuite(ABC):
     """The rules of a KL estimator, whose ``estimate`` is reported and whose ``penalty`` is minimised.
 
-    A subclass says how to make the estimator, and which divergence the gradient of its penalty belongs to.
+    A subclass defines how to make the estimator, and the divergence that the gradient of its penalty belongs to.
     """
 
     gradient: ClassVar[Literal["policy", "reference", ""]] = "policy"

@@ -27,7 +27,7 @@ DECLARED: Mapping[str, str] = {Need.OLD: "old_logprobs", Need.REFERENCE: "refere
 class LossSuite(ABC):
     """The rules of a loss: one value for each token, and a gradient that does not depend on the cut into micro-batches.
 
-    A subclass says how to make the loss, and sets a flag to False only if the loss's paper says so.
+    A subclass defines how to make the loss, and sets a flag to False only if the loss's paper says so.
     """
 
     value_is_differentiated: ClassVar[bool] = True

@@ -14,7 +14,7 @@ _LENGTHS = (1, 2, 7, 100, 10_000)
 
 
 class LearningRateScheduleSuite(ABC):
-    """The rules of a learning-rate schedule. A subclass says how to make it."""
+    """The rules of a learning-rate schedule. A subclass defines how to make it."""
 
     @abstractmethod
     def make(self) -> LearningRateSchedule:

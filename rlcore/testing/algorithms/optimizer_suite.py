@@ -35,7 +35,7 @@ Optimizers = Sequence[torch.optim.Optimizer]
 class OptimizerSuite(ABC):
     """The rules of an optimizer, on a small model in float64 whose loss is a sum of squares.
 
-    A subclass says how to make the factory.
+    A subclass defines how to make the factory.
     """
 
     learning_rate: ClassVar[float] = 0.05

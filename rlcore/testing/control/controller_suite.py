@@ -15,7 +15,7 @@ __all__ = ["ControllerSuite"]
 
 
 class ControllerSuite(ABC):
-    """The rules of a controller. A subclass says how to make it, and which figures it sees."""
+    """The rules of a controller. A subclass defines how to make it, and the figures that it sees."""
 
     @abstractmethod
     def make(self) -> Controller:
@@ -53,7 +53,7 @@ class ControllerSuite(ABC):
             assert isinstance(decision.stop, str), f"update {step}: the reason to stop is {decision.stop!r}, a text is due"
 
     def test_the_same_run_has_the_same_decisions(self) -> None:
-        """Two controllers that see the same figures decide the same: no clock, no random numbers, nothing that instances share."""
+        """Two controllers that see the same figures decide the same. They use no clock and no random numbers, and share nothing."""
         first, second = list(self._walk(self.make(), 0)), list(self._walk(self.make(), 0))
         assert first == second, f"the first run decided {first}, the same run again {second}"
 

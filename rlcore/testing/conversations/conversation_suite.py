@@ -75,7 +75,7 @@ def _tells(messages: Sequence[str], answers: Sequence[str]) -> bool:
 class ConversationSuite:
     """The rules of a conversation, whose policy is played from scripts, so that no model is needed.
 
-    A subclass says how to make the conversation, and which scripts lead it through each of its branches.
+    A subclass defines how to make the conversation, and scripts that lead it through each of its branches.
     """
 
     scripts: tuple[tuple[str, ...], ...] = (("a", "b"),)
@@ -111,7 +111,7 @@ class ConversationSuite:
             assert said.segments, f"{script}: the dialogue has no segment"
 
     def test_each_context_goes_on_from_the_one_before(self) -> None:
-        """Each context begins with the tokens of the context before it and of its answer, as they were sampled. Text that is tokenized
+        """Each context begins with the tokens of the previous context and its answer, as they were sampled. Text that is tokenized
         again may give other tokens. Not checked with ``continues = False``."""
         for script in self.scripts if self.continues else ():
             talk = self.begin(self.make(), script)

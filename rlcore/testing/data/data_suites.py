@@ -18,7 +18,7 @@ __all__ = ["DataSourceSuite", "RowFormatSuite"]
 class DataSourceSuite:
     """The rules of a data source.
 
-    A subclass says how to make the source, and ``path`` of a data set. A source whose data set may be absent or damaged also gives
+    A subclass defines how to make the source, and ``path`` of a data set. A source whose data set may be absent or damaged also gives
     ``missing`` and ``damaged``.
     """
 
@@ -97,8 +97,8 @@ class DataSourceSuite:
 class RowFormatSuite:
     """The rules of a row format.
 
-    A subclass says how to make the format, and gives ``rows`` of it. ``foreign``: rows of other formats. ``broken``: rows that the format
-    recognises, or is asked to read, and cannot convert.
+    A subclass defines how to make the format, and gives ``rows`` of it. ``foreign``: rows of other formats. ``broken``: rows that the
+    format recognises, or is asked to read, and cannot convert.
     """
 
     columns: tuple[str, ...] = ("gt_answer",)

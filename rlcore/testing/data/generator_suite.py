@@ -33,7 +33,7 @@ def made_elsewhere() -> None:
 class RowGeneratorSuite:
     """The rules of an endless data source.
 
-    A subclass says how to make the generator, and gives ``path`` of its rows. ``missing`` is a path that it refuses.
+    A subclass defines how to make the generator, and gives ``path`` of its rows. ``missing`` is a path that it refuses.
     """
 
     columns: tuple[str, ...] = ("gt_answer",)

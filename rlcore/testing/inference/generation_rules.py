@@ -21,7 +21,7 @@ NEVER = ("\0nobody writes this\0", "\0nor this\0")
 
 
 class GenerationRules(EngineSuite):
-    """Answers: each request has one, of the right length and finish, with its token ids unchanged."""
+    """Answers: each request has one, with the right length and finish, and unchanged token ids."""
 
     def test_capabilities_are_declared(self) -> None:
         """The attribute ``capabilities`` is an ``InferenceCapabilities``."""

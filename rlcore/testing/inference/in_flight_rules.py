@@ -40,7 +40,7 @@ class InFlightRules(EngineSuite):
         return order.index("short") < len(order) - 1
 
     def test_every_call_comes_back_in_time(self) -> None:
-        """Each call returns within ``deadline``; an engine that hangs is not asked again."""
+        """Each call returns within ``deadline``; an engine that hangs is not called again."""
         with self.updatable() as (engine, first):
             requests = self.requests(4)
             with within(self.deadline, "submit"):
@@ -80,7 +80,7 @@ class InFlightRules(EngineSuite):
             assert engine.poll(0.0) == [], "cancelling finished requests brought them back"
 
     def test_a_cancelled_request_frees_its_place(self) -> None:
-        """Requests are served after many crowds of requests were cancelled."""
+        """Requests are served after many large groups of requests were cancelled."""
         with self.shared(prompts_per_forward=1) as engine:
             for crowd in range(CROWDS):
                 prompt = self.prompts()[crowd % 3]
@@ -93,7 +93,7 @@ class InFlightRules(EngineSuite):
             assert answer.finish is not FinishReason.ABORTED, "a request that nobody cancelled was aborted"
 
     def test_an_aborted_request_can_be_asked_again(self) -> None:
-        """An aborted request can be asked again under its id, and draws the tokens of its noise from the beginning."""
+        """An aborted request can be submitted again under its id, and draws the tokens of its noise from the beginning."""
         with self.shared() as engine:
             requests = self.requests(4)
             engine.submit(requests)

@@ -132,7 +132,7 @@ class SamplingRules(EngineSuite):
             assert off <= margin, f"{name}: a log probability is off by {off:.2g} nats from that over the set that was told"
 
     def test_greedy_takes_the_likeliest_token(self) -> None:
-        """At temperature 0 the likeliest token is taken, whatever noise and cuts say. Its log probability is at temperature 1 over the full
+        """At temperature 0 the likeliest token is taken, whatever noise and cuts are. Its log probability is at temperature 1 over the full
         vocabulary."""
         with self.shared() as engine:
             prompt = self.prompts()[0]
@@ -162,7 +162,7 @@ class SamplingRules(EngineSuite):
                 self.assert_likeliest(engine, 0, request, completion, " beside sampled requests")
 
     def test_noise_repeats(self) -> None:
-        """A request that is asked again alone gets the same tokens. Not checked with ``same_draws = False``."""
+        """A request that is submitted again alone gets the same tokens. Not checked with ``same_draws = False``."""
         if not self.same_draws:
             self.skip("same_draws is False: rounding may change a draw")
         with self.shared() as engine:

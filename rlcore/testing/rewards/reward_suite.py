@@ -68,8 +68,8 @@ class DeclaredColumns(Mapping[str, Any]):
 class RewardSuite(ABC):
     """The rules of a reward.
 
-    A subclass says how to make the reward, gives one honest and one wrong item, and the spec if there is one. A call that takes longer than
-    the deadline fails its test.
+    A subclass defines how to make the reward, gives one honest and one wrong item, and the spec if there is one. A call that takes longer
+    than the deadline fails its test.
     """
 
     spec: ClassVar[RewardSpec | None] = None
@@ -208,7 +208,7 @@ class RewardSuite(ABC):
         assert pickle.dumps(dict(item.columns)) == before, "scoring changed the columns of the row"
 
     def test_check_accepts_the_honest_row(self) -> None:
-        """``check`` gives no reason against the row of the honest answer."""
+        """``check`` accepts the row of the honest answer."""
         reward = self.opened()
         with self._within("check"):
             reason = reward.check(self.honest().columns)

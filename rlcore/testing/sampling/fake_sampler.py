@@ -1,4 +1,4 @@
-"""A sampler that draws once more what was mostly wrong."""
+"""A sampler that draws a prompt once more if most of its answers were wrong."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["SamplerSuite"]
 
 
 class SamplerSuite(ABC):
-    """The rules of a sampler. A subclass says how to make it, what it draws from, and how its draws end."""
+    """The rules of a sampler. A subclass defines how to make it, the items that it draws from, and how its draws end."""
 
     updates: ClassVar[int] = 12
     draws_per_update: ClassVar[int] = 6
@@ -36,12 +36,12 @@ class SamplerSuite(ABC):
         return None if number % 11 == 10 else min(1.0, (draw.item % 5) / 4 + draw.level / 4 + number / 200)
 
     def test_draws_are_of_the_items(self) -> None:
-        """Each draw is a whole number or a ``Draw``, of an item and a level that the context has, however results are late."""
+        """Each draw is a whole number or a ``Draw``, of an item and a level that the context has, however late results are."""
         for lag in (0, 2):
             self._all_draws(self.make(self.context()), lag=lag)
 
     def test_the_same_run_has_the_same_draws(self) -> None:
-        """Two samplers that see the same results draw the same: no clock, no random numbers but of the seed, nothing that they share."""
+        """Two samplers that see the same results draw the same. They use no clock, only the seed's random numbers, and share nothing."""
         first, second = self._all_draws(self.make(self.context())), self._all_draws(self.make(self.context()))
         assert first == second, f"the first run drew {first}, the same run again {second}"
 

@@ -54,7 +54,7 @@ _LOOKS = "import builtins, os\nprint(os.listdir('.'), os.environ.get('LEFT'), ha
 class SandboxSuite(ABC):
     """The rules of a sandbox: verdicts about programs, limits, isolation, and errors for its own failures only.
 
-    A subclass says how to open the sandbox; a plugin has one for each level that it gives.
+    A subclass defines how to open the sandbox; a plugin has one for each level that it gives.
     """
 
     walls: ClassVar[bool] = True

@@ -17,7 +17,7 @@ __all__ = ["TrackerSuite"]
 class TrackerSuite:
     """The rules of a tracker of metrics.
 
-    A subclass says in ``make`` how to make the tracker. ``kept`` returns the records that a tracker has kept, if they can be read back.
+    A subclass defines in ``make`` how to make the tracker. ``kept`` returns the records that a tracker has kept, if they can be read back.
     """
 
     records: tuple[Mapping[str, Any], ...] = (

@@ -82,7 +82,7 @@ class CheckpointRules(TrainerSuite):
                 assert np.array_equal(theirs[name].data, rounded), f"tensor {name!r} of the export is not that of the policy in {dtype}"
 
     def test_continues_exactly(self) -> None:
-        """A backend that loads a checkpoint continues with the same bits as one that went straight on."""
+        """A backend that loads a checkpoint continues with the same bits as one that was not interrupted."""
         straight = self.ready(total_steps=8)
         batches = [self.batch(seed=seed) for seed in range(4)]
         for batch in batches[:2]:

@@ -10,7 +10,7 @@ __all__ = ["TrainingLayoutSuite"]
 
 
 class TrainingLayoutSuite(LayoutSessions):
-    """Layouts: whatever ranks a model and a batch are divided over, the update is that of one process.
+    """Layouts: however a model and a batch are divided over ranks, the update is that of one process.
 
     Part of ``TrainingBackendSuite``. Processes are started once for all rules.
     """
@@ -126,7 +126,7 @@ class TrainingLayoutSuite(LayoutSessions):
             assert not wrong, f"{who}: the saved model has another {wrong[0]!r}, {distance(read, mine, wrong)}"
 
     def test_layouts_continue_exactly(self) -> None:
-        """A step after loading a checkpoint has the bits of a run that went straight on: optimizer, schedule, random state."""
+        """A step after loading a checkpoint has the bits of an uninterrupted run: optimizer, schedule, random state."""
         for who, notes, _, run in self._whole():
             resumed = self._notes(run.layout, f"resumed {run.model}".strip())
             for rank, (each, again) in enumerate(zip(notes, resumed, strict=True)):

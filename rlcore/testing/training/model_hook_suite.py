@@ -20,7 +20,7 @@ _CLOSE = 1e-3
 
 
 class ModelHookSuite(ABC):
-    """The rules of a model hook. A subclass says how to make it, and which model it is for if it does not suit a small Llama."""
+    """The rules of a model hook. A subclass defines how to make it, and the model that it is for if it does not suit a small Llama."""
 
     @abstractmethod
     def make(self) -> ModelHook:

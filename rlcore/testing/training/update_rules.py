@@ -183,7 +183,7 @@ class UpdateRules(TrainerSuite):
 
     def test_every_token_keeps_its_source(self) -> None:
         """In a batch of several sources, each micro-batch has the source of its tokens and the normalisers of each source, in every
-        cut. Not checked of a backend that does not call its objective."""
+        cut. Not checked for a backend that does not call its objective."""
         plain = self.batch()
         batch = replace(
             plain,

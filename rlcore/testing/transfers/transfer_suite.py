@@ -34,8 +34,8 @@ class WrongSource(HostSource):
 class WeightTransferSuite:
     """The rules of a weight transfer from a trainer to producers.
 
-    A subclass says how to make the transfer. ``make_publisher`` and ``make_receiver`` are for ends in processes of their own. All that they
-    return is closed after each test by ``teardown_method``.
+    A subclass defines how to make the transfer. ``make_publisher`` and ``make_receiver`` are for ends in processes of their own. All that
+    they return is closed after each test by ``teardown_method``.
     """
 
     patience = 60.0
