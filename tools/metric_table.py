@@ -9,6 +9,17 @@ from rlcore.contracts.metric_names import METRICS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "metrics.md"
 BEGIN, END = "<!-- metrics: python -m tools.metric_table -->\n", "<!-- /metrics -->"
+SECTIONS = {
+    "step": "The update",
+    "reward/mean": "Rewards",
+    "groups": "Groups and filters",
+    "source/<source>/share": "Sources",
+    "response_length/mean": "Responses",
+    "loss": "Loss and policy",
+    "staleness/mean": "Staleness and time",
+    "eval/<task>": "Evaluations",
+}
+"""The metric with which each section begins, and its heading."""
 
 
 def main() -> int:
@@ -29,8 +40,12 @@ def with_metrics(page: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{PAGE.name} lacks {BEGIN.strip()!r} or {END!r}: the table stands between the two")
-    rows = [f"| `{metric.name}` | {metric.unit} | {metric.text} | {metric.when} |" for metric in METRICS]
-    return "\n".join([before + begin, "| metric | unit | what it says | when |", "|---|---|---|---|", *rows, "", end + after])
+    lines = []
+    for metric in METRICS:
+        if metric.name in SECTIONS:
+            lines += ["", f"### {SECTIONS[metric.name]}", "", "| metric | unit | meaning | when |", "|---|---|---|---|"]
+        lines.append(f"| `{metric.name}` | {metric.unit} | {metric.text} | {metric.when} |")
+    return "\n".join([before + begin, *lines[1:], "", end + after])
 
 
 if __name__ == "__main__":

@@ -56,11 +56,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("level/mean", "", "mean difficulty at which the prompts of the groups were made, 0 is the easiest", "with endless data"),
     Metric("groups/filtered", "count", "groups that the filter removed before this update", "with a filter"),
     Metric("filter/accuracy", "share", "mean accuracy that the filter read, over all its groups for this update", "with a filter"),
-    Metric("filter/too_easy", "share", "of these groups, those above filter_range", "with a filter"),
-    Metric("filter/too_hard", "share", "of these groups, those below it", "with a filter"),
+    Metric("filter/too_easy", "share", "share of these groups above filter_range: too many right answers", "with a filter"),
+    Metric("filter/too_hard", "share", "share of these groups below it: too few", "with a filter"),
     Metric("filter/<filter>/rollouts", "count", "rollouts that one filter removed before this update", "with `algorithm.filters`"),
-    Metric("filter/<filter>/groups", "count", "groups of which it left no rollout to train", "with `algorithm.filters`"),
-    Metric("source/<source>/share", "share", "groups of the update that are of this source", "with `[[sources]]`"),
+    Metric("filter/<filter>/groups", "count", "groups in which it left no rollout to train", "with `algorithm.filters`"),
+    Metric("source/<source>/share", "share", "groups of the update that belong to this source", "with `[[sources]]`"),
     Metric("source/<source>/reward", "reward", "`reward/mean` of its rollouts", "with `[[sources]]`"),
     Metric("source/<source>/accuracy", "share", "`reward/accuracy` of its rollouts", "with `[[sources]]`"),
     Metric("source/<source>/response_length", "tokens", "`response_length/mean` of its rollouts", "with `[[sources]]`"),
@@ -100,7 +100,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("skipped_steps", "count", "optimizer steps that were skipped because their gradient was not finite"),
     Metric("optimizer_steps", "count", "optimizer steps that were taken"),
     Metric("padding_share", "share", "positions of the forwards that are padding", "with the backend torch"),
-    Metric("learning_rate", "", "of the last optimizer step"),
+    Metric("learning_rate", "", "learning rate of the last optimizer step"),
     Metric("grad_norm", "", "norm of the gradient before clipping, mean over optimizer steps"),
     Metric("tokens", "tokens", "tokens in the loss"),
     Metric("rollouts_in_loss", "count", "rollouts in the loss; the other rollouts of the batch were masked"),
@@ -108,7 +108,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "source/<source>/<figure>",
         "",
-        "the same of the tokens of one source, for `loss` to `mismatch_cut`, `skipped_rollouts` and `tokens` to `advantage_abs_mean`; its "
+        "the same for the tokens of one source, for `loss` to `mismatch_cut`, `skipped_rollouts` and `tokens` to `advantage_abs_mean`; its "
         "losses are its own means, which the step multiplies by its share of the prompts",
         "with `[[sources]]`",
     ),
@@ -116,12 +116,16 @@ METRICS: tuple[Metric, ...] = (
     # the schedule
     Metric("staleness/mean", "versions", "mean number of versions by which the rollouts are older than the policy"),
     Metric(
-        "staleness/max", "versions", "for the oldest rollout; with partial_rollouts also above max_staleness: older tokens do not train"
+        "staleness/max",
+        "versions",
+        "the same for the oldest rollout; above max_staleness with partial_rollouts only: older tokens do not train",
     ),
     Metric("in_flight", "count", "prompts in flight, on all producers, when the batch was complete", "with max_staleness above 0"),
     Metric("time/trainer/<category>", "s", "seconds of all trainers since the last update; the categories `waiting_…` are the bubble"),
     Metric(
-        "time/producers/<category>", "s", "seconds of all producers since the last update; `blocked_by_…` and `waiting_…`: they only waited"
+        "time/producers/<category>",
+        "s",
+        "seconds of all producers since the last update; in `blocked_by_…` and `waiting_…` they only waited",
     ),
     # evaluation
     Metric("eval/<task>", "share", "avg@k: mean accuracy of the k completions of each prompt", _EVALUATED),

@@ -19,6 +19,10 @@ def test_the_page_is_fresh() -> None:
     assert "| `reward/mean` |" in page
 
 
+def test_every_section_begins_with_a_metric() -> None:
+    assert set(metric_table.SECTIONS) <= {metric.name for metric in METRICS}
+
+
 def test_a_page_without_the_marks_is_an_error() -> None:
     with pytest.raises(ValueError, match="lacks"):
         metric_table.with_metrics("no marks")
