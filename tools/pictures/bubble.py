@@ -15,10 +15,10 @@ from tools.pictures.svg import LARGE, SMALL, WIDTH, Picture
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "traces.json"
 RUNS = {"0": "Alternating", "2": "Overlapping"}
 """``max_staleness`` of a run, and its name."""
-FLAGS = ("--runtime", "local", "--train-batch-size", "128", "--max-steps", "20", "--eval-interval", "1000")
-WARM_UP = 4
+FLAGS = ("--runtime", "local", "--max-steps", "30", "--eval-interval", "1000")
+WARM_UP = 6
 """Updates before the shown seconds and the figures."""
-WINDOW = 6.0
+WINDOW = 2.0
 """The seconds that are shown."""
 LANES = ("producer", "trainer")
 BUSY = {"producer": ("generation",), "trainer": ("training", "log probabilities")}
@@ -125,7 +125,7 @@ def _panel(picture: Picture, top: float, title: str, run: Mapping[str, Any]) -> 
             if one == lane:
                 picture.rect(_x(start), y + 6, max(_x(stop) - _x(start), 0.4), LANE, COLOURS[name])
         y += LANE + 26
-    for second in range(0, int(WINDOW) + 1, 2):
+    for second in range(int(WINDOW) + 1):
         anchor = {0: "start", int(WINDOW): "end"}.get(second, "middle")
         picture.text(_x(second), y - 4, f"{second} s", anchor=anchor, size=SMALL, colour="muted")
     return y + 28
