@@ -47,9 +47,6 @@ ALLOWED = {
     ("docs/how_to/colossalai.md", "What it has"),
     ("docs/authors/kit.md", "what it does"),
     ("plugins/algos/grpo/rlcore_plugin_grpo/grpo.py", ", where it is"),
-    ("plugins/backends/torch/README.md", "What it does"),
-    ("plugins/backends/transformers/README.md", "What it does"),
-    ("plugins/backends/vllm/README.md", "What it does"),
     ("rlcore/runtime/producer_thread.py", "pulse"),
     ("rlcore/runtime/watchdog.py", "pulse"),
 }
