@@ -61,3 +61,19 @@ def test_own_data(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> N
     assert "sort        8  0.000 " in typed["rlcore eval demo/base own.toml --eval-temperature 0"]
     assert "partial.py:digits" in typed["rlcore compare runs/own runs/partial"]
     assert "sort " in typed["rlcore rollouts runs/partial --eval sort -n 3"]
+
+
+def test_first_run(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    typed = PageWalk(tmp_path, tmp_path_factory).read(TUTORIALS / "first_run.md")
+    assert "reward " in typed["rlcore quickstart demo"]
+    assert "report.html" in typed["rlcore report demo/runs/quickstart"]
+    assert "step 1, prompt train:" in typed["rlcore rollouts demo/runs/quickstart --step 1 -n 1"]
+    assert "training.learning_rate" in typed["rlcore compare demo/runs/quickstart demo/runs/slower"]
+
+
+def test_evaluate(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    typed = PageWalk(tmp_path, tmp_path_factory).read(TUTORIALS / "evaluate.md")
+    (several,) = (said for line, said in typed.items() if "--eval-samples 4" in line)
+    assert "pass@4" in several
+    assert "paired" in typed["rlcore compare before.jsonl after.jsonl --metric eval/sort"]
+    assert "training.learning_rate" in typed["rlcore compare demo/runs/quickstart demo/runs/slow --metric eval/sort reward/mean"]
