@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MAP = DOCS / "README.md"
 PAGES = sorted(DOCS.rglob("*.md"))
-LINKED = [*PAGES, ROOT / "README.md"]
+LINKED = [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "recipes" / "README.md"]
 LINK = re.compile(r"\]\((?!https?:)([^()\s]*)\)")
 
 
@@ -63,3 +63,9 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A heading, with `code`\n[a](#a-heading-with-code) [b](#other) [c](page.md#no) [d](gone.md) [e](https://x.y)\n")
     assert dead(page) == ["#other", "page.md#no", "gone.md"]
+
+
+def test_the_changelog_has_short_lines() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > 140] == []
+    assert len([line for line in lines if line.startswith("- ")]) <= 150
