@@ -1,9 +1,9 @@
-"""The hooks of rlcore: what a plugin may implement, when each hook is called, and since which version. This file is the manual.
+"""The hooks that a plugin can implement, when rlcore calls each of them, and since which version.
 
-Registering hooks are called once, when plugins are first listed. Each returns a list of specs, one for each thing that the plugin offers of
-its kind, and imports nothing heavy. Observer hooks are called in
-the driver process. If an observer raises, the error is reported once, the observer is switched off, and the run's summary names it. No hook
-is called in a hot path.
+A hook may leave out arguments that it does not read. Registering hooks are called once, when plugins are first listed. Each returns a list
+of specs, one for each thing that the plugin offers of its kind, and imports nothing heavy. Observing hooks are called in the process that
+drives the run. If an observer raises, the run reports the error once, switches the observer off, and names it in its summary. No hook is
+called in a hot path.
 """
 
 from __future__ import annotations
@@ -285,6 +285,8 @@ def rlcore_remark_run(facts: Any) -> Sequence[str]:  # type: ignore[empty-body]
 def rlcore_check_machine(plan: Any) -> Sequence[str]:  # type: ignore[empty-body]
     """Return remarks on this machine, one sentence each, for a plan whose run is about to start here; [] if there are none. Since 2.0.
 
+    Called by ``rlcore train`` and ``rlcore resume``, also with ``--dry-run``, and by ``rlcore.train``, before data or models are loaded.
+
     :param plan: a ``Plan`` (``rlcore.api.commands``).
     :raises ConfigError: the run cannot start on this machine.
     """
@@ -358,7 +360,13 @@ def rlcore_open_display(console: Any) -> AbstractContextManager[Any] | None:
 
 @hookspec
 def rlcore_run_started(run: RunInfo) -> None:
-    """Observe the start of training. The run folder exists. Since 1.0."""
+    """Observe the start of training. Since 1.0.
+
+    Called once, when the run folder exists and the parts of the run are loaded. A resumed run calls it again, with the step from which it
+    continues in ``run.step``.
+
+    :param run: the folder, the settings as plain values (``run.config``), and the step, which is 0 for a new run.
+    """
 
 
 @hookspec
@@ -373,7 +381,11 @@ def rlcore_groups_scored(groups: Sequence[Group], version: int) -> None:
 
 @hookspec
 def rlcore_step_finished(step: int, metrics: Mapping[str, float]) -> None:
-    """Observe an update that was completed and published. ``step`` counts from 1. Since 1.0."""
+    """Observe an update that was completed and published. Since 1.0.
+
+    :param step: the number of the update, from 1; a resumed run counts on.
+    :param metrics: the row that metrics.jsonl has for this update. Which names it has depends on the run.
+    """
 
 
 @hookspec
@@ -387,12 +399,17 @@ def rlcore_note_step(step: int, metrics: Mapping[str, float]) -> Sequence[str]: 
 
 @hookspec
 def rlcore_checkpoint_saved(step: int, folder: Path) -> None:
-    """Observe a checkpoint that was written completely. Since 1.0."""
+    """Observe a checkpoint that was written completely, also the one that an interrupted run saves before it ends. Since 1.0.
+
+    :param folder: of the checkpoint. Later checkpoints may replace it, see ``log.keep_checkpoints``.
+    """
 
 
 @hookspec
 def rlcore_run_timed(folder: Path, rows: Sequence[tuple[str, str, str, float, float]]) -> None:
     """Observe how the time of a run was spent, after its last update. Since 2.0.
+
+    Called for a run that ended by itself, by a controller or by one Ctrl-C, but not for one that failed.
 
     :param folder: of the run.
     :param rows: worker, role, activity, start in seconds since 1970, and seconds. Rows of one worker do not overlap.
@@ -401,4 +418,9 @@ def rlcore_run_timed(folder: Path, rows: Sequence[tuple[str, str, str, float, fl
 
 @hookspec
 def rlcore_run_finished(summary: Mapping[str, Any]) -> None:
-    """Observe the end of the run. ``summary`` is the summary that the user sees, or ``{"error": …}`` if the run failed. Since 1.0."""
+    """Observe the end of a run whose start was observed, after success, after Ctrl-C and after a failure. Since 1.0.
+
+    Not called if the process is killed.
+
+    :param summary: what ``--json`` prints for the run (``interrupted`` is true after Ctrl-C), or ``{"error": …}`` if it failed.
+    """

@@ -6,7 +6,6 @@ import enum
 import importlib
 import inspect
 import re
-from abc import ABC
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -98,7 +97,9 @@ def _value(found: Any) -> str:
 
 def _class_line(name: str, found: type) -> str:
     """Return how the class is made; for a class to derive from, an error or an enumeration, its bases."""
-    bases = ", ".join(base.__name__ for base in found.__bases__ if base not in (object, ABC))
+    bases = ", ".join(
+        base.__name__ for base in found.__bases__ if base in _public() or (base.__module__ in ("builtins", "enum") and base is not object)
+    )
     if issubclass(found, BaseException | enum.Enum) or inspect.isabstract(found) or "__init__" not in _own(found):
         return f"class {name}({bases}): ..." if bases else f"class {name}: ..."
     return signature(name, found)

@@ -18,6 +18,7 @@ html_show_sphinx = False
 html_copy_source = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+smartquotes = False  # flags begin with two hyphens
 copybutton_prompt_text = "$ "
 
 
