@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.pictures import bubble, flow, learning, ledger, step
+from tools.pictures import bubble, flow, learning, ledger, packages, step
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 PICTURES: Mapping[str, Callable[[], str]] = {
@@ -19,6 +19,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "flow": flow.draw,
     "learning": learning.draw,
     "ledger": ledger.draw,
+    "packages": packages.draw,
     "step": step.draw,
 }
 MEASURED: Mapping[str, Callable[[], None]] = {"bubble": bubble.measure, "learning": learning.measure}
