@@ -33,7 +33,7 @@ def draw() -> str:
         ("Lease", "coordinator", "grey", _line(f"the prompt “{PROMPT}”, for version {VERSION} of the weights"), 24),
         ("Rollouts", "producer", "blue", _cells(ANSWERS), 30),
         ("Verdicts", "rewards", "green", _cells([f"reward {reward:g}" for reward in rewards]), 30),
-        ("Filter", "coordinator", "grey", _line(f"{right} of {len(ANSWERS)} are right: neither none nor all, so the group stays"), 24),
+        ("Filter", "coordinator", "grey", _line(f"{right} of {len(ANSWERS)} are right; the verdicts differ, so the group stays"), 24),
         ("Advantages", "trainer", "orange", _cells([f"{value:+.2f}".replace("-", "−") for value in advantages]), 30),
         ("Micro-batches", "trainer", "orange", _micro_batches, 92),
         ("Update", "trainer", "orange", _line("one optimizer step; the division does not change it"), 24),
