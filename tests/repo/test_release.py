@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -302,3 +303,27 @@ def test_bad_words_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert capsys.readouterr().err == f"{words[1]!r} is no version of rlcore; type three numbers, such as 0.2.0\n"
     assert command.main(["try", "--dist", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"{tmp_path} has no wheels; type make wheels\n"
+
+
+# --- what people read and what the host runs -----------------------------------------------------------------------------
+
+
+def test_the_page_lists_every_name_and_every_item(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "maintainers" / "releasing.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(rlcore[\w-]*)` \| (?:yes|no) \|$", page, re.MULTILINE)
+    assert sorted(named) == sorted(one.name for one in projects(ROOT))
+    assert f"{len(named)} distributions" in page
+    checklist = Checklist(ROOT, "0.1.0", tmp_path)
+    rows = page.partition("| item | what must hold |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| (\w+) \|", rows, re.MULTILINE) == [*checklist.quick, *checklist.slow]
+
+
+def test_the_workflow_builds_by_our_command_and_only_its_upload_has_an_identity() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    build_job, publish_job = text.partition("\n  build:\n")[2].split("\n  publish:\n")
+    assert "python -m tools.release build" in build_job
+    assert "id-token" not in build_job
+    assert "id-token: write" in publish_job
+    assert "environment: release" in publish_job
+    assert "\npermissions: {}\n" in text
+    assert not re.search(r"secrets|password|token: \$", text)

@@ -67,7 +67,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nothing_of_the_build_is_left_behind(tree: Path) -> None:
-    assert [str(path.relative_to(tree)) for path in tree.rglob("build") if path.is_dir()] == []
+    assert [str(path.relative_to(tree)) for path in tree.rglob("build") if path.is_dir()] == ["build"]  # the one that was there
+    assert list(tree.rglob("*.egg-info")) == []
     for pattern in ("*.whl", "*.tar.gz"):
         assert len(list((tree / "dist").glob(pattern))) == len(PACKAGES)
 

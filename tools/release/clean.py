@@ -77,9 +77,10 @@ def try_out(python: Path | str, dist: Path, folder: Path, *, whole: bool) -> dic
     wrong = [row["distribution"] for row in found["plugins"] if row["status"] != "ok" or row["problems"]]
     _expect(not wrong and not found["notes"], f"rlcore plugins complains of {wrong or found['notes']}")
     _run(folder, here / "python", "-W", "error", "-m", "compileall", "-q", "-f", *_packages(folder))
-    _run(folder, here / "python", "-c", _IMPORTS, *(path.name for path in _packages(folder)))
     _run(folder, here / "python", "-c", _FAKES, folder / "fakes")
-    if whole:
+    if not whole:
+        _run(folder, here / "python", "-c", _IMPORTS, *(path.name for path in _packages(folder)))
+    else:
         _run(folder, here / "python", "-c", _TASK)
         words = ("train", "demo/run.toml", "--algo", "dapo", "--max-steps", "2", "-ei", "0", "--json")
         summary = json.loads(_run(folder, here / "rlcore", *words).splitlines()[-1])
