@@ -13,6 +13,7 @@ DOCS = ROOT / "docs"
 MAP = DOCS / "README.md"
 PAGES = sorted(DOCS.rglob("*.md"))
 LINKED = [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "recipes" / "README.md"]
+READMES = sorted(ROOT.glob("plugins/*/*/README.md"))
 LINK = re.compile(r"\]\((?!https?:)([^()\s]*)\)")
 
 
@@ -47,7 +48,7 @@ def test_the_first_page_links_the_map() -> None:
     assert "](docs/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [*LINKED, *READMES], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_link_is_dead(page: Path) -> None:
     assert dead(page) == []
 
