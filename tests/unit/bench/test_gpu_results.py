@@ -69,7 +69,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., s
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     root = tmp_path / "checkout"
-    (root / "docs").mkdir(parents=True)
+    (root / "docs" / "maintainers").mkdir(parents=True)
     (root / "docs" / "maintainers" / "gpu.md").touch()
     (root / "code.py").touch()
 
@@ -100,7 +100,7 @@ def test_a_row_says_whether_the_checkout_had_changes(tmp_path: Path, checkout: C
 def test_files_copied_into_another_repository_have_no_commit(
     tmp_path: Path, checkout: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "checkout" / "copied" / "docs").mkdir(parents=True)
+    (tmp_path / "checkout" / "copied" / "docs" / "maintainers").mkdir(parents=True)
     monkeypatch.setattr("benchmarks.gpu.runner.REPOSITORY", tmp_path / "checkout" / "copied")
     monkeypatch.setattr("benchmarks.gpu.runner.DOCUMENT", tmp_path / "checkout" / "copied" / "docs" / "maintainers" / "gpu.md")
     assert commit() is None
