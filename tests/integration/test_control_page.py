@@ -1,4 +1,4 @@
-"""The controller of docs/how_to/control.md, as a reader copies it: in a run, under the kit, and from a package."""
+"""The controller of docs/authors/controllers.md, as a reader copies it: in a run, under the kit, and from a package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from rlcore.testing import RunTester
 from tests.kit_in_folder import kit_passes
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "control.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "controllers.md").read_text(encoding="utf-8")
 CODE = {re.findall(r"class (\w+)|(TARGET) =", code)[0]: code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)}
 TARGET, SUITE, ENTRY = (CODE[name] for name in (("Target", ""), ("TestTarget", ""), ("", "TARGET")))
 

@@ -1,4 +1,4 @@
-"""The sampler of docs/how_to/samplers.md, as a reader copies it: in a run, under the kit, and from a package."""
+"""The sampler of docs/authors/samplers.md, as a reader copies it: in a run, under the kit, and from a package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from rlcore.testing import RunTester
 from tests.kit_in_folder import kit_passes
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "samplers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "authors" / "samplers.md").read_text(encoding="utf-8")
 SAMPLER, SUITE, ENTRY, ENDLESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 STEPS, BATCH, GROUP = 6, 3, 8
 LETTERS = "abcdefg"
