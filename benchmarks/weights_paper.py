@@ -98,7 +98,7 @@ def table(fleet: Fleet) -> str:
         "transfer",
         "GB sent by the trainer's node",
         "trainers stalled",
-        "sent beside the work",
+        "sent in parallel with the work",
         "engines stalled",
         "last step to last engine",
         "GB on the trainer's host",

@@ -94,13 +94,13 @@ def _table(
     what = "a controller that stops it, a schedule, a loss with a state, and a reference that moves"
     rows.append(f"| an event of a run with {what} | {len(steered)} | {wrong} |")
     wrong = sum(bool(point.differs) for point in sampled)
-    rows.append(f"| an event of a run with two sources, whose samplers observe, and a filter | {len(sampled)} | {wrong} |")
+    rows.append(f"| an event of a run with two sources with samplers that observe, and a filter | {len(sampled)} | {wrong} |")
     wrong = sum(bool(point.differs) for point in sampled_late)
     rows.append(f"| an event of a run with two sources and samplers, staleness 2, processes | {len(sampled_late)} | {wrong} (prompts) |")
     rows.append(f"| an event of a run that evaluates only before and after | {len(rare)} | {sum(bool(point.differs) for point in rare)} |")
     rows.append(f"| an event of a run with staleness 2, processes | {len(late)} | {sum(bool(point.differs) for point in late)} (prompts) |")
     wrong = sum(bool(point.differs) for point in played)
-    rows.append(f"| an event of a run with staleness 2, whose agents have episodes in flight | {len(played)} | {wrong} (prompts) |")
+    rows.append(f"| an event of a run of agents with staleness 2 and episodes in flight | {len(played)} | {wrong} (prompts) |")
     return "\n".join(rows)
 
 

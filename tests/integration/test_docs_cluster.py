@@ -39,7 +39,7 @@ def test_the_file_that_is_handed_to_sbatch_is_the_one_that_was_written(tester: R
 
 def test_every_flag_of_the_table_is_one_of_launch(tester: RunTester) -> None:
     text = tester.run("launch", "--help").assert_ok().stdout
-    table = PAGE[PAGE.index("| flag | means") : PAGE.index("What the file does")]
+    table = PAGE[PAGE.index("| flag | means") : PAGE.index("The steps of the file")]
     flags = re.findall(r"`(--[a-z-]+)`", table)
     assert len(flags) >= 9
     assert all(flag in text for flag in flags)
