@@ -50,11 +50,11 @@ class PageWalk:
         assert not self.instead, f"{page.name} no longer has the lines {list(self.instead)}"
         return self.typed
 
-    def quickstart(self, name: str) -> str:
+    def quickstart(self, name: str, task: str = "sort") -> str:
         """Make the folder of a quickstart, if there is none of this name; return its ``run.toml``."""
         with contextlib.chdir(self.folder):
             if not Path(name, "run.toml").exists():
-                quickstart_in(Path(name), self.factory, train=64, heldout=8)
+                quickstart_in(Path(name), self.factory, train=64, heldout=8, task=task)
         return f"{name}/run.toml"
 
     def _line(self, line: str) -> str:
@@ -76,7 +76,9 @@ class PageWalk:
     def _rlcore(self, words: list[str]) -> str:
         command, *rest = words
         if command == "quickstart":
-            command, rest = "train", [self.quickstart(rest.pop(0)), *rest]
+            name, *rest = rest
+            task = rest.pop(rest.index("--task") + 1) if "--task" in rest else "sort"
+            command, rest = "train", [self.quickstart(name, task), *(word for word in rest if word != "--task")]
         if command in ("train", "resume") and "--dry-run" not in rest:
             if "--max-steps" in rest:
                 del rest[rest.index("--max-steps") : rest.index("--max-steps") + 2]

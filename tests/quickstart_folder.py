@@ -12,14 +12,16 @@ from rlcore_plugin_quickstart.recipe import TASKS, run_toml
 from tests.made_once import made_once
 
 
-def quickstart_in(folder: Path, factory: pytest.TempPathFactory, *, train: int | None = None, heldout: int | None = None) -> Path:
+def quickstart_in(
+    folder: Path, factory: pytest.TempPathFactory, *, train: int | None = None, heldout: int | None = None, task: str = "sort"
+) -> Path:
     """What ``prepare(folder, 0)`` writes, copied, for it trains a model for seconds; returns the folder. ``train``, ``heldout``: as many
     rows of the file, for a test whose subject is not what is learned; else each run reads two thousand, and evaluates two hundred."""
-    shutil.copytree(made_once("quickstart", lambda made: prepare(made, 0, lambda line: None), factory), folder)
+    shutil.copytree(quickstart_of(task, factory), folder)
     for name, rows in (("train.jsonl", train), ("heldout.jsonl", heldout)):
         lines = (folder / name).read_text(encoding="utf-8").splitlines(keepends=True)
         (folder / name).write_text("".join(lines[:rows]), encoding="utf-8")
-    (folder / "run.toml").write_text(run_toml(folder, 0), encoding="utf-8")
+    (folder / "run.toml").write_text(run_toml(folder, 0, task=TASKS[task]), encoding="utf-8")
     return folder
 
 

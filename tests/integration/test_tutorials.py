@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.testing.run_tester import PROGRAM, QUIET
-from tests.page_walk import PageWalk
+from tests.page_walk import BLOCK, PageWalk
 
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 PALINDROME = ("pip install -e rlcore-plugin-palindrome pytest", "rlcore show reward palindrome", "pytest rlcore-plugin-palindrome")
@@ -72,8 +72,33 @@ def test_first_run(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_evaluate(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    typed = PageWalk(tmp_path, tmp_path_factory).read(TUTORIALS / "evaluate.md")
+    wrong = "rlcore rollouts demo/runs/slow --eval sort --step {} --outcome wrong -n 1"
+    typed = PageWalk(tmp_path, tmp_path_factory, {wrong.format(40): wrong.format(2)}).read(TUTORIALS / "evaluate.md")
     (several,) = (said for line, said in typed.items() if "--eval-samples 4" in line)
     assert "pass@4" in several
     assert "paired" in typed["rlcore compare before.jsonl after.jsonl --metric eval/sort"]
     assert "training.learning_rate" in typed["rlcore compare demo/runs/quickstart demo/runs/slow --metric eval/sort reward/mean"]
+
+
+@pytest.mark.full
+def test_agent(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    typed = PageWalk(tmp_path, tmp_path_factory).read(TUTORIALS / "agent.md")
+    played = (tmp_path / "demo" / "calculator.py").read_text(encoding="utf-8").partition("async def play")[2].partition("\n\n\n")[0]
+    shown = (tmp_path / "excerpt.py").read_text(encoding="utf-8")
+    assert shown.splitlines()[1:] == [line for line in played.splitlines()[1:] if '"""' not in line]
+    assert "mine.py:play" in typed["rlcore compare demo/runs/quickstart demo/runs/mine --metric eval/tools reward/mean"]
+    assert "the policy wrote the lines with a bar" in typed["rlcore rollouts demo/runs/quickstart --step 1 -n 1"]
+
+
+def test_cluster(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Other tests start several processes, Ray and Slurm: tests/integration/test_local_processes.py, ray/, tests/slurm."""
+    page = TUTORIALS / "cluster.md"
+    several, joined, divided = ("-i 2 -t 2 --runtime local", "--master_address", "rlcore plan --devices 8")
+    lines = [line for block in BLOCK.findall(page.read_text(encoding="utf-8")) for line in block[2].splitlines() if block[1] == "sh"]
+    planned = {line: f"{line} --dry-run" for line in lines if several in line or joined in line or line == divided}
+    assert len(planned) == 3
+    elsewhere = {line: "" for line in lines if line.startswith(("ray ", "sbatch "))}
+    assert len(elsewhere) == 3
+    typed = PageWalk(tmp_path, tmp_path_factory, planned | elsewhere).read(page)
+    assert (tmp_path / "demo" / "run.sbatch").is_file()
+    assert "-t 8 -zero 3" in typed["rlcore plan memory --model-size 7b -t 8 -zero 3"]
