@@ -17,12 +17,15 @@ from tools.release.clean import try_out
 from tools.release.dists import build
 
 ROOT = Path(__file__).parents[2]
+BUILT = (ROOT / "LICENSE", ROOT / "README.md", ROOT / "plugins", ROOT / "pyproject.toml", ROOT / "rlcore")
+"""What the build reads: the key of the group of these tests is made of it."""
 NO_TORCH = 23
 """Distributions that install without torch. Each one that begins to require it is a decision."""
 
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert all(path.exists() for path in BUILT)
     folder = tmp_path_factory.mktemp("built") / "dist"
     build(ROOT, folder)
     return folder
