@@ -1,7 +1,7 @@
 """`make bench-algorithms`: every registered recipe learns the quickstart's task, three seeds each, beside a control with a random reward.
 
 A process a run, a line a result in ``benchmarks/results/algorithms.jsonl``; what is there is not run again, and must be of the same code.
-Ends with the table, which also goes into ``docs/how_to/algorithms.md``, and one JSON object as the last line. Exit code 0: every row
+Ends with the table, which also goes into ``docs/explanation/recipes.md``, and one JSON object as the last line. Exit code 0: every row
 ran and passes; 1: not; 2: bad usage.
 """
 
@@ -45,7 +45,7 @@ from rlcore.registry.plugin_registry import Registry
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / "benchmarks" / ".cache"
 RESULTS = ROOT / "benchmarks" / "results" / "algorithms.jsonl"
-PAGE = ROOT / "docs" / "how_to" / "algorithms.md"
+PAGE = ROOT / "docs" / "explanation" / "recipes.md"
 INTERRUPTED = 130
 _PROGRAM = """\
 import json, resource, sys

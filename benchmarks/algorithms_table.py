@@ -1,4 +1,4 @@
-"""Results of `make bench-algorithms`: the file that they are kept in, the verdicts, and the table of docs/how_to/algorithms.md."""
+"""Results of `make bench-algorithms`: the file that they are kept in, the verdicts, and the table of docs/explanation/recipes.md."""
 
 from __future__ import annotations
 

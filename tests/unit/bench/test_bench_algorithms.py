@@ -262,7 +262,7 @@ def test_the_table_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
-    page = tmp_path / "docs" / "how_to" / "algorithms.md"
+    page = tmp_path / "docs" / "explanation" / "recipes.md"
     write_page(page, "one")
     head, tail = "# Mine\r\n\nöäü\n", "\n## After\n"
     page.write_bytes((head + page.read_text().removeprefix("# Algorithms\n") + tail).encode())
