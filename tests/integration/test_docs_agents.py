@@ -15,9 +15,10 @@ from rlcore_plugin_agents.command_options import CommandOptions
 
 from rlcore.testing import RunTester, write_fake_model
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "agents.md").read_text(encoding="utf-8")
-AUTHORS = (Path(__file__).parents[2] / "docs" / "authors" / "environments.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)^```$", PAGE + AUTHORS, re.DOTALL | re.MULTILINE))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "how_to" / "command_line_agents.md").read_text(encoding="utf-8")
+TEXTS = [PAGE, *((DOCS / name).read_text(encoding="utf-8") for name in ("how_to/agents.md", "authors/environments.md"))]
+FILES = dict(re.findall(r"<!-- test: (\S+) -->\n```python\n(.*?)^```$", "".join(TEXTS), re.DOTALL | re.MULTILINE))
 FILES = {name: text for name, text in FILES.items() if "/" not in name}  # packages: test_docs_environments
 
 
