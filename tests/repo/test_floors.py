@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 CONTRACTS = (
     "lazy_names",
+    "public_members",
     "errors",
     "pickling",
     "messages",

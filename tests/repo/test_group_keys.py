@@ -254,7 +254,7 @@ def real() -> tuple[Table, Keys]:
     ("path", "least", "most"),
     [
         ("plugins/rewards/judge/rlcore_plugin_judge/chat_service.py", 1, 8),
-        ("plugins/rewards/code/rlcore_plugin_code/reward.py", 1, 10),
+        ("plugins/rewards/code/rlcore_plugin_code/reward.py", 1, 12),
         ("rlcore/learning/losses.py", 26, 99),
         ("docs/authors/rewards.md", 1, 9),
     ],
