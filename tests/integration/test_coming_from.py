@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tomli_w
 from rlcore_plugin_adapters import trl_names
 
+import rlcore
+from rlcore.api import Score
+from rlcore.config.run_config import RunConfig
 from rlcore.config.setting_table import core_settings
 from rlcore.contracts.specs import CommandSpec
 from rlcore.registry.plugin_registry import Registry
@@ -131,3 +136,46 @@ def test_every_flag_of_colossalchat_is_a_spelling_of_the_setting_beside_it() -> 
         known = {flag for span in spans(ours) for flag in of_rlcore[span.partition(" = ")[0]].spellings}
         assert set(spans(theirs)) <= known, theirs
     assert len(rows(section)) == 37
+
+
+def named(page: str, name: str, monkeypatch: pytest.MonkeyPatch, **modules: Any) -> dict[str, Any]:
+    """The names that a program of a page leaves behind, if ``modules`` stand for what it imports."""
+    for module, content in modules.items():
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(**content))
+    found: dict[str, Any] = {"__name__": "a_program"}
+    exec(block(page, name), found)
+    return found
+
+
+def test_the_two_programs_for_trl_and_its_run_toml_ask_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    right = named("trl", "my_rewards.py", monkeypatch)["right"]
+
+    def trainer(*, args: dict[str, Any], **given: Any) -> SimpleNamespace:
+        asked.append(given | args)
+        return SimpleNamespace(train=lambda: None)
+
+    trl = {"GRPOConfig": dict, "GRPOTrainer": trainer}
+    data = {"load_dataset": lambda name, split: f"hf:{name}:{split}"}
+    named("trl", "theirs.py", monkeypatch, trl=trl, datasets=data, my_rewards={"right": right})
+    monkeypatch.setattr(rlcore, "train", lambda **given: asked.append(given))
+    named("trl", "ours.py", monkeypatch)
+    config = tomllib.loads(block("trl", "run.toml"))
+    same = {"model": config["model"]["model"], "dataset": config["data"]["dataset"], "reward": right, **config["sampling"]}
+    same |= {name: config["training"][name] for name in ("train_batch_size", "learning_rate")} | config["log"]
+    theirs, ours = asked
+    assert trl_names.translated({name: value for name, value in theirs.items() if name not in ("output_dir", "num_train_epochs")}) == same
+    assert trl_names.translated(ours) == same
+    assert (theirs["output_dir"], theirs["num_train_epochs"]) == (RunConfig().run.run_dir, RunConfig().run.num_episodes)
+
+
+def test_the_reward_functions_of_the_pages_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = named("trl", "my_rewards.py", monkeypatch)["right"]
+    said = [[{"role": "assistant", "content": rf"It is \boxed{{{answer}}}."}] for answer in (3, 4)]
+    assert right(completions=said, solution=["$3$", "3"]) == [1.0, 0.0]
+    assert right(completions=[[{"role": "assistant", "content": "3"}]], solution=["3"]) == [0.0]
+    score = named("verl", "my_rewards.py", monkeypatch)["compute_score"]
+    assert (score("gsm8k", "so #### 1,100", "1100"), score("gsm8k", "1100", "110")) == (1.0, 0.0)
+    judge = named("openrlhf", "my_rewards.py", monkeypatch)["right"]
+    items = [SimpleNamespace(text=text, columns={"label": "7"}) for text in ("Answer: 7", "Answer: 8")]
+    assert [judge(item) for item in items] == [Score(value=1.0, accuracy=1.0), Score(value=0.0, accuracy=0.0)]
