@@ -32,7 +32,7 @@ def api_pages() -> dict[str, str]:
     rows = []
     for group in sorted(filter(groups.get, groups), key=_LAST.__contains__):
         title, place = _TITLES.get(group, group.capitalize()), f"api/{group.replace(' ', '_')}"
-        pages[place] = f"# {title}\n\nImport these names from `rlcore.api`.\n\n" + _names(api, groups[group], seen)
+        pages[place] = f"# {title} of rlcore.api\n\nImport these names from `rlcore.api`.\n\n" + _names(api, groups[group], seen)
         rows.append((f"[{title}](../{place}.md)", "`rlcore.api`", ", ".join(f"`{name}`" for name in groups[group])))
     for module in _modules():
         place, names = f"api/{module.__name__}", sorted(name for name in module.__all__ if id(getattr(module, name)) not in seen)
