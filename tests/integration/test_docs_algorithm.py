@@ -16,6 +16,7 @@ from rlcore.config.run_config import RunConfig
 from rlcore.contracts.specs import PluginKind
 from rlcore.registry.builtin import rlcore_register_corrections
 from rlcore.registry.plugin_registry import Registry
+from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.quickstart_folder import quickstart_in
 
@@ -79,6 +80,20 @@ def test_the_suites_of_single_files_pass(source: Path) -> None:
     assert {"TestSequenceClip", "TestPerPrompt", "TestHuber", "TestSoftened"} == set(
         re.findall(r"^PASSED \S+::(Test\w+)::", said, re.MULTILINE)
     )
+
+
+def test_a_package_offers_the_loss(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    packaged = (
+        BLOCKS["sequence_clip.py"]
+        .replace("(Loss):", "(Loss, spec=LOSS):")
+        .replace("\n\n\n", "\nfrom rlcore_plugin_mine import LOSS\n\n\n", 1)
+    )
+    packaged = re.sub(r" +(?:on_policy|sequence_ratio|one_advantage) = .*\n", "", packaged)
+    assert "on_policy" not in packaged
+    tester.plugins.install("mine", BLOCKS["rlcore_plugin_mine.py"], files={"sequence_clip.py": packaged})
+    done = tester.run("train", tester.fake_run(run={"max_steps": 2}), "--loss", "sequence_clip", "--json").assert_ok()
+    assert done.json["steps"] == 2
 
 
 def test_what_is_installed_is_listed_and_explained(source: Path, installed: Path) -> None:
