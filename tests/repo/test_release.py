@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tools.release import __main__ as command
 from tools.release.checklist import Checklist, Failed, check, wrong_files, wrong_metadata
-from tools.release.clean import TrialError, try_out, without_torch
+from tools.release.clean import TrialError, installed, try_out, without_torch
 from tools.release.dists import BuildError, build
 from tools.release.local_index import serve
 from tools.release.projects import bounds, out_of_step, projects, set_version
@@ -121,7 +121,9 @@ def test_a_distribution_that_is_out_of_step_is_found(root: Path, file: str, old:
 
 @given(st.tuples(*[st.integers(0, 99)] * 3))
 def test_a_version_that_was_set_is_everywhere(tmp_path_factory: pytest.TempPathFactory, numbers: tuple[int, int, int]) -> None:
-    root, version = write(tmp_path_factory.getbasetemp() / "set"), ".".join(map(str, numbers))
+    root, version = tmp_path_factory.getbasetemp() / "set", ".".join(map(str, numbers))
+    if not root.exists():
+        write(root)
     set_version(root, version)
     assert {one.version for one in projects(root)} == {version}
     assert out_of_step(root) == []
@@ -226,6 +228,18 @@ def test_what_needs_torch_is_left_out_with_what_requires_it(tmp_path: Path) -> N
                 f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\n" + f"Requires-Dist: {asked}\n" * bool(asked)
             )
     assert without_torch(tmp_path) == ["rlcore", "rlcore-c"]
+
+
+def test_a_stranger_s_package_in_the_new_environment_is_found(dist: Path, tmp_path: Path) -> None:
+    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    for wheel in dist.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+    assert installed(tmp_path, dist) == {"rlcore": "0.1.0", "rlcore-plugin-small": "0.1.0"}
+    record = site / "rlcore_plugin_small-0.1.0.dist-info" / "RECORD"
+    record.write_text(record.read_text().replace("sha256=", "sha256=0", 1))
+    with pytest.raises(TrialError, match=r"rlcore-plugin-small was not installed from .*: pip found another"):
+        installed(tmp_path, dist)
 
 
 def test_what_fails_in_the_new_environment_is_said(dist: Path, tmp_path: Path) -> None:

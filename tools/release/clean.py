@@ -69,8 +69,8 @@ def try_out(python: Path | str, dist: Path, folder: Path, *, whole: bool) -> dic
     here = folder / "env" / "bin"
     with serve(dist, _index(folder, here / "pip")) as index:
         _run(folder, here / "pip", "install", "--quiet", "--constraint", dist / "constraints.txt", *names, index=index)
-    installed = time.monotonic()
-    ours = _ours(folder, dist)
+    ready = time.monotonic()
+    ours = installed(folder, dist)
     version = _run(folder, here / "rlcore", "--version").split()[1]
     _expect(version == ours["rlcore"], f"rlcore --version prints {version}, and the wheel is {ours['rlcore']}")
     found = json.loads(_run(folder, here / "rlcore", "plugins", "--json"))
@@ -86,7 +86,7 @@ def try_out(python: Path | str, dist: Path, folder: Path, *, whole: bool) -> dic
         summary = json.loads(_run(folder, here / "rlcore", *words).splitlines()[-1])
         _expect(summary["steps"] == 2, f"the run trained {summary['steps']} steps instead of 2")
     ended = time.monotonic()
-    seconds = {"install_seconds": round(installed - begun, 1), "use_seconds": round(ended - installed, 1)}
+    seconds = {"install_seconds": round(ready - begun, 1), "use_seconds": round(ended - ready, 1)}
     made = _run(folder, here / "python", "-c", "import platform; print(platform.python_version())").strip()
     return {"python": made, "distributions": len(ours), "trained": whole, **seconds}
 
@@ -99,7 +99,7 @@ def _index(folder: Path, pip: Path) -> str:
     return found[1]
 
 
-def _ours(folder: Path, dist: Path) -> dict[str, str]:
+def installed(folder: Path, dist: Path) -> dict[str, str]:
     """Return the version of each distribution of ours that is installed, after a comparison with the wheels, file by file."""
     wheels, found = {_name(wheel): wheel for wheel in dist.glob("*.whl")}, {}
     for record in _site(folder).glob("rlcore*.dist-info/RECORD"):
@@ -108,7 +108,8 @@ def _ours(folder: Path, dist: Path) -> dict[str, str]:
             (listed,) = (one for one in archive.namelist() if one.endswith(".dist-info/RECORD"))
             shipped = {line for line in archive.read(listed).decode().splitlines() if "RECORD" not in line}
         _expect(
-            shipped <= set(record.read_text(encoding="utf-8").splitlines()), f"{name} is not the one of {dist}: a stranger's was installed"
+            shipped <= set(record.read_text(encoding="utf-8").splitlines()),
+            f"{name} was not installed from {dist}: pip found another package of that name",
         )
         found[name] = _metadata(wheels[name])["Version"]
     return found
