@@ -17,7 +17,7 @@ from typing import get_args
 
 import pytest
 
-from rlcore.api import FinishReason, Message, Outcome, Prompt, RewardInput, Rollout, Segment
+from rlcore.api import FinishReason, Message, Outcome, Prompt, RewardInput, Rollout, Score, Segment
 from rlcore.config.run_config import RewardBudget, RewardPolicy, ScheduleSection
 from rlcore.contracts.reward_interface import AsyncReward, Reward
 from rlcore.contracts.specs import RewardSpec
@@ -107,7 +107,7 @@ def test_the_judge_over_a_network_judges(tmp_path: Path, service: str, monkeypat
 
 
 def test_the_page_names_every_field() -> None:
-    for heading, fields in (("declares the reward", RewardSpec), ("is a `RewardInput`", RewardInput)):
+    for heading, fields in (("declares the reward", RewardSpec), ("is a `RewardInput`", RewardInput), ("is a `Score`", Score)):
         table = PAGE.partition(heading)[2].partition("| field |")[2].partition("\n\n")[0]
         assert set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))) == {
             field.name for field in dataclasses.fields(fields)
