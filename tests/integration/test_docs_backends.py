@@ -9,7 +9,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from rlcore.testing import RunTester
@@ -95,3 +97,13 @@ def test_the_backend_trains_the_quickstart(printed: PrintedBackend, tmp_path: Pa
     flags = ["--max-steps", "2", "-tbs", "4", "-ei", "0", "--max-staleness", "0", *printed.flags]
     outcome = printed.installed(tmp_path).run("quickstart", "demo", *flags, "--json").assert_ok()
     assert outcome.json["steps"] == 2
+
+
+def test_the_details_of_tokens_are_flat() -> None:
+    found: dict[str, Any] = {}
+    page = (DOCS / "authors" / "backends.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"<!-- test: kept_details -->\n```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    exec(text, found)
+    details = found["kept_details"]([np.array([7, 3]), np.array([5]), np.array([2, 9, 4])])
+    assert details.kept_ids.tolist() == [7, 3, 5, 2, 9, 4]
+    assert details.kept_offsets.tolist() == [0, 2, 3, 6]

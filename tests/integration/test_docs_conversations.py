@@ -69,6 +69,17 @@ def test_a_result_stands_inside_the_answer_as_the_page_says(monkeypatch: pytest.
     assert said.extra == {"calls": 1}
 
 
+def test_a_conversation_without_a_transcript_is_one_turn() -> None:
+    module = ModuleType("ask_once")
+    (text,) = re.findall(r"<!-- test: ask_once -->\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    exec(text, module.__dict__)
+    talk = ConversationSuite().begin(module.AskOnce(), ("three",))
+    said = talk.played()
+    ((segment,), (message,)) = said.segments, said.messages
+    assert message.content == talk.tokenizer.decode(segment.token_ids.tolist()) == "three"
+    assert segment.policy_mask.all()
+
+
 def test_the_class_works_from_a_file(tester: RunTester) -> None:
     tester.write(
         "guess.py", CONVERSATION.replace("class Guess(Conversation):\n", "class Guess(Conversation):\n    Options = GuessOptions\n\n")

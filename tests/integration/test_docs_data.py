@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlcore.testing import RowGeneratorSuite, RunTester
+from rlcore.api.data import RowFormat
+from rlcore.testing import RowFormatSuite, RowGeneratorSuite, RunTester
 
 AUTHORS = Path(__file__).parents[2] / "docs" / "authors"
 PAGE = (AUTHORS / "data.md").read_text(encoding="utf-8")
@@ -46,6 +47,27 @@ def test_the_data_source_is_read_by_its_prefix(tmp_path: Path) -> None:
     config = tester.fake_run(data={"dataset": "countdown:"}, training={"train_batch_size": 1})
     planned = tester.run("train", config, "--dry-run", "--json").assert_ok().json
     assert planned["config"]["data"]["dataset"] == [{"path": "countdown:", "repeat": 1.0, "source": "countdown", "options": {}}]
+
+
+def test_the_row_format_keeps_the_rules() -> None:
+    found: dict[str, Any] = {"__name__": "acme_rlcore"}
+    (text,) = re.findall(r"<!-- test: sums -->\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    exec(text, found)
+
+    class Rules(RowFormatSuite):
+        foreign = ({"question": "1 + 2", "answer": "3"},)
+        broken = ({"sum": 3, "result": 3},)
+
+        def make(self) -> RowFormat:
+            made: RowFormat = found["Sums"]()
+            return made
+
+        def rows(self) -> list[dict[str, Any]]:
+            return [{"sum": "1 + 2", "result": 3}, {"sum": "2 + 2", "result": "4"}]
+
+    for name in dir(Rules):
+        if name.startswith("test_"):
+            getattr(Rules(), name)()
 
 
 def rules_of_the_page() -> list[str]:
