@@ -112,7 +112,7 @@ lint: env  ## ruff (rules and format), mypy --strict on rlcore/, imports against
 	$(BIN)/mypy
 	$(BIN)/python tools/dependencies.py
 
-docs: env  ## the documentation as a site with search, in build/docs (a minute; no network): a folder to deploy
+docs: env  ## the documentation as a site with search, in build/docs (half a minute; no network): a folder to deploy; ARGS="--screenshots FOLDER"
 	$(BIN)/python -m tools.site $(ARGS)
 
 pictures: env  ## the pictures of the documentation, in docs/pictures; ARGS="learning --measure": with new runs, minutes

@@ -228,9 +228,11 @@ class QuietHandler(SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-WIDER = """[document.documentElement.scrollWidth <= innerWidth, [...document.querySelectorAll('article *')]
-  .filter((one) => one.getBoundingClientRect().right > innerWidth && !one.closest('pre, table, .highlight, .math, svg'))
-  .slice(0, 3).map((one) => one.outerHTML.slice(0, 120))]"""
+WIDER = """[...(document.documentElement.scrollWidth > innerWidth ? [document.body] : []), ...document.querySelectorAll('article *')]
+  .filter((one) => one === document.body || one.getBoundingClientRect().right > innerWidth + 1)
+  .filter((one) => !one.parentElement.closest('pre, table, .table-wrapper, .highlight, svg'))
+  .slice(0, 3).map((one) => one.outerHTML.slice(0, 120))"""
+"""What sticks out of the window: the theme cuts it off there. Code and tables scroll in a box of their own."""
 
 
 @pytest.mark.full
@@ -241,9 +243,8 @@ def test_no_page_is_wider_than_the_window(site: Path, chromium: Chromium, width:
         for name in pages_of(site):
             page.call("Page.navigate", url=(site / name).as_uri())
             page.wait(f"location.pathname.endsWith({json.dumps('/' + name)}) && document.readyState === 'complete'")
-            fits, culprits = page.evaluate(WIDER)
-            wide += [] if fits else [(name, culprits)]
-    assert wide == []
+            wide += [(name, found) for found in [page.evaluate(WIDER)] if found]
+    assert wide == [], wide
 
 
 @pytest.mark.full
