@@ -95,7 +95,7 @@ def test_every_installed_plugin_is_on_the_page_of_its_kind(made: dict[str, str])
         page = made[f"reference/kinds/{kind}"]
         assert [name for name in registry.names(kind) if f"[`{name}`]" not in page] == []
     assert "`rewards.options.strictness`" in made["reference/kinds/reward"]
-    assert "Its class derives from `Reward`" in made["reference/kinds/reward"]
+    assert "Its class derives from [`Reward`](../../api/rewards.md#reward)" in made["reference/kinds/reward"]
 
 
 def test_every_public_name_is_explained_once_and_rewards_come_first() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
@@ -27,20 +28,23 @@ plugins of this repository offer it. `rlcore show KIND NAME` prints the same abo
 """
 
 
-def kinds_pages(registry: Registry) -> dict[str, str]:
-    """Return name on the site -> text: the overview first, then a page for each kind."""
+def kinds_pages(registry: Registry, api: Mapping[str, str]) -> dict[str, str]:
+    """Return name on the site -> text: the overview first, then a page for each kind.
+
+    :param api: the pages of the Python API, to which base classes link.
+    """
     rows = [
         (f"[{kind}](kinds/{kind}.md)", cell(_HELP[kind]), f"`{SPEC_OF_KIND[kind].__name__}`", str(len(registry.names(kind))))
         for kind in _HELP
     ]
-    pages = {f"reference/kinds/{kind}": _page(registry, kind) for kind in _HELP}
+    pages = {f"reference/kinds/{kind}": _page(registry, kind, api) for kind in _HELP}
     return {"reference/kinds": _INTRO + table(("kind", "what it is", "spec", "here"), rows), **pages}
 
 
-def _page(registry: Registry, kind: PluginKind) -> str:
+def _page(registry: Registry, kind: PluginKind, api: Mapping[str, str]) -> str:
     spec, base, hook, told = SPEC_OF_KIND[kind], BASES.get(kind), _HOOKS[kind], _HELP[kind]
     derived = (
-        f"Its class derives from `{base.__name__}` and is named by `target` of the spec.\n"
+        f"Its class derives from {_linked(base.__name__, api)} and is named by `target` of the spec.\n"
         if base
         else "It has no code: the spec says everything.\n"
     )
@@ -61,6 +65,12 @@ def _page(registry: Registry, kind: PluginKind) -> str:
     if kind is PluginKind.COMMAND:
         return text.replace(f"(#{kind}-", "(../commands.md#command-")
     return text + "".join(_plugin(registry, kind, one.name) for one in found)
+
+
+def _linked(name: str, api: Mapping[str, str]) -> str:
+    """Return the link to the entry of a public name."""
+    place = next(place for place, text in api.items() if f"\n## {name}\n" in text)
+    return f"[`{name}`](../../{place}.md#{name.lower()})"
 
 
 def _field(field: Field[Any]) -> tuple[str, str, str]:

@@ -50,7 +50,7 @@ def generated_pages() -> dict[str, str]:
     """Return name on the site -> text of the pages that are made from the code."""
     registry = Registry.discover()
     single = {"reference/commands": commands_page(registry), "reference/options": options_page(), "reference/hooks": hooks_page()}
-    return {**single, **kinds_pages(registry), **api_pages()}
+    return {**single, **kinds_pages(registry, api := api_pages()), **api}
 
 
 def relinked(path: Path, pages: Mapping[Path, str]) -> str:
