@@ -34,6 +34,7 @@ ExtractionWay = Literal["boxed", "answer_tags", "hashes", "answer_line", "last_n
 _PATTERN_CHARS = 10_000
 _JSON_CHARS = 100_000
 _JSON_TRIES = 200
+_JSON_DEPTH = 200
 _BOX = re.compile(r"\\\\?(?:boxed|fbox|framebox(?:\s*\[[^\[\]{}]{0,20}\]){0,2})\s*\{|\\.|[{}]", re.DOTALL)
 _NUMBER = re.compile(
     r"(?:(?<![\w.,)\]}])[-+−])?(?<![\w.])(?:\d{1,3}(?:,\d{3})+(?![\d,]*\d)|\d+)?(?:\.\d+|(?<=\d))"
@@ -249,12 +250,15 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         place = text.find("{", end)
 
 
-def _spelled(value: Any) -> str:
-    """Return a value as JSON spells it, with its numbers as the text had them."""
+def _spelled(value: Any, depth: int = 0) -> str:
+    """Return a value as JSON spells it, with its numbers as the text had them. RecursionError if it is nested deeper than _JSON_DEPTH."""
+    if depth > _JSON_DEPTH:
+        raise RecursionError
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {_spelled(part)}" for name, part in value.items()) + "}"
+        parts = (f"{json.dumps(name, ensure_ascii=False)}: {_spelled(part, depth + 1)}" for name, part in value.items())
+        return "{" + ", ".join(parts) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_spelled, value)) + "]"
+        return "[" + ", ".join(_spelled(part, depth + 1) for part in value) + "]"
     return str(value) if isinstance(value, _Digits) else json.dumps(value, ensure_ascii=False)
 
 
