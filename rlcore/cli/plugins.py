@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PluginsCommand", "describe"]
 
+
 class PluginsCommand(Command):
     """``rlcore plugins``."""
 
