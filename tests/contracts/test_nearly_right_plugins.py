@@ -400,3 +400,10 @@ def test_processes_that_a_command_starts_obey_the_switch(tmp_path: Path) -> None
     run = tester.fake_run(run={"max_steps": 1})
     assert tester.run("train", run).exit_code == 7
     tester.run("-p", "no:fatal", "train", run).assert_ok()
+
+
+def test_a_plan_names_a_broken_plugin_that_the_run_does_not_use(tester: RunTester) -> None:
+    path = tester.fake_run()
+    tester.plugins.install("acme", "import no_such_module\n")
+    planned = tester.run("train", path, "--dry-run").assert_ok().stdout
+    assert "plugin rlcore-plugin-acme is installed but broken, so the run does not use it: importing rlcore_plugin_acme raised" in planned
