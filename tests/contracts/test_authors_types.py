@@ -147,6 +147,7 @@ def test_strict_mypy_accepts_the_examples_with_options(folder: Path) -> None:
                 path.write_text(textwrap.dedent(text))
                 written += "Options" in text
         if home.is_dir():
-            (home / "gymnasium.pyi").write_text("from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n")  # of an example; not installed here
+            # of an example; not installed here
+            (home / "gymnasium.pyi").write_text("from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n")
             assert strict(home, folder / "cache", *UNTYPED) == "", page
     assert written >= 3
