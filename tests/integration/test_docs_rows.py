@@ -47,6 +47,16 @@ def test_the_template_of_the_page_is_read(tmp_path: Path, tmp_path_factory: pyte
     tester.run(*words).assert_refused("enable_thinking")
 
 
+def test_the_program_of_the_page_holds_out_rows_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f'{{"messages": "{number}"}}' for number in range(300)]
+    Path("all.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    exec(FILES["hold_out.py"], {})
+    trained, held_out = (Path(name).read_text(encoding="utf-8").splitlines() for name in ("train.jsonl", "heldout.jsonl"))
+    assert (len(trained), len(held_out)) == (200, 100)
+    assert sorted(trained + held_out) == sorted(rows)
+
+
 @pytest.mark.parametrize("flag", sorted(set(re.findall(r"`(--[a-z][a-z-]+)", PAGE)) - {"--rewards"}))
 def test_every_flag_of_the_page_exists(flag: str, tmp_path: Path) -> None:
     assert flag in help_of(tmp_path)

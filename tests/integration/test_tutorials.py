@@ -58,25 +58,30 @@ def run_alone(source: Path, code: str, *words: str) -> str:
 def test_own_data(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     typed = PageWalk(tmp_path, tmp_path_factory).read(TUTORIALS / "own_data.md")
     assert (tmp_path / "train.csv").read_text().splitlines()[:2] == ["problem,solution", "sort 6 9 0 2 4 3 5 1,0 1 2 3 4 5 6 9"]
+    trained, held_out = ((tmp_path / name).read_text().splitlines() for name in ("train.csv", "heldout.csv"))
+    assert (len(trained), len(held_out), trained[0]) == (1001, 101, held_out[0])
     assert "sort        8  0.000 " in typed["rlcore eval demo/base own.toml --eval-temperature 0"]
     assert "partial.py:digits" in typed["rlcore compare runs/own runs/partial"]
     assert "sort " in typed["rlcore rollouts runs/partial --eval sort -n 3"]
 
 
 def test_first_run(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    typed = PageWalk(tmp_path, tmp_path_factory).read(TUTORIALS / "first_run.md")
+    last = "rlcore rollouts demo/runs/quickstart --eval sort --step {} -n 1"
+    typed = PageWalk(tmp_path, tmp_path_factory, {last.format(100): last.format(2)}).read(TUTORIALS / "first_run.md")
     assert "reward " in typed["rlcore quickstart demo"]
     assert "report.html" in typed["rlcore report demo/runs/quickstart"]
     assert "step 1, prompt train:" in typed["rlcore rollouts demo/runs/quickstart --step 1 -n 1"]
+    assert "step 2, prompt heldout:" in typed[last.format(100)]
     assert "training.learning_rate" in typed["rlcore compare demo/runs/quickstart demo/runs/slower"]
 
 
 def test_evaluate(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     wrong = "rlcore rollouts demo/runs/slow --eval sort --step {} --outcome wrong -n 1"
     typed = PageWalk(tmp_path, tmp_path_factory, {wrong.format(40): wrong.format(2)}).read(TUTORIALS / "evaluate.md")
-    (several,) = (said for line, said in typed.items() if "--eval-samples 4" in line)
+    (several,) = (said for line, said in typed.items() if "--best --eval-samples 4" in line)
     assert "pass@4" in several
     assert "paired" in typed["rlcore compare before.jsonl after.jsonl --metric eval/sort"]
+    assert "eval/sort/pass@4" in typed["rlcore compare before4.jsonl after4.jsonl --metric eval/sort/pass@4"]
     assert "training.learning_rate" in typed["rlcore compare demo/runs/quickstart demo/runs/slow --metric eval/sort reward/mean"]
 
 
