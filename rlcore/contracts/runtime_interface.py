@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcore.contracts.from_spec import FromSpec
+from rlcore.contracts.public_members import EnumMembers
 from rlcore.contracts.specs import RuntimeSpec
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class TaskReport:
         return {f"eval/{self.task}{name}": figure for name, figure in named.items() if figure is not None}
 
 
-class WaitingFor(StrEnum):
+class WaitingFor(StrEnum, metaclass=EnumMembers):
     """The reason why ``next_batch`` returns no batch."""
 
     NOTHING = "nothing"

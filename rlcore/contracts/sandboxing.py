@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.errors import SandboxError
+from rlcore.contracts.public_members import EnumMembers
 
 __all__ = ["Job", "Level", "Limit", "Limits", "ProgramResult", "Sandbox", "SandboxOptions", "Session", "SessionJob"]
 
@@ -24,7 +25,7 @@ _MOST_SECONDS, _MOST = 86400.0, 1 << 50
 _LONGEST_NAME, _LONGEST_PATH = 255, 3000  # bytes: the limit of file systems, and about that of the kernel
 
 
-class Level(StrEnum):
+class Level(StrEnum, metaclass=EnumMembers):
     """The way in which a program is isolated."""
 
     NAMESPACES = "namespaces"
@@ -37,7 +38,7 @@ class Level(StrEnum):
     """A process with resource limits and without isolation. Users get it only if they ask for it."""
 
 
-class Limit(StrEnum):
+class Limit(StrEnum, metaclass=EnumMembers):
     """The limit that a program reached."""
 
     CPU = "cpu"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlcore.contracts.public_members import PublicMembers
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.json_texts import number_text
@@ -22,7 +23,7 @@ __all__ = ["ROLES", "BadRow", "Routes", "kind_of", "listed", "parse_row", "reada
 ROLES = ("system", "user", "assistant", "tool")
 
 
-class BadRow(Exception):
+class BadRow(Exception, metaclass=PublicMembers):
     """A row that breaks a rule. The text is the reason, without its place."""
 
 

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlcore.contracts.public_members import PublicMembers
+
 __all__ = ["LONGEST_ROW", "InputTooLargeError", "UnpackedTooLargeError", "bounded_lines", "json_document", "read_document", "unpacked"]
 
 LONGEST_ROW = 256 << 20
 """The limit in bytes of a line, a row, or a JSON or TOML document. A row of code with all its tests is smaller."""
 
 
-class InputTooLargeError(ValueError):
+class InputTooLargeError(ValueError, metaclass=PublicMembers):
     """A file is larger than a reader accepts. The message says what is too large, but not where."""
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from threading import Lock, get_ident
 
+from rlcore.contracts.public_members import EnumMembers
+
 __all__ = ["IDLE", "Role", "Span", "TimeAccount", "Timeline", "WorkerTime"]
 
 IDLE = "idle"
@@ -19,7 +21,7 @@ MOST_SPANS = 512
 """The most spans that an account keeps between two reports."""
 
 
-class Role(StrEnum):
+class Role(StrEnum, metaclass=EnumMembers):
     """The role of a worker."""
 
     TRAINER = "trainer"

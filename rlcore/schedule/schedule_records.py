@@ -8,6 +8,8 @@ from enum import StrEnum
 from math import ceil, isfinite
 from typing import Any
 
+from rlcore.contracts.public_members import EnumMembers
+
 __all__ = ["Delivery", "DeliveryStatus", "GroupSummary", "ScheduleSettings", "SourceSchedule", "TokenCounts", "TrainOrder"]
 
 
@@ -123,7 +125,7 @@ def _check_least(settings: Any, least: Mapping[str, int]) -> None:
             raise ValueError(f"schedule: {name} must be at least {lowest}, got {value}")
 
 
-class DeliveryStatus(StrEnum):
+class DeliveryStatus(StrEnum, metaclass=EnumMembers):
     """The coordinator's decision on a delivered group."""
 
     KEPT = "kept"

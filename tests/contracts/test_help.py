@@ -5,6 +5,9 @@ from __future__ import annotations
 import pickle
 import pydoc
 import re
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +38,13 @@ def test_a_record_shows_its_docstring_and_its_methods(name: str) -> None:
     assert (found.__doc__ or "").strip().partition("\n")[0] in text
     if not hasattr(found, "__abstractmethods__"):
         assert re.findall(r"^ \|  (__\w+__)\b", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", sorted(path.stem for path in Path(rlcore.api.__file__).parent.glob("[a-z]*.py")))
+def test_enums_and_errors_of_every_page_fit_a_screen(page: str) -> None:
+    module = import_module(f"rlcore.api.{page}")
+    found = [value for name in module.__all__ if isinstance(value := getattr(module, name), type) and issubclass(value, Enum | Exception)]
+    assert [one.__name__ for one in found if one.__name__ not in LONG and len(shown(one).splitlines()) > SCREEN] == []
 
 
 def test_members_of_enums_and_instances_are_listed_as_before() -> None:

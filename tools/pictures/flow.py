@@ -20,10 +20,10 @@ STAGES = (
 COORDINATOR = (
     "Coordinator",
     "decides with",
-    "numbers: who",
-    "makes which",
-    "group, what",
-    "trains next;",
+    "numbers which",
+    "group is made",
+    "next and which",
+    "is trained;",
     "limits the age",
     "of each group",
 )
