@@ -1,10 +1,8 @@
-"""Every block of code of the pages runs in a test, or is checked here: Python compiles and its imports exist, keys of TOML are settings,
-and commands exist with their flags."""
+"""Every block of code of the pages runs in a test, or is checked here: Python that only defines is run, keys of TOML are settings, and
+commands exist with their flags."""
 
 from __future__ import annotations
 
-import ast
-import importlib
 import importlib.util
 import json
 import re
@@ -13,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -24,6 +22,7 @@ from rlcore.config.run_config import RunConfig
 from rlcore.config.section import Partial
 from rlcore.config.setting_table import core_settings
 from rlcore.registry.plugin_registry import Registry
+from tests.python_blocks import NOT_RUN, Block, mark_faults, python_faults
 from tests.shell_lines import simple_commands
 from tools.site.commands_page import command_parser, subcommands
 
@@ -36,15 +35,6 @@ PAGES = [
 LANGUAGES = {"python", "toml", "json", "jsonl", "sh", "console", "text", "yaml", "diff", "ini", "markdown"}
 BLOCK = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
 MARK = re.compile(r"<!-- test: ([^\n]*?) -->\s*\Z")
-
-
-class Block(NamedTuple):
-    """A fenced block: its first line in the page, its language, the name in the mark above it ("" without one), and its text."""
-
-    line: int
-    language: str
-    mark: str
-    text: str
 
 
 def blocks(text: str) -> list[Block]:
@@ -60,19 +50,23 @@ def faults(page: Path, text: str) -> list[str]:
     """One sentence for each block of a page that cannot be right."""
     found = blocks(text)
     own = "\n".join(block.mark + block.text for block in found if block.language == "python" or "[project]" in block.text)
+    marks = "\n".join(block.mark for block in found)
+    name = page.relative_to(ROOT).as_posix()
     said = []
-    for block in found:
-        checks = {"python": python_faults, "toml": toml_faults, "json": json_faults, "jsonl": json_faults, "sh": shell_faults}
+    for place, block in enumerate(found):
+        checks = {"toml": toml_faults, "json": json_faults, "jsonl": json_faults, "sh": shell_faults}
         if block.language not in LANGUAGES:
             problems = [f"the language is {block.language!r}; write one of {', '.join(sorted(LANGUAGES))}; output is text"]
-        elif block.mark and block.language == "python":
-            problems = mark_faults(page, block.mark)
+        elif block.language == "python":
+            problems = list(python_faults(name, block, found[:place], marks))
         elif block.language == "console":
             lines = "".join(f"{line[2:]}\n" for line in block.text.splitlines() if line.startswith("$ "))
             problems = list(shell_faults(lines, own)) if lines else ["no line begins with '$ '; name it text or sh"]
         else:
             problems = list(checks[block.language](block.text, own)) if block.language in checks else []
-        said += [f"{page.relative_to(ROOT)}:{block.line}: {problem}" for problem in problems]
+        if block.mark:
+            problems += mark_faults(name, block.mark)
+        said += [f"{name}:{block.line}: {problem}" for problem in problems]
     return said
 
 
@@ -80,50 +74,6 @@ def faults(page: Path, text: str) -> list[str]:
 def test_every_block_runs_or_is_right(page: Path) -> None:
     found = faults(page, page.read_text(encoding="utf-8"))
     assert not found, "\n".join(found)
-
-
-# --- Python ------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def page_tests() -> tuple[str, ...]:
-    """The texts of the tests that write out blocks of pages."""
-    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/*/tests/**/*.py")]
-    texts = [file.read_text(encoding="utf-8") for file in files if file != Path(__file__)]
-    return tuple(text for text in texts if re.search(r"<!-- test: |PageWalk\(|= blocks\(|blocks\(README", text))
-
-
-def mark_faults(page: Path, mark: str) -> list[str]:
-    """A marked block is one that a test writes out: a module that names the page and reads blocks."""
-    if any(page.name in text or f'"{page.parent.name}").glob("*.md")' in text for text in page_tests()):
-        return []
-    return [f"no test reads the block {mark!r}: no module that writes out blocks names {page.relative_to(ROOT)}"]
-
-
-def python_faults(text: str, own: str) -> Iterator[str]:
-    try:
-        tree = ast.parse(re.sub(r"^(>>>|\.\.\.) ?", "", text, flags=re.MULTILINE) if text.startswith(">>>") else text)
-    except SyntaxError as error:
-        yield f"Python does not compile: {error.msg} in line {error.lineno} of the block"
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (problem for alias in node.names if (problem := missing(alias.name, [])))
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [alias.name for alias in node.names if alias.name != "*"]
-            yield from filter(None, [missing(node.module, names)])
-
-
-def missing(module: str, names: list[str]) -> str:
-    """What an import of rlcore lacks. Other packages may be the reader's, or of an environment that is not here."""
-    if not re.match(r"rlcore(\.|_plugin_|_gateway|$)", module):
-        return ""
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        return f"{module} cannot be imported: {error}"
-    absent = [name for name in names if not hasattr(found, name) and importlib.util.find_spec(module + "." + name) is None]
-    return f"{module} has no {', '.join(absent)}" if absent else ""
 
 
 # --- TOML and JSON -----------------------------------------------------------------------------------------------------
@@ -353,6 +303,16 @@ WRONG = {
     "```python\nfrom rlcore.api import Rewards\n```\n": "rlcore.api has no Rewards",
     "```python\nimport rlcore.nothing\n```\n": "rlcore.nothing cannot be imported",
     "<!-- test: x.py -->\n```python\nx = 1\n```\n": "no test reads the block 'x.py'",
+    "<!-- test: x.toml -->\n```toml\nx = 1\n```\n": "no test reads the block 'x.toml'",
+    "```python\nimport rlcore\n\n\ndef f():\n    rlcore.trian()\n```\n": "rlcore has no trian",
+    "```python\nfrom rlcore.api import PluginKind\n\nx = PluginKind.REWORD\n```\n": "PluginKind has no REWORD",
+    "```python\ndef f():\n    return rlcoer.train()\n```\n": "the block does not define rlcoer",
+    "```python\nx = {}['a']\n```\n": "the block fails: KeyError",
+    "```python\nclass A:\n    raise SystemExit\n```\n": "the block fails: SystemExit",
+    "```python\nraise SystemExit\n```\n": "line 1 of the block does more than define",
+    "```python\nfrom rlcore.api import RewardSpec\n\n\ndef rlcore_register_rewards():\n    return [RewardSpec(nam='a')]\n```\n": (
+        "the block fails: TypeError"
+    ),
     "```toml\n[training]\nlora_rnk = 1\n```\n": "training.lora_rnk is not a setting",
     "```toml\n[[rewards]]\nname = 'boxed'\n[rewards.options]\ncorect_score = 1\n```\n": "rewards.options.corect_score is not an option",
     "```toml\n[[sources]]\nname = 'a'\n[sources.sampling]\ntop_q = 1\n```\n": "sources.sampling.top_q is not a setting",
@@ -376,6 +336,26 @@ def test_a_wrong_block_is_named(text: str) -> None:
     (found,) = faults(ROOT / "docs" / "reference" / "glossary.md", text)
     assert found.startswith("docs/reference/glossary.md:")
     assert WRONG[text] in found
+
+
+@pytest.mark.parametrize("name", ["plugins/rewards/math/README.md", "docs/how_to/environments.md", "docs/explanation/architecture.md"])
+def test_a_mark_counts_only_if_a_test_names_the_page_with_its_folder(name: str) -> None:
+    text = "<!-- test: nobody.py -->\n```python\nthis is not python (\n```\n"
+    compiled, marked = faults(ROOT / name, text)
+    assert "Python does not compile" in compiled
+    assert "no test reads the block" in marked
+    assert faults(ROOT / "docs" / "authors" / "environments.md", text) == [compiled.replace(name, "docs/authors/environments.md")]
+
+
+def test_a_block_uses_what_an_earlier_one_defines() -> None:
+    page, text = ROOT / "docs" / "start.md", "```python\nclass A:\n    x = 1\n```\n```python\nfrom mine import A\n\ny = A.{}\n```\n"
+    assert faults(page, text.format("x")) == []
+    assert "AttributeError" in faults(page, text.format("z"))[0]
+
+
+@pytest.mark.parametrize(("page", "part"), NOT_RUN)
+def test_a_block_that_is_not_run_is_there(page: str, part: str) -> None:
+    assert [block for block in blocks((ROOT / page).read_text(encoding="utf-8")) if part in block.text and not block.mark]
 
 
 def test_right_blocks_are_accepted() -> None:
