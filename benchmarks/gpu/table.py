@@ -15,7 +15,7 @@ BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 NOT_YET = "**Not run on a GPU yet.**"
 _THROUGHPUT = {
     "shape": "shape",
-    "who": "who",
+    "program": "who",
     "generation tokens/s": "generated_tokens_per_second",
     "generation MFU": "generation_mfu",
     "update s": "update_seconds",
@@ -26,7 +26,7 @@ _THROUGHPUT = {
 }
 _PEERS = {
     "shape": "shape",
-    "who": "who",
+    "program": "who",
     "step s": "step_seconds",
     "of it generation": "generation_seconds",
     "generation tokens/s": "generated_tokens_per_second",

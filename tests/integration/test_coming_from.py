@@ -131,7 +131,7 @@ def test_every_name_that_rlcore_train_knows_of_trl_is_on_the_page() -> None:
 
 def test_every_flag_of_colossalchat_is_a_spelling_of_the_setting_beside_it() -> None:
     of_rlcore = {**core_settings(), "rewards.name": core_settings()["rewards"]}
-    section = PAGES["colossalchat"].partition("## Flag by flag")[2].partition("The settings that ColossalChat has in its code")[0]
+    section = PAGES["colossalchat"].partition("## Flag by flag")[2].partition("In ColossalChat, the following settings")[0]
     for theirs, ours, *_ in rows(section):
         known = {flag for span in spans(ours) for flag in of_rlcore[span.partition(" = ")[0]].spellings}
         assert set(spans(theirs)) <= known, theirs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from tools.release import __main__ as command
 from tools.release.checklist import Checklist, Failed, check, wrong_files, wrong_metadata
-from tools.release.clean import TrialError, installed, try_out, without_torch
+from tools.release.clean import TrialError, find_python, installed, try_out, without_torch
 from tools.release.dists import BuildError, build
 from tools.release.local_index import serve
 from tools.release.projects import bounds, out_of_step, projects, set_version
@@ -312,11 +313,96 @@ def test_the_whole_checklist_goes_on_after_a_failure(
 
 
 def test_bad_words_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["check", "0.2"], ["set", "0.2.0rc1"]):
+    for words in (["check", "0.2"], ["set", "0.2.0rc1"], ["set", "01.2.3"], ["set", "1.2.03"], ["set", "١.٢.٣"], ["check", "1.2.3\n"]):
         assert command.main(words) == 2
-        assert capsys.readouterr().err == f"{words[1]!r} is no version of rlcore; type three numbers, such as 0.2.0\n"
+        assert capsys.readouterr().err == f"{words[1]!r} is no version of rlcore; type three numbers without leading zeros, such as 0.2.0\n"
     assert command.main(["try", "--dist", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"{tmp_path} has no wheels; type make wheels\n"
+
+
+def test_a_version_never_goes_back(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command, "ROOT", root)
+    for version, code in {"0.9.0": 0, "0.8.9": 2, "0.10.0": 0, "0.9.11": 2, "0.0.99": 2}.items():
+        assert command.main(["set", version]) == code
+    assert capsys.readouterr().err.splitlines()[-1] == "0.0.99 is below the present version 0.10.0; choose a higher one"
+    plugin = root / "plugins" / "tools" / "small" / "pyproject.toml"
+    plugin.write_text(plugin.read_text().replace("0.10.0", "0.1.0"))
+    assert command.main(["set", "0.10.0"]) == 0
+    assert {one.version for one in projects(root)} == {"0.10.0"}
+    replaced("rlcore/__init__.py", "0.10.0", "0.11.0rc1")(root)
+    assert command.main(["set", "0.10.0"]) == 0
+
+
+def emptied(wheel: Path) -> None:
+    wheel.write_bytes(b"")
+
+
+def cut(wheel: Path) -> None:
+    wheel.write_bytes(wheel.read_bytes()[:-40])
+
+
+def flipped(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        place = max(archive.infolist(), key=lambda one: one.compress_size)
+    data = bytearray(wheel.read_bytes())
+    middle = place.header_offset + 30 + len(place.filename) + place.compress_size // 2
+    data[middle] ^= 255
+    wheel.write_bytes(data)
+
+
+def without_metadata(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("rlcore/__init__.py", "")
+
+
+def a_folder(wheel: Path) -> None:
+    wheel.unlink()
+    wheel.mkdir()
+
+
+@pytest.mark.parametrize("light", [[], ["--light"]])
+@pytest.mark.parametrize("spoil", [emptied, cut, flipped, without_metadata, a_folder])
+def test_a_damaged_wheel_is_named(
+    dist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], None], light: list[str]
+) -> None:
+    shutil.copytree(dist, tmp_path / "dist")
+    (wheel,) = (tmp_path / "dist").glob("rlcore-*.whl")
+    spoil(wheel)
+    assert command.main(["try", "--dist", str(tmp_path / "dist"), *light]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"{wheel} is not a complete wheel (")
+    assert said.endswith("); type make wheels")
+
+
+def test_a_program_that_is_no_python_is_refused(dist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (text := tmp_path / "text").touch()
+    (broken := tmp_path / "broken").write_text("#!/nowhere\n")
+    broken.chmod(0o755)
+    for program in ("ls", "true", "echo", "/nowhere/python", str(text), str(broken), str(tmp_path)):
+        assert command.main(["try", "--dist", str(dist), "--python", program]) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.startswith(f"--python {program} ")
+        assert said.endswith(("is no Python; type the path of one", "can be run; type the path of a Python"))
+
+
+def test_a_python_may_be_named_from_the_folder_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path(sys.executable)
+    monkeypatch.chdir(here.parent)
+    assert find_python(f"./{here.name}") == here
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["check", "0.0.0", "--dry-run"]])
+def test_a_reader_that_leaves_is_no_traceback(words: list[str], unbuffered: str) -> None:
+    program = f"import sys; from tools.release import __main__ as m; m.check = lambda *a, **b: print('x'); sys.exit(m.main({words}))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    started = [sys.executable, "-c", program]
+    done = subprocess.run(started, cwd=ROOT, env=environment, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode == 1 or (words == ["--help"] and unbuffered)  # argparse itself hides what it could not print
 
 
 # --- what people read and what the host runs -----------------------------------------------------------------------------

@@ -10,34 +10,52 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 from tools.release.checklist import check
-from tools.release.clean import TrialError, try_out
+from tools.release.clean import InputError, TrialError, check_wheels, find_python, try_out
 from tools.release.dists import BuildError, build
-from tools.release.projects import VERSION, set_version
+from tools.release.projects import VERSION, set_version, step_back
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = 2
 
 
 def main(words: list[str]) -> int:
-    """Do one of the above."""
+    """Do one of the above. Exit codes: 0 done, 1 something failed, 2 the words or the files cannot be used."""
+    try:
+        try:
+            return _main(words)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output is gone; the interpreter must not try to write the rest when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+def _main(words: list[str]) -> int:
     options = parser().parse_args(words)
     if options.what in ("set", "check") and not VERSION.fullmatch(options.version):
-        print(f"{options.version!r} is no version of rlcore; type three numbers, such as 0.2.0", file=sys.stderr)
+        print(f"{options.version!r} is no version of rlcore; type three numbers without leading zeros, such as 0.2.0", file=sys.stderr)
         return WRONG
     try:
         return _do(options)
     except (BuildError, TrialError) as error:
         print(error, file=sys.stderr)
         return 1
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return WRONG
 
 
 def _do(options: argparse.Namespace) -> int:
     if options.what == "set":
+        if wrong := step_back(ROOT, options.version):
+            print(wrong, file=sys.stderr)
+            return WRONG
         changed = set_version(ROOT, options.version)
         print(f"{len(changed)} files have the version {options.version} now")
     elif options.what == "build":
@@ -47,8 +65,10 @@ def _do(options: argparse.Namespace) -> int:
         if not any(options.dist.glob("*.whl")):
             print(f"{options.dist} has no wheels; type make wheels", file=sys.stderr)
             return WRONG
+        check_wheels(options.dist)
+        python = find_python(options.python)
         with tempfile.TemporaryDirectory(prefix="rlcore-try-") as folder:
-            print(json.dumps(try_out(options.python, options.dist.resolve(), Path(folder), whole=not options.light)))
+            print(json.dumps(try_out(python, options.dist.resolve(), Path(folder), whole=not options.light)))
     else:
         return check(ROOT, options.version, dry_run=options.dry_run)
     return 0

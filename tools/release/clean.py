@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from email import message_from_bytes
 from pathlib import Path
@@ -47,6 +49,38 @@ _TASK = "from pathlib import Path; from rlcore_plugin_quickstart.assets import p
 
 class TrialError(Exception):
     """What failed in the new environment; the text is one sentence and what the command printed."""
+
+
+class InputError(Exception):
+    """A wheel or a Python that cannot be tried, in one sentence."""
+
+
+def check_wheels(dist: Path) -> None:
+    """Read every file of every wheel."""
+    for wheel in sorted(dist.glob("*.whl")):
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                damaged = archive.testzip()
+            _metadata(wheel)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+            raise InputError(f"{wheel} is not a complete wheel ({error}); type make wheels") from error
+        if damaged:
+            raise InputError(f"{wheel} is not a complete wheel ({damaged} is damaged); type make wheels")
+
+
+def find_python(python: Path | str) -> Path:
+    """Return the absolute path of a Python that answers. Links stay links: a Python finds its environment by them."""
+    found = shutil.which(python)
+    if found is None:
+        raise InputError(f"--python {python} names no program that can be run; type the path of a Python")
+    ask, no_answer = [found, "-c", "import sys; print(sys.hexversion)"], f"--python {python} is no Python; type the path of one"
+    try:
+        done = subprocess.run(ask, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(no_answer) from error
+    if done.returncode or not done.stdout.strip().isdigit():
+        raise InputError(no_answer)
+    return Path(found).absolute()
 
 
 def without_torch(dist: Path) -> list[str]:

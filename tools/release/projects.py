@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-VERSION = re.compile(r"(\d+)\.(\d+)\.\d+")
+VERSION = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 """What a version may be. A release candidate has none: ``>=0.2`` would not admit 0.2.0rc1, so its plugins could not be installed."""
 _CORE = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 _PLUGIN = re.compile(r'^version = "(.+)"$', re.MULTILINE)
@@ -59,6 +59,15 @@ def bounds(version: str) -> str:
     found = VERSION.fullmatch(version)
     assert found is not None, version
     return f">={found[1]}.{found[2]},<{int(found[1]) + 1}"
+
+
+def step_back(root: Path, version: str) -> str:
+    """Return one sentence if the version is below that of the tree. The same version is no step back: writing it again mends the copies."""
+    found, present = VERSION.fullmatch(version), VERSION.fullmatch(projects(root)[0].version)
+    assert found is not None, version
+    if present is None or [*map(int, found.groups())] >= [*map(int, present.groups())]:
+        return ""
+    return f"{version} is below the present version {present[0]}; choose a higher one"
 
 
 def out_of_step(root: Path) -> list[str]:

@@ -219,12 +219,12 @@ def test_the_tables_have_a_row_for_each_part_in_the_order_of_the_parts() -> None
     ]
     assert "| sleep | failed | memory grows asleep | 12.5 | 2026-11-22 | – |" in rows
     assert (
-        "| shape | who | generation tokens/s | generation MFU | update s | update tokens/s | update MFU "
+        "| shape | program | generation tokens/s | generation MFU | update s | update tokens/s | update MFU "
         "| peak GB, generation | peak GB, update |"
     ) in rows
     assert "| 0.6b | rlcore | 12346 | 0.12 | 1.23 | – | 0.41 | – | 30.5 |" in rows
     assert (
-        "| shape | who | step s | of it generation | generation tokens/s | step MFU | peak GB | rollouts a forward | tokens a completion |"
+        "| shape | program | step s | of it generation | generation tokens/s | step MFU | peak GB | rollouts a forward | tokens a completion |"
         in rows
     )
     assert "| 0.6b | TRL, static cache | – | – | – | – | 61.2 | 16 | – |" in rows
