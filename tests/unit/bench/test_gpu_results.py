@@ -224,9 +224,9 @@ def test_the_tables_have_a_row_for_each_part_in_the_order_of_the_parts() -> None
     ) in rows
     assert "| 0.6b | rlcore | 12346 | 0.12 | 1.23 | – | 0.41 | – | 30.5 |" in rows
     assert (
-        "| shape | program | step s | of it generation | generation tokens/s | step MFU | peak GB | rollouts a forward | tokens a completion |"
-        in rows
-    )
+        "| shape | program | step s | of it generation | generation tokens/s | step MFU | peak GB | rollouts a forward "
+        "| tokens a completion |"
+    ) in rows
     assert "| 0.6b | TRL, static cache | – | – | – | – | 61.2 | 16 | – |" in rows
     assert "| update | aten::mm \\| x | 3.5 | 0.6 | 7 |" in rows
 
