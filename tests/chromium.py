@@ -23,7 +23,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-__all__ = ["BrowserPage", "Chromium", "chromium_program"]
+import pytest
+
+__all__ = ["BrowserPage", "Chromium", "browser_of_a_test", "chromium_program"]
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -200,3 +202,11 @@ class BrowserPage:
         """Addresses that the window has asked for."""
         told = [event for event in self._browser.events if event.get("sessionId") == self._session]
         return [event["params"]["request"]["url"] for event in told if event["method"] == "Network.requestWillBeSent"]
+
+
+def browser_of_a_test() -> Iterator[Chromium]:
+    """Yield a Chromium for a fixture. Without one, skip its tests, unless ``RLCORE_TEST_BROWSER`` says that it must be there."""
+    if chromium_program() is None and not os.environ.get("RLCORE_TEST_BROWSER"):
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with Chromium() as browser:
+        yield browser

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import pytest
 from rlcore.api import Loss, PluginKind, Reward
 from rlcore.contracts import hookspecs
 from rlcore.registry.plugin_registry import Registry
-from tests.chromium import BrowserPage, Chromium, chromium_program
+from tests.chromium import BrowserPage, Chromium, browser_of_a_test
 from tools.site.api_pages import api_pages
 from tools.site.markdown import prose, signature
 from tools.site.options_page import default_in_words
@@ -161,10 +160,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Chromium]:
-    if chromium_program() is None and not os.environ.get("RLCORE_TEST_BROWSER"):
-        pytest.skip("there is no Chromium: apt-get install chromium")
-    with Chromium() as browser:
-        yield browser
+    yield from browser_of_a_test()
 
 
 def pages_of(site: Path) -> list[str]:
